@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from fencepost.config.asker import Asker
 from fencepost.errors import StoreUnavailable
 from fencepost.outputs.connection import session
-from fencepost.outputs.store import Owner, Store
-from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
+from fencepost.outputs.store import Store
+from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
 from rigs.postgres_server import PostgresServer, query
 
 OWN = "fencepost_interval timestamptz, fencepost_revision integer"
@@ -28,6 +28,7 @@ PARTED = (
 
 
 DEEP = pytest.mark.deep
+MINE = Owner("mine", "here")
 
 
 def one_in_make_test(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:
@@ -49,12 +50,12 @@ class Database:
     def as_superuser(self, text: str) -> None:
         self.server.run(text, dbname=self.settings["dbname"])
 
-    def prepare(self, name: str = "public.orders", pipeline: str = "mine") -> None:
+    def prepare(self, name: str = "public.orders", pipeline: str = "mine", cluster: str = "here") -> None:
         """Have a table registered as a pipeline's."""
         with session(self.asker) as tx:
             store = Store(tx, name)
             store.prepare()
-            store.register(Owner(pipeline, "here"))
+            store.register(Owner(pipeline, cluster))
             tx.commit()
 
     def why_not(self, *, allow: bool = False, start: datetime | None = None) -> list[str]:
@@ -63,7 +64,7 @@ class Database:
             tx.run("SET TRANSACTION READ ONLY")
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
-            return why_not_published_to(tx, "public.orders", oid, "mine", start=start, allow_referential_actions=allow)
+            return why_not_published_to(tx, "public.orders", oid, MINE, start=start, allow_referential_actions=allow)
 
     def doubts(self) -> list[tuple[str, str]]:
         with session(self.asker) as tx:
@@ -75,7 +76,7 @@ class Database:
         with session(self.asker) as tx:
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
-            return why_not_owned(tx, oid, "mine")
+            return why_not_owned(tx, oid, MINE)
 
 
 @pytest.fixture
@@ -178,6 +179,55 @@ def test_a_table_and_a_part_of_it_have_one_owner_also_where_it_is_attached_later
     assert database.owned() == [found], "so it is refused before it is registered"
     database.run(detach)
     assert database.why_not() == []
+
+
+def test_a_part_that_is_the_same_pipelines_on_another_cluster_is_refused(database: Database) -> None:
+    database.run(PARTED)
+    database.prepare()
+    database.prepare("public.first", cluster="there")
+    assert database.why_not()[0].startswith(
+        "table public.first is a part of it, and belongs to pipeline mine on Kafka cluster there"
+    )
+
+
+@DEEP
+def test_a_table_that_is_gone_by_now_is_looked_for_again(database: Database) -> None:
+    with session(database.asker) as tx, pytest.raises(StoreUnavailable, match="made anew, meanwhile"):
+        why_not_owned(tx, 1, MINE)
+
+
+@DEEP
+def test_a_table_of_fenceposts_own_that_a_crash_would_empty_is_named(database: Database) -> None:
+    database.prepare()
+    database.run("alter table fencepost_batches set unlogged")
+    with session(database.asker) as tx:
+        why = Store(tx, "public.orders").why_not_kept()
+    assert why.startswith("table public.fencepost_batches: it is unlogged, and empty after a crash of the server: ")
+    database.run(why.split(": ")[2])
+    with session(database.asker) as tx:
+        assert Store(tx, "public.orders").why_not_kept() == ""
+
+
+def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(database: Database) -> None:
+    """As somebody else may write them; Python has no such times."""
+    database.run(TABLE)
+    database.prepare()
+    database.run(
+        "insert into orders values (1, 'infinity', 1), (2, '-infinity', 1), (3, '10000-01-01Z', 1), (4, '0001-01-01 BC', 1), "
+        "(5, null, 1), (6, '2026-01-01Z', 1)"
+    )
+    with session(database.asker) as tx:
+        store = Store(tx, "public.orders")
+        oid = store.oid()
+        assert oid is not None
+        assert [(one.start, one.has) for one in store.differences()] == [
+            (datetime(2026, 1, 1, tzinfo=UTC), {"1": 1}),
+            (None, {"1": 5}),
+        ]
+        assert store.filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
+    database.run("create index on orders (fencepost_interval)")
+    with session(database.asker) as tx:
+        assert Store(tx, "public.orders").filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
 
 
 @DEEP

@@ -11,8 +11,8 @@ from fencepost.model import State, TablePublication
 from fencepost.outputs.columns import schema_of, what_differs
 from fencepost.outputs.connection import ASK_SECONDS, Session, asking, told
 from fencepost.outputs.postgres import PostgresTable
-from fencepost.outputs.store import Owner, Store, check_owner
-from fencepost.outputs.table_checks import doubts, why_not_published_to
+from fencepost.outputs.store import Store, check_owner
+from fencepost.outputs.table_checks import Owner, doubts, why_not_published_to
 from fencepost.preflight.finding import Finding, error, ok, skipped, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.snapshot import snapshot_of
@@ -122,7 +122,8 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
     settings = table_of(look)
     adds = settings is not None and settings.add_columns
     acts = settings is not None and settings.allow_referential_actions
-    if why := why_not_published_to(store.session, store.table, oid, look.pipeline.name, allow_referential_actions=acts):
+    owner = Owner(look.pipeline.name, look.cluster.id)
+    if why := why_not_published_to(store.session, store.table, oid, owner, allow_referential_actions=acts):
         yield error(f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change that.", kind=StoreRefused)
         return
     for doubt, cure in doubts(store.session, oid):

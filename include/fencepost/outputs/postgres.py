@@ -56,14 +56,13 @@ from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT
 from fencepost.outputs.store import (
     MADE_MEANWHILE,
     SHOWN,
-    Owner,
     Registered,
     Store,
     check_owner,
     listed,
     told_by_revision,
 )
-from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
+from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
 from fencepost.protocol.advice import after_table_refused, reprocess
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.obstacle import Found, GivenUp
@@ -115,7 +114,7 @@ class PostgresTable:
                         if why := store.why_not_kept():
                             raise StoreRefused(why)
                         if (oid := store.oid()) is not None:
-                            self._refuse_table(why_not_owned(tx, oid, self._pipeline.name))
+                            self._refuse_table(why_not_owned(tx, oid, self._owner))
                         store.register(self._owner, moved=moved)
                         tx.commit()
                         return
@@ -194,9 +193,7 @@ class PostgresTable:
         settings = self._pipeline.output
         acts = isinstance(settings, TableSettings) and settings.allow_referential_actions
         start = interval.start if interval is not None else None
-        return why_not_published_to(
-            tx, self._table, oid, self._pipeline.name, start=start, allow_referential_actions=acts
-        )
+        return why_not_published_to(tx, self._table, oid, self._owner, start=start, allow_referential_actions=acts)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """By a look at the catalogue, in a transaction that cannot write."""
@@ -267,7 +264,7 @@ class PostgresTable:
         """Why a table, which the store knows as that, is not this pipeline's any more; empty if it is."""
         if known is None:
             return LOST
-        return f"belongs to {_told(known.owner)} by now" if known.owner != self._owner else ""
+        return f"belongs to {known.owner} by now" if known.owner != self._owner else ""
 
     def _is_prepared(self) -> bool:
         with session(self._pipeline) as tx:
@@ -584,7 +581,7 @@ class PostgresTable:
         before = read()
         found, after = self._contents(), read()
         if found.owner is not None and found.owner != self._owner:
-            return f"table {self._table} belongs to {_told(found.owner)}, and this is {_told(self._owner)}"
+            return f"table {self._table} belongs to {found.owner}, and this is {self._owner}"
         self._check_known(after, list(found.held.values()))
         one, two = (differing(v, self._table, found.held, found.filled) for v in (before, after))
         both = {str(batch.id): batch for batch in one if batch in two}
@@ -714,10 +711,6 @@ class _Staged:
 def _record(batch: Batch) -> Record:
     known = (batch.interval, batch.revision, batch.commit_to_table.known_lease)
     return lambda view, seconds, now: record_stored(view, *known, seconds, now)
-
-
-def _told(owner: Owner) -> str:
-    return f"pipeline {owner.pipeline} on Kafka cluster {owner.cluster}"
 
 
 def _commands(batches: Collection[Batch]) -> str:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from fencepost.errors import AnotherCluster, StoreRefused
 from fencepost.model import Batch, Interval, TablePublication
 from fencepost.outputs.columns import INTERVAL, OWN, REVISION, TableColumn
 from fencepost.outputs.connection import Session
-from fencepost.outputs.table_checks import BELOW, NAMED, hides_rows, why_hidden
+from fencepost.outputs.table_checks import BELOW, NAMED, Owner, hides_rows, unsafe_parts, why_hidden
 from fencepost.protocol.store import Committed, Held
 
 TABLES = """(
@@ -46,16 +46,11 @@ WHERE c.relkind <> 'p' AND NOT EXISTS (
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND a.attname = $2::name AND m.amname = 'btree' AND o.opcdefault
     AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive) ORDER BY 1"""
+# Of the times that a row may have, those that an interval may begin with: infinity is none, nor is a year beyond 9999.
+IS_A_START = f"{quoted(INTERVAL)} BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
 SHOWN = 5  # intervals that a message names
 MOST = 100  # intervals in a statement that removes them
-
-
-class Owner(NamedTuple):
-    """Whose an output table is: the same pipeline on two clusters is two owners."""
-
-    pipeline: str
-    cluster: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ class Registered:
 @dataclass(frozen=True)
 class Difference:
     """An interval in which the table has other rows than were published there: both by revision. `start` is None of rows that
-    have none, `end` where nothing was ever published."""
+    have none, or one that no interval has, `end` where nothing was ever published."""
 
     start: datetime | None
     end: datetime | None
@@ -126,8 +121,12 @@ class Store:
                     f"so two could publish at once: DELETE FROM {table} AS a USING {table} AS b WHERE ({one}) = ({other}) AND "
                     f"(a.{age}, a.ctid) < (b.{age}, b.ctid); ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(key)})."
                 )
-            if (oid := self._oid(table)) is not None and hides_rows(self.session, oid):
+            if (oid := self._oid(table)) is None:
+                continue
+            if hides_rows(self.session, oid):
                 return why_hidden(table)
+            for why in unsafe_parts(self.session, oid):
+                return f"table {self.schema}.{name}: {why}"
         return ""
 
     def _has_key(self, table: str, key: Sequence[str]) -> bool:
@@ -204,7 +203,7 @@ class Store:
             return ""
         starts = ", ".join(f"'{one.start.isoformat()}'" for one in differs[:MOST] if one.start is not None)
         these = [f"{quoted(INTERVAL)} IN ({starts})"] if starts else []
-        these += [f"{quoted(INTERVAL)} IS NULL"] if any(one.start is None for one in differs) else []
+        these += [f"({IS_A_START}) IS NOT TRUE"] if any(one.start is None for one in differs) else []
         return (
             f"table {self.table} is another one than it was (restored, moved, swapped or made anew), and {len(differs)} of its "
             f"intervals do not have what was published there: {listed(differs)}. If it is an older or newer copy, restore it "
@@ -224,9 +223,10 @@ class Store:
         """The intervals in which the table has other rows than were published, as of one moment, in order of time; with a name,
         than were published under that. It reads the whole table."""
         found = self._run(
-            f"WITH counted AS (SELECT {quoted(INTERVAL)} AS start, {quoted(REVISION)} AS revision, count(*) AS rows "
-            f"FROM {self.quoted} GROUP BY 1, 2), has AS (SELECT start, jsonb_object_agg(coalesce(revision::text, 'none'), rows) "
-            "AS revisions FROM counted GROUP BY 1), published AS (SELECT interval_start AS start, interval_end, "
+            f"WITH counted AS (SELECT CASE WHEN {IS_A_START} THEN {quoted(INTERVAL)} END AS start, "
+            f"{quoted(REVISION)} AS revision, count(*) AS rows FROM {self.quoted} GROUP BY 1, 2), "
+            "has AS (SELECT start, jsonb_object_agg(coalesce(revision::text, 'none'), rows) AS revisions "
+            "FROM counted GROUP BY 1), published AS (SELECT interval_start AS start, interval_end, "
             "(SELECT jsonb_object_agg(key, value->'rows') FROM jsonb_each(revisions) WHERE value->'rows' <> '0') AS revisions "
             f"FROM {self._batches} WHERE table_name = $1) SELECT start, interval_end, coalesce(has.revisions, '{{}}')::text, "
             "coalesce(published.revisions, '{}')::text FROM has FULL JOIN published USING (start) "
@@ -378,10 +378,12 @@ class Store:
         """The intervals of which the table has a row, by start: by a step in the index for each, or by one read of the table."""
         column = quoted(INTERVAL)
         if self.unindexed(oid):
-            return {row[0] for row in self._run(f"SELECT DISTINCT {column} FROM {self.quoted}")}
-        next_one = f"SELECT min({column}) FROM {self.quoted}"  # one step in the index, in whichever order that is
+            found = self._run(f"SELECT DISTINCT CASE WHEN {IS_A_START} THEN {column} END FROM {self.quoted}")
+            return {row[0] for row in found} - {None}
+        # One step in the index, in whichever order that is.
+        next_one = f"SELECT min({column}) FROM {self.quoted} WHERE {IS_A_START}"
         found = self._run(
-            f"WITH RECURSIVE starts (start) AS ({next_one} UNION ALL SELECT ({next_one} WHERE {column} > starts.start) "
+            f"WITH RECURSIVE starts (start) AS ({next_one} UNION ALL SELECT ({next_one} AND {column} > starts.start) "
             "FROM starts WHERE starts.start IS NOT NULL) SELECT start FROM starts WHERE start IS NOT NULL"
         )
         return {row[0] for row in found}

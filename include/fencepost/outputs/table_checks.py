@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from fencepost.config.pipeline import RESERVED_COLUMNS, STORE_TABLES
 from fencepost.config.table_rights import quoted
+from fencepost.errors import StoreUnavailable
 from fencepost.outputs.connection import Session, StatementFailed
 
 KINDS = {
@@ -74,34 +76,51 @@ class Reference:
         return f"{alter} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} {plain} {put_off}"
 
 
-def why_not_owned(tx: Session, oid: int, pipeline: str) -> list[str]:
-    """Why the table with this oid can be no pipeline's: it is none, or shares rows with the table of another pipeline."""
-    kind, persistence = tx.run(
+class Owner(NamedTuple):
+    """Whose an output table is: the same pipeline on two clusters is two owners."""
+
+    pipeline: str
+    cluster: str
+
+    def __str__(self) -> str:
+        return f"pipeline {self.pipeline} on Kafka cluster {self.cluster}"
+
+
+def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
+    """Why the table with this oid can be no pipeline's: it is none, or shares rows with the table of another owner.
+
+    Raises:
+        StoreUnavailable: there is no such table any more.
+    """
+    found = tx.run(
         "SELECT relkind::text, relpersistence::text FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid
-    )[0]
+    )
+    if not found:
+        raise StoreUnavailable("The output's table was dropped, or made anew, meanwhile. Run again.")
+    kind, persistence = found[0]
     if kind not in "rp":
         return [f"it is {KINDS.get(kind, 'no table')}, and batches go to ordinary or partitioned tables"]
     if persistence == "t":
         return ["it is temporary, and ends with its session"]
-    return list(_other_owners(tx, oid, pipeline))
+    return list(_other_owners(tx, oid, owner))
 
 
 def why_not_published_to(
     tx: Session,
     table: str,
     oid: int,
-    pipeline: str,
+    owner: Owner,
     *,
     start: datetime | None = None,
     allow_referential_actions: bool,
 ) -> list[str]:
-    """Why no revision of this pipeline can be published to the table with this oid: of the interval that starts then, or of any.
+    """Why no revision of this owner can be published to the table with this oid: of the interval that starts then, or of any.
     Where there is a reason, the transaction may take no statement any more."""
-    if why := why_not_owned(tx, oid, pipeline):
+    if why := why_not_owned(tx, oid, owner):
         return why
     if hides_rows(tx, oid):
         return [why_hidden(quoted(*table.split(".", 1)))]
-    why = list(_unsafe_parts(tx, oid))
+    why = list(unsafe_parts(tx, oid))
     if not allow_referential_actions:
         why += [_of_action(one) for one in references(tx, oid) if one.acts][:SHOWN]
     return why or _refused_statements(tx, table, oid, start)
@@ -149,8 +168,8 @@ def references(tx: Session, oid: int) -> list[Reference]:
     return [Reference(table, name, tuple(names.split("\n")), *rest) for table, name, names, *rest in found]
 
 
-def _other_owners(tx: Session, oid: int, pipeline: str) -> Iterator[str]:
-    """The tables of other pipelines that are parts of this one, or of which this one is a part."""
+def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
+    """The tables of other owners that are parts of this one, or of which this one is a part."""
     relatives = list[tuple[str, str, bool]]()
     for trees, tree in ((BELOW, "below"), (ABOVE, "above")):
         relatives += tx.run(
@@ -174,17 +193,18 @@ def _other_owners(tx: Session, oid: int, pipeline: str) -> Iterator[str]:
                 f"another pipeline: GRANT USAGE ON SCHEMA {quoted(schema)}, and GRANT SELECT ON {tables}"
             )
             continue
-        owners = dict(tx.run(f"SELECT name, pipeline FROM {tables} WHERE pipeline <> $1", pipeline))
+        found = tx.run(f"SELECT name, pipeline, cluster FROM {tables} WHERE (pipeline, cluster) <> ($1, $2)", *owner)
+        others = {name: Owner(*of) for name, *of in found}
         for _, name, is_part in relatives:
-            if owner := owners.get(name):
+            if (other := others.get(name)) is not None:
                 how = f"table {name} is a part of it" if is_part else f"it is a part of table {name}"
                 yield (
-                    f"{how}, and belongs to pipeline {owner}: a revision of one would remove rows of the other. Detach it, or "
+                    f"{how}, and belongs to {other}: a revision of one would remove rows of the other. Detach it, or "
                     "name another output.table"
                 )
 
 
-def _unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
+def unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
     """Parts that do not keep what is committed, or commit by themselves. Temporary children of other sessions count for nothing:
     the server leaves them out."""
     found = tx.run(
