@@ -34,7 +34,6 @@ AT_LEAST = 7  # batches
 MOST_VALUES = 20  # of a set that is suggested
 OFTEN = 5  # times that each of them was seen, at least
 SPREADS = 4
-EXACT = 2**53  # a suite has no larger whole number: beyond, it compares doubles
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.NUMBER)
 
 
@@ -141,16 +140,8 @@ def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = 
     if least is not None:
         low = max(low, least)
     if whole:
-        return _whole(math.floor(low), -math.inf), _whole(math.ceil(high), math.inf)
+        return math.floor(low), math.ceil(high)
     return _rounded(low, math.floor), _rounded(high, math.ceil)
-
-
-def _whole(value: int, way: float) -> float:
-    """The number, or the next double that way."""
-    if abs(value) <= EXACT:
-        return value
-    near = float(value)
-    return near if near == value or (near > value) == (way > 0) else math.nextafter(near, way)
 
 
 def _rounded(value: float, way: Callable[[float], int]) -> float:

@@ -163,7 +163,8 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_an_unknown
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
     """Also after a newer version came: what the plan froze decides."""
-    pipeline = make(source={"on_malformed": "quarantine"}, quality={"quarantine_limit": "none"})
+    settings = {"on_malformed": "quarantine", "tombstones": "pass"}
+    pipeline = make(source=settings, quality={"quarantine_limit": "none"})
     topic = pipeline.source.topic
     create_topic(broker.bootstrap, topic, 1)
     good = register(schema_registry, f"{topic}-value", of(("n",), n={"type": "integer"}))
