@@ -333,7 +333,7 @@ def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
         ),
         pytest.param(
             "create table numbers (n integer); insert into numbers values (1)",
-            "has rows that pipeline .* did not publish",
+            "has rows that the pipeline did not publish",
             marks=DEEP,
         ),
     ],
