@@ -504,9 +504,8 @@ class PostgresTable:
                     yield tx, store, held
                     return
             if turn < PATIENCE - 1:
-                idle, others = self._end_idle(
-                    interval, idle
-                )  # after an error a transaction takes no statement any more
+                # In another session: after an error a transaction takes no statement any more.
+                idle, others = self._end_idle(interval, idle)
         raise StoreUnavailable(f"{self._where}: {self._why_not_ended(interval, others)}")
 
     def _end_idle(self, interval: Interval, seen: Mapping[int, int]) -> tuple[dict[int, int], list[Publisher]]:
