@@ -81,10 +81,10 @@ def filled(broker: Broker, make_pipeline: Make) -> Make:
 def test_a_transform_that_sets_one_is_refused_before_anything_is_written(
     spark: Any, broker: Broker, filled: Make, transform: str, name: str
 ) -> None:
-    """The session has it as it was again. It is the active one, as a job's only session is: other tests have left theirs."""
-    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    """The session has it as it was again."""
     pipeline = filled(transform)
     for _ in range(2):
+        spark.createDataFrame([], "n int")  # makes it the active one, as a job's session is: others have made theirs so
         with pytest.raises(SettingsError, match=f"transform.py: it sets .*{name}"):
             plan_and_write(spark, pipeline, day(1))
         check_settings(spark, pipeline)

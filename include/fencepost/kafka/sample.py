@@ -271,7 +271,7 @@ class _Reading:
         except KafkaUnavailable:
             if not self.answered and not any(taken.values()):
                 raise
-            full = "Kafka did not send more in time"
+            full = "its time was up"
         self.answered = True
         if full:
             self.cut = full
