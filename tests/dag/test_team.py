@@ -313,6 +313,17 @@ def test_what_a_dag_carries_logs_in_with_nothing_that_is_the_api_servers_own(
         pipeline_of_public({"settings": settings, "left_out": []}, "counted")
 
 
+def test_libpq_offers_no_server_a_certificate_or_a_ticket_of_the_api_servers(make_pipeline: MakePipeline) -> None:
+    given = {"host": "evil", "dbname": "shop", "user": "etl", "password": "x", "gssencmode": "require"}
+    settings = public_settings(make_pipeline())["settings"] | {
+        "postgres": given | {"sslcertmode": "require", "require_auth": "gss"}
+    }
+    pipeline = pipeline_of_public({"settings": settings, "left_out": []}, "counted")
+    found = {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
+    assert found["password"] == "x"
+    assert (found["gssencmode"], found["sslcertmode"], found["require_auth"]) == ("disable", "disable", "!gss,!sspi")
+
+
 @pytest.mark.parametrize(
     "public",
     [

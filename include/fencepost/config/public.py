@@ -47,6 +47,8 @@ LOGIN_FILES = {
     "schema_registry": {"certificate_location", "key_location"},
     "postgres": {"passfile", "sslcert", "sslkey"},
 }
+# libpq would offer the certificate in ~/.postgresql and the Kerberos ticket of its process to any server.
+NO_LOGIN_OF_LIBPQ = {"gssencmode": "disable", "sslcertmode": "disable", "require_auth": "!gss,!sspi"}
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -90,6 +92,9 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
         raise SettingsError(f"DAG {dag_id}: what it carries is no pipeline's settings. Build it with build_dags.")
     listed = frozenset(name.strip() for name in os.environ.get(PAGES_ENVIRONMENT, "").split(","))
     nowhere = Path("/nonexistent") / dag_id
+    postgres = settings.get("postgres")
+    if isinstance(postgres, Mapping) and "connection" not in postgres:
+        settings = {**settings, "postgres": {**postgres, **NO_LOGIN_OF_LIBPQ}}
     try:
         pipeline = pipeline_of_values(dag_id, nowhere, dict(settings), readable=listed)
         _check_logins(pipeline, nowhere / "pipeline.yaml")
