@@ -186,6 +186,11 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a delay of an age": (GOOD.replace("{start", f"{{retry_delay_seconds: {10**9}, start"), "schedule.retry_delay_seconds: "),
     "a question for ever": (GOOD + "quality: {ask_operator_minutes: .inf}", "quality.ask_operator_minutes: Input should be less"),
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
+    "this machine's time zone": (GOOD.replace("{start", "{timezone: localtime, start"), "timezone: it is another time zone on"),
+    "a time zone with leap seconds": (
+        GOOD.replace("{start", "{timezone: right/Europe/Vienna, start"),
+        "schedule.timezone: not a time zone",
+    ),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
     "no header": (
         GOOD.replace("topic: out", "topic: out, publish: direct, batch_header: false"),

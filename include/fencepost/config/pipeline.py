@@ -334,7 +334,13 @@ class Schedule(Section):
     @field_validator("timezone")
     @classmethod
     def _is_timezone(cls, name: str) -> str:
+        if name in ("localtime", "posixrules"):
+            raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
         try:
+            if name.startswith(
+                ("posix/", "right/")
+            ):  # copies of the database in its folder; `right` counts leap seconds
+                raise ValueError(name)
             ZoneInfo(name)
         except Exception as error:
             raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
