@@ -637,6 +637,9 @@ class Batch(Frozen):
     A revision that `adds_to` an earlier one is an addition: it has what passed of that one's quarantine, and replaces nothing.
     `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
     ledger's reader fills it in.
+
+    `requests` names what asked for this revision: one that found it under way is added to that which planned it. Each request is
+    answered by one revision.
     """
 
     version: int = Field(default=LEDGER_VERSION, ge=LEDGER_VERSION, le=LEDGER_VERSION)
@@ -650,6 +653,7 @@ class Batch(Frozen):
     written: Written | None = None
     verdict: Verdict | None = None
     decision: Decision | None = None
+    requests: tuple[str, ...] = ()
     publication: AnyPublication | None = None
     history: tuple[Event, ...] = Field(min_length=1)
 

@@ -47,7 +47,7 @@ def test_plan_freezes_the_runs_own_interval(
     steps: FakeStep, pipeline: Pipeline, interval: Interval, context_of: ContextOf, result: StepResult
 ) -> None:
     done = PlanOperator(task_id="plan", pipeline=pipeline).execute(context_of(reprocess=True))
-    asked = {"reprocess": True, "another_cluster": False, "known_cluster": None}
+    asked = {"reprocess": True, "another_cluster": False, "known_cluster": None, "request": "run run 1"}
     assert steps.calls == [((pipeline, interval), asked)]
     assert done == result.model_dump(mode="json")
 
@@ -62,7 +62,7 @@ def test_plan_of_a_run_that_replays_plans_an_addition(
     replay, plan = FakeStep(result), PlanOperator(task_id="plan", pipeline=pipeline)
     monkeypatch.setattr("fencepost.steps.replay.plan_replay", replay)
     assert plan.execute(context_of(replay=True)) == result.model_dump(mode="json")
-    assert replay.calls == [((pipeline, interval), {})]
+    assert replay.calls == [((pipeline, interval), {"request": "run run 1"})]
     with pytest.raises(AirflowFailException, match="asked for reprocess and for replay"):
         plan.execute(context_of(replay=True, reprocess=True))
     assert len(replay.calls) == 1

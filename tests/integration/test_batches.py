@@ -113,6 +113,31 @@ def test_reprocess_makes_a_second_revision_of_the_same_input(spark: Any, broker:
     assert seen == {str(first.id): 40, str(second.id): 40}
 
 
+def test_a_request_is_carried_out_once_and_each_other_one_too(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """As a run has it that is cleared again and again."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    for request, revision in (("backfill 7", 2), ("backfill 8", 3)):
+        plan_and_write(spark, pipeline, day(1), reprocess=True)
+        assert not plan_batch(pipeline, day(1), reprocess=True, request=request).changed, (
+            "it takes over what is under way"
+        )
+        run(spark, pipeline, day(1))
+        again = plan_batch(pipeline, day(1), reprocess=True, request=request)
+        assert (again.changed, again.revision, again.state) == (False, revision, State.PUBLISHED)
+        assert f"{request} asked for reprocess, and revision {revision} was planned for that" in again.message
+    assert plan_batch(pipeline, day(1), reprocess=True, request="backfill 9").message.startswith("planned revision 4")
+    run(spark, pipeline, day(1))
+    assert plan_batch(pipeline, day(1), reprocess=True, request="backfill 7").message.startswith("already published")
+    assert [batch.requests for batch in Ledger(pipeline).read().known(day(1)).all] == [
+        (),
+        ("backfill 7",),
+        ("backfill 8",),
+        ("backfill 9",),
+    ]
+
+
 @pytest.mark.deep
 def test_a_late_record_falls_in_the_batch_that_is_open(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline()

@@ -48,6 +48,24 @@ def test_a_published_interval_run_again_is_a_no_op_that_says_so(
     assert [(r["changed"], r["revision"], r["state"]) for r in results] == [(False, 1, "published")] * 4
 
 
+def test_a_backfill_writes_again_once_however_often_its_run_is_cleared(
+    running: Running, backfilled: list[dict[str, Any]]
+) -> None:
+    run = backfilled[1]
+    for revision in (2, 3):
+        again = {"reprocess_behavior": "completed", "dag_run_conf": {"reprocess": True}}
+        number = running.backfill("ordered", 2, 2, **again)
+        running.end_backfill("ordered")
+        asked = running.api.call("GET", f"/dags/ordered/dagRuns/{run['dag_run_id']}")["conf"]
+        assert asked["request"].startswith(f"backfill {number} of ")
+        assert running.api.xcom("ordered", run["dag_run_id"], "advance")["revision"] == revision
+        running.api.clear("ordered", run["dag_run_id"], ["plan"])
+        running.end_backfill("ordered")
+        found = running.api.xcom("ordered", run["dag_run_id"], "plan")
+        assert (found["changed"], found["revision"]) == (False, revision)
+        assert f"{asked['request']} asked for reprocess" in found["message"]
+
+
 def test_a_backfill_that_runs_backwards_is_refused_by_name(running: Running, backfilled: list[dict[str, Any]]) -> None:
     first, second = running.api.await_intervals("backwards", [day(5), day(6)], timeout=180)
     plans = running.task(first, "plan"), running.task(second, "plan")

@@ -42,6 +42,11 @@ def last_cluster(pipeline: Pipeline) -> str | None:
     return told[0] if told and isinstance(told[0], str) else None
 
 
+def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:
+    """Whether Airflow has an event of the output that is newer."""
+    return any(True for _ in _events(pipeline).after(moment.isoformat()).limit(1))
+
+
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     """Emit the event of a batch that was just published; return whether there was one to emit."""
     if not _is_news(context, pipeline, result):

@@ -32,18 +32,19 @@ from fencepost.paths import pipelines_folder
 STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (
     "Write and judge published intervals again: the same frozen input, a new revision of the output. The new "
-    "revision replaces the old one when it is published. Off: published intervals stay as they are. In the "
-    "backfill form, tick 'Override parameters on existing runs' too; otherwise existing runs do not get this "
-    "parameter."
+    "revision replaces the old one when it is published. Off: published intervals stay as they are. Once for each backfill: "
+    "a run that is cleared later writes nothing again. In the backfill form, tick 'Override parameters on existing runs' "
+    "too; otherwise existing runs do not get this parameter."
 )
 REPLAY_HELP = (
     "Send the quarantined records of published intervals through the present transform and checks. Those that pass are "
-    "published as an addition to their interval; those that fail stay in quarantine. Source offsets do not move. Not "
-    "together with Reprocess. In the backfill form, tick 'Override parameters on existing runs' too."
+    "published as an addition to their interval; those that fail stay in quarantine. Source offsets do not move. Once for "
+    "each backfill, and not together with Reprocess. In the backfill form, tick 'Override parameters on existing runs' too."
 )
 ANOTHER_CLUSTER_HELP = (
-    "The pipeline has moved to another Kafka cluster than its last publication was on. Without this, a plan there is refused. In "
-    "the backfill form, tick 'Override parameters on existing runs' too."
+    "The pipeline has moved to another Kafka cluster than its last publication was on. Without this, a plan there is refused. "
+    "Once for each backfill: it means the cluster that is published to next. In the backfill form, tick 'Override parameters "
+    "on existing runs' too."
 )
 
 
@@ -202,7 +203,8 @@ From topic `{pipeline.source.topic}` to {pipeline.output.told.replace(" ", " `",
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
 A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a
-backfill with *reprocess* writes a published interval again. One with *replay* adds the quarantined records that pass now.
+backfill with *reprocess* writes a published interval again. One with *replay* adds the quarantined records that pass now. Each
+does so once: a run that is cleared later keeps its parameters, and writes nothing again for them.
 
 | task | does | when it is red |
 |---|---|---|

@@ -18,8 +18,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
-from fencepost.airflow.assets import last_cluster
+from fencepost.airflow.assets import is_published_since, last_cluster
 from fencepost.airflow.connections import with_connections
+from fencepost.airflow.request import Request
 from fencepost.airflow.turns import LONG, waits_for
 from fencepost.config.connections import is_worth_a_retry, told_with_connections
 from fencepost.config.pipeline import Pipeline
@@ -107,17 +108,14 @@ class PlanOperator(BaseSensorOperator):
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Plan, or log what the plan waits for."""
-        interval, params = interval_of(context), dict(context["params"])
-        self.log.info("interval %s, params %s", interval, params)
-        reprocess, replay = bool(params["reprocess"]), bool(params.get("replay"))
-        if reprocess and replay:
+        interval, request = interval_of(context), Request.of(context)
+        self.log.info("interval %s, params %s", interval, dict(context["params"]))
+        if request.reprocess and request.replay:
             raise AirflowFailException(
                 "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
                 "quarantine; replay sends what is in quarantine now through the transform."
             )
-        answer = self._await_turn(context, interval) or self._plan(
-            interval, reprocess, replay, bool(params.get("another_cluster"))
-        )
+        answer = self._await_turn(context, interval) or self._plan(interval, request)
         if isinstance(answer, str):
             level = logging.WARNING if context["task_reschedule_count"] >= LONG else logging.INFO
             self.log.log(level, "not yet: %s", answer)
@@ -136,22 +134,30 @@ class PlanOperator(BaseSensorOperator):
                 return f"the ledger does not say which earlier intervals are planned: {error}"
         return reason
 
-    def _plan(self, interval: Interval, reprocess: bool, replay: bool, another_cluster: bool) -> StepResult | str:
+    def _plan(self, interval: Interval, request: Request) -> StepResult | str:
         from fencepost.steps.plan import plan_batch
         from fencepost.steps.replay import plan_replay
 
         with airflow_errors(self.pipeline):
             pipeline = with_connections(self.pipeline)
             try:
-                if replay:
-                    return plan_replay(pipeline, interval)
+                if request.replay:
+                    return plan_replay(pipeline, interval, request=request.name)
                 return plan_batch(
                     pipeline,
                     interval,
-                    reprocess=reprocess,
-                    another_cluster=another_cluster,
+                    reprocess=request.reprocess,
+                    another_cluster=request.another_cluster and not self._has_moved_since(pipeline, request),
                     # In a file a wrong address can be seen, and its change reviewed.
                     known_cluster=last_cluster(pipeline) if "kafka" in pipeline.connections else None,
+                    request=request.name if request.is_any else None,
                 )
             except NoFreeLane as error:
                 return str(error)
+
+    def _has_moved_since(self, pipeline: Pipeline, request: Request) -> bool:
+        """Whether something was published since the request, so that the last publication says which cluster it meant.
+
+        The ledger cannot say it of a third cluster, that the pipeline comes to by mistake later.
+        """
+        return request.moment is not None and is_published_since(pipeline, request.moment)

@@ -1,4 +1,4 @@
-"""Airflow's plugin: the pages and links inside its UI, the notes on runs, the timetable and the deadlines.
+"""Airflow's plugin: pages and links inside its UI, notes on runs, names of requests, timetable and deadlines.
 
 The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing
 heavy: the pages' application loads at its first request.
@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from fencepost.airflow import run_note
+from fencepost.airflow import request, run_note
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.deadline import IntervalEnd
 from fencepost.airflow.timetable import IntervalTimetable
@@ -34,7 +34,7 @@ class FencepostPlugin(AirflowPlugin):
 
     name = "fencepost"
     timetables = [IntervalTimetable]
-    listeners = [run_note]
+    listeners = [run_note, request]
     deadline_references = [IntervalEnd]
     fastapi_apps = [{"app": LazyApp(with_connections), "url_prefix": MOUNT, "name": "Fencepost"}]
     external_views = [

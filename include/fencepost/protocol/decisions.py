@@ -116,6 +116,26 @@ def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: Giv
     return None if reprocess and ended else latest
 
 
+def answer_to(view: View, interval: Interval, request: str | None) -> Batch | None:
+    """The revision of the interval that answers the request; None if none does, or the request has no name.
+
+    Whatever became of that revision, the request is not carried out again.
+    """
+    known = view.revisions.get(interval)
+    return next((batch for batch in known.all if request in batch.requests), None) if known else None
+
+
+def record_answer(view: View, interval: Interval, request: str) -> tuple[Batch, ...]:
+    """Record that the interval's newest revision answers the request too, which found it under way.
+
+    One that is being published does not: it may be what the request is to replace.
+    """
+    batch = view.last(interval)
+    if batch is None or batch.state not in REPLACEABLE or answer_to(view, interval, request) is not None:
+        return ()
+    return (batch.model_copy(update={"requests": (*batch.requests, request)}),)
+
+
 def record_planned(
     view: View,
     interval: Interval,
@@ -125,6 +145,7 @@ def record_planned(
     decision: Decision | None = None,
     given_up: GivenUp | None = None,
     adds_to: int | None = None,
+    request: str | None = None,
 ) -> tuple[Batch, ...]:
     """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
 
@@ -143,6 +164,7 @@ def record_planned(
         state=State.PLANNED,
         plan=plan,
         decision=decision,
+        requests=(request,) if request is not None else (),
         history=(Event(state=State.PLANNED, at=plan.planned_at, note=note),),
     )
     told = f"; {given_up.told(latest)}" if latest and given_up and given_up.is_of(latest) else ""

@@ -30,6 +30,7 @@ from fencepost.model import (
     describe_ranges,
 )
 from fencepost.protocol.decisions import (
+    answer_to,
     free_lane,
     is_carried_out,
     record_planned,
@@ -149,6 +150,11 @@ def last_cluster(view: View) -> str | None:
     """The cluster of the last publication in the ledger; None if nothing was published yet."""
     published = [batch for batch in view.all() if batch.state is State.PUBLISHED]
     return max(published, key=lambda batch: batch.changed_at).plan.cluster_id if published else None
+
+
+def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
+    """Whether a request that says that the pipeline has moved may mean this cluster: it has planned on no other one."""
+    return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
@@ -282,16 +288,24 @@ def decide_plan(
     reprocess: bool,
     decision: Decision | None = None,
     given_up: GivenUp | None = None,
+    request: str | None = None,
 ) -> tuple[Batch, ...]:
     """The interval's first revision, or another one on `reprocess`; nothing if its batch stays as it is.
 
+    A `request` for a reprocess is carried out once: the revision that it plans records it.
+
     `facts` are None where it stayed as it was when they would have been gathered.
     """
-    if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
+    asks = reprocess and answer_to(view, interval, request) is None
+    if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
         return ()
-    note, known = "reprocess was asked for" if view.holder(interval) else "", gathered(interval, facts)
+    note, known = f"reprocess was asked for{_by(request)}" if view.holder(interval) else "", gathered(interval, facts)
     plan = next_plan(view, interval, known)
-    return record_planned(view, interval, known.pipeline, plan, note, decision, given_up)
+    return record_planned(view, interval, known.pipeline, plan, note, decision, given_up, request=request)
+
+
+def _by(request: str | None) -> str:
+    return f" by {request}" if request else ""
 
 
 def decide_revision(
@@ -319,17 +333,26 @@ def decide_revision(
 
 
 def decide_replay(
-    view: View, interval: Interval, pipeline: str, facts: Facts | None, decision: Decision | None = None
+    view: View,
+    interval: Interval,
+    pipeline: str,
+    facts: Facts | None,
+    decision: Decision | None = None,
+    request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """A new addition to the interval's published batch; nothing if one is under way, or nothing is left to replay."""
-    if is_carried_out(view, interval, decision):
+    """A new addition to the interval's published batch; nothing if one is under way, or nothing is left to replay.
+
+    A `request` is carried out once, as by `decide_plan`.
+    """
+    if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
         return ()
     link = link_to_replay(view, interval, pipeline)
     if link is None:
         return ()
     plan = next_addition(view, interval, gathered(interval, facts))
-    note = f"replay of what batch {link.id} quarantined"
-    return record_planned(view, interval, pipeline, plan, note, decision, adds_to=link.adds_to or link.revision)
+    note = f"replay of what batch {link.id} quarantined{', asked for' + _by(request) if request else ''}"
+    base = link.adds_to or link.revision
+    return record_planned(view, interval, pipeline, plan, note, decision, adds_to=base, request=request)
 
 
 def gathered(interval: Interval, facts: Facts | None) -> Facts:

@@ -40,7 +40,15 @@ from fencepost.preflight.found import described, source_found
 from fencepost.preflight.limits import check_before_plan, check_limits
 from fencepost.preflight.rights import require_rights
 from fencepost.protocol.advice import REASON
-from fencepost.protocol.decisions import decide_withdraw, free_lane, is_carried_out, standing_plan, why_it_stays
+from fencepost.protocol.decisions import (
+    answer_to,
+    decide_withdraw,
+    free_lane,
+    is_carried_out,
+    record_answer,
+    standing_plan,
+    why_it_stays,
+)
 from fencepost.protocol.obstacle import GivenUp, quarantine_obstacle
 from fencepost.protocol.planning import (
     Facts,
@@ -51,6 +59,7 @@ from fencepost.protocol.planning import (
     decide_plan,
     decide_revision,
     last_cluster,
+    moves_here,
     starts_of,
 )
 from fencepost.protocol.ranges import CLOCKS, credible_until
@@ -73,6 +82,7 @@ def plan_batch(
     allow_future: bool = False,
     another_cluster: bool = False,
     known_cluster: str | None = None,
+    request: str | None = None,
     ledger: Ledger | None = None,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
@@ -88,18 +98,27 @@ def plan_batch(
     is given up for it. A `decision` says who asked for it and why; it is stored with the new revision. `allow_future` plans an
     interval that has not ended. `another_cluster` says that the pipeline has moved. `known_cluster` is that of the last
     publication, where somebody else than the ledger knows it: a cluster that the pipeline came to by mistake has an empty ledger.
+
+    `request` names who asks for that, where the same request may come again: a run's parameters stay with it when it is cleared.
+    The revision that answers a request records it, and no other does: `reprocess` writes an interval once for each request, and
+    `another_cluster` names one cluster.
     """
     ledger = ledger or Ledger(pipeline)
     if known_cluster is not None and not another_cluster:
         check_same_cluster(pipeline.name, ledger.cluster.id, known_cluster)  # 0
-    output = ready(ledger, moved=another_cluster)  # 1, 2
-    given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
+    output = ready(ledger, moved=another_cluster, request=request)  # 1, 2
+    answered = answer_to(ledger.read(), interval, request)
+    asks = reprocess and answered is None
+    given_up = give_up_if_stopped(ledger, interval, decision) if asks else None
 
     def gather(view: View) -> Facts | None:
-        if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
+        asks = reprocess and answer_to(view, interval, request) is None
+        if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
             return None
         earlier, known = view.last(interval), last_cluster(view)
-        was_told = another_cluster or (earlier is not None and earlier.plan.cluster_id == ledger.cluster.id)
+        was_told = (another_cluster and moves_here(view, ledger.cluster.id, request)) or (
+            earlier is not None and earlier.plan.cluster_id == ledger.cluster.id
+        )
         if known is not None and not was_told:
             check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
         check_not_lost(ledger, view, output.newest_batches)
@@ -113,23 +132,36 @@ def plan_batch(
         return facts_of_plan(ledger, near, interval, output)
 
     def decide(view: View, facts: Facts | None) -> Change:
-        return Change(decide_plan(view, interval, facts, reprocess=reprocess, decision=decision, given_up=given_up))
+        planned = decide_plan(
+            view, interval, facts, reprocess=reprocess, decision=decision, given_up=given_up, request=request
+        )
+        return Change(planned)
 
     recorded = ledger.decide(gather, decide)  # 3, 4
     reached("plan.frozen")
-    return _result(recorded, interval)
+    if asks and request is not None:
+        ledger.transact(lambda view: Change(record_answer(view, interval, request)))
+    result = found_planned(recorded, interval)
+    return with_answer(result, answered, request, "reprocess") if reprocess and answered is not None else result
+
+
+def with_answer(result: StepResult, answered: Batch, request: str | None, asked: str) -> StepResult:
+    """The result of a plan whose request was answered before, which it says."""
+    again = f"A new backfill with {asked}, and 'Override parameters on existing runs', asks for it again"
+    told = f"{request} asked for {asked}, and revision {answered.revision} was planned for that. {again}"
+    return result.model_copy(update={"message": f"{result.message}. {told}"})
 
 
 def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
     """What `plan_batch` says of an interval that is published or skipped, by the ledger alone; None if there may be work."""
     view = ledger.read() if ledger.exists() else View()
     batch = view.last(interval)
-    return _result(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
+    return found_planned(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
-def ready(ledger: Ledger, *, moved: bool = False) -> Destination:
+def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) -> Destination:
     """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing. `moved`: the
-    pipeline was on another cluster before."""
+    pipeline was on another cluster before, as the request says."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     require_rights(pipeline, cluster)
     cluster.describe(pipeline.source.topic)
@@ -137,7 +169,7 @@ def ready(ledger: Ledger, *, moved: bool = False) -> Destination:
     ledger.create()
     view = ledger.read()
     ledger.announcements.prepare()
-    if moved:
+    if moved and moves_here(view, cluster.id, request):
         output.output.move_here(view)
     output.prepare()
     check_limits(ledger)
@@ -313,7 +345,8 @@ def _milliseconds(moment: datetime) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
-def _result(recorded: Recorded, interval: Interval) -> StepResult:
+def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
+    """What is planned of the interval, and whether that was done here."""
     view, batch, changed = recorded.view, recorded.last(interval), bool(recorded.changed)
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets

@@ -13,20 +13,26 @@ from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.preflight.folder import check_pipeline
-from fencepost.protocol.decisions import is_carried_out
+from fencepost.protocol.decisions import answer_to, is_carried_out, record_answer
 from fencepost.protocol.planning import Facts, decide_replay
 from fencepost.protocol.replay import UNDER_WAY, known_link, link_to_replay
 from fencepost.protocol.view import View
-from fencepost.steps.plan import facts_of_addition, ready
+from fencepost.steps.plan import facts_of_addition, found_planned, ready, with_answer
 
 
 def plan_replay(
-    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+    pipeline: Pipeline,
+    interval: Interval,
+    decision: Decision | None = None,
+    *,
+    request: str | None = None,
+    ledger: Ledger | None = None,
 ) -> StepResult:
     """Freeze an addition to a published interval, or find one under way, or find that nothing is left to replay.
 
     It takes from quarantine what the interval's newest published revision sent there, additions included. It uses the transform,
-    the settings and the suite of now. A `decision` says who asked for it and why; it is stored with the addition.
+    the settings and the suite of now. A `decision` says who asked for it and why; it is stored with the addition. A `request` is
+    answered by one addition, as by `plan_batch`.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of it is under way.
@@ -34,9 +40,10 @@ def plan_replay(
     """
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)
+    answered = answer_to(ledger.read(), interval, request)
 
     def gather(view: View) -> Facts | None:
-        if is_carried_out(view, interval, decision):
+        if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
             return None
         link = link_to_replay(view, interval, pipeline.name)
         if link is None:
@@ -46,10 +53,14 @@ def plan_replay(
         return facts_of_addition(ledger, link, interval, output)
 
     def decide(view: View, facts: Facts | None) -> Change:
-        return Change(decide_replay(view, interval, pipeline.name, facts, decision))
+        return Change(decide_replay(view, interval, pipeline.name, facts, decision, request))
 
     recorded = ledger.decide(gather, decide)
     reached("plan.frozen")
+    if answered is not None:
+        return with_answer(found_planned(recorded, interval), answered, request, "replay")
+    if request is not None and recorded.last(interval).adds_to is not None:
+        ledger.transact(lambda view: Change(record_answer(view, interval, request)))
     return _result(recorded, interval)
 
 
