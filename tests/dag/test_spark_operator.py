@@ -294,6 +294,60 @@ def test_cluster_mode_is_refused(
         write.execute(context_of())
 
 
+@pytest.mark.parametrize(
+    ("connection", "master"),
+    [
+        ("spark://localhost:7077", "spark://localhost:7077"),
+        ("spark://localhost:7077?queue=q", "spark://localhost:7077"),
+        ("spark://yarn", "yarn"),
+        ("spark://local%5B2%5D", "local[2]"),
+        ({"conn_type": "spark", "host": "spark://localhost", "port": 7077}, "spark://localhost:7077"),
+        ({"conn_type": "spark", "host": "spark://a:7077,b:7077"}, "spark://a:7077,b:7077"),
+        ({"conn_type": "spark", "host": "local"}, "local"),
+        ({"conn_type": "spark", "host": "local[*,3]"}, "local[*,3]"),
+    ],
+)
+def test_a_job_is_prepared_for_the_master_that_it_is_submitted_to(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    result: StepResult,
+    connection: str | dict[str, Any],
+    master: str,
+) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr(
+        "fencepost.spark.submit.submit_conf", lambda pipeline, master, records: prepared.append(master) or {}
+    )
+    text = connection if isinstance(connection, str) else json.dumps(connection)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", text)
+    fake.answers(JobOutcome.of(result))
+    write.execute(context_of())
+    assert fake.submitted is not None
+    assert (prepared, fake.submitted[:2]) == ([master], ["--master", master])
+
+
+@pytest.mark.parametrize(
+    "connection",
+    ["spark://localhost", "local://", '{"conn_type": "spark", "host": "localhost"}', '{"conn_type": "spark"}'],
+)
+def test_a_master_that_spark_does_not_know_is_refused_before_anything_is_submitted(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+    fake.does("exit 1")
+    with pytest.raises(
+        AirflowFailException, match=r"^SettingsError: Airflow's connection 'spark_default' gives the master"
+    ):
+        write.execute(context_of())
+    assert fake.submitted is None
+
+
 def test_a_worker_without_java_is_no_reason_to_retry(
     fake: FakeSparkSubmit,
     write: FencepostSparkOperator,

@@ -327,7 +327,8 @@ def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
     folder = Path(conf["spark.local.dir"])
     assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
     assert submit_conf(load(), "local[2]")["spark.local.dir"] == str(folder)
-    assert "spark.local.dir" not in submit_conf(load(), "spark://somewhere:7077"), "it is the workers' machine there"
+    for elsewhere in ("spark://somewhere:7077", "spark://localhost:7077", "localhost", "local-cluster[2,1,1024]"):
+        assert "spark.local.dir" not in submit_conf(load(), elsewhere), "it is the workers' machine there"
     folder.chmod(0o755)
     with pytest.raises(NeedsOperator, match=f"{folder}: Spark's files hold records"):
         submit_conf(load(), "local[2]")

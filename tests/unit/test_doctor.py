@@ -188,6 +188,14 @@ def test_no_job_runs_on_this_machine_or_where_it_is_not_wanted() -> None:
     nobody: Any = None
     assert check_spark_executors(nobody, "local[*]")[0].level is Level.OK
     assert check_spark_executors(nobody, "spark://a:7077", False)[0].level is Level.SKIPPED
+    for elsewhere in ("spark://localhost:7077", "local-cluster[2,1,1024]"):
+        assert check_spark_executors(nobody, elsewhere, False)[0].level is Level.SKIPPED
+
+
+def test_a_master_that_spark_does_not_know_is_named() -> None:
+    for master in ("localhost", "localhost:7077", "local[2]:7077", "Local[2]"):
+        (found,) = ask(check_spark_master, master)
+        assert (found.level, f"gives the master {master!r}" in found.found) == (Level.ERROR, True)
 
 
 def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +233,9 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 0})).level is Level.ERROR
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 2})).level is Level.OK
     assert airflow.check_airflow_connection(bare).level is Level.WARNING
-    cluster = AirflowOf(connection={"host": "spark://a", "port": 7077, "extra": '{"deploy-mode": "cluster"}'})
+    cluster = AirflowOf(
+        connection={"conn_type": "spark", "host": "spark://a", "port": 7077, "extra": '{"deploy-mode": "cluster"}'}
+    )
     assert "deploy-mode cluster" in airflow.check_airflow_connection(cluster).found
     assert "no host" in airflow.check_airflow_connection(AirflowOf(connection={"host": None})).found
     assert airflow.masters(cluster) == ["spark://a:7077"]

@@ -36,6 +36,7 @@ from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TableRefusedData, VerdictUndetermined
 from fencepost.model import Interval, StepResult, offsets_of
+from fencepost.spark.master import check_master, master_of
 from fencepost.steps.handover import handed_over
 from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
 
@@ -170,7 +171,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         ]
 
     def _check_connection(self) -> str:
-        """The connection's Spark master. It refuses a connection that the provider would misread.
+        """The connection's Spark master. It refuses a connection that the provider, or Spark, would misread.
 
         Without the connection the provider's hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py). In
         cluster mode the task reaches neither the driver nor the file with the outcome.
@@ -190,7 +191,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 f"connection {name!r} has deploy-mode cluster, but only client works here: the driver has "
                 "to end with the task. Remove deploy-mode from the connection's extra."
             )
-        return str(connection.host)
+        master = master_of(connection.conn_type, connection.host, connection.port)
+        with airflow_errors(self.pipeline):
+            check_master(master, f"Airflow's connection {name!r}")
+        return master
 
 
 class AdvanceOperator(FencepostSparkOperator):

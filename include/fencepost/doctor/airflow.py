@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fencepost.config.airflow_settings import DEFAULT_CONNECTION, DEFAULT_POOL
 from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.spark.master import master_of
 
 
 class Airflow(Protocol):
@@ -86,7 +87,7 @@ def masters(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> list[str]:
         return []
     if not found or not found.get("host"):
         return []
-    return [f"{found['host']}:{found['port']}" if found.get("port") else str(found["host"])]
+    return [master_of(found.get("conn_type"), found["host"], found.get("port"))]
 
 
 def extra_of(connection: dict[str, Any]) -> dict[str, Any]:

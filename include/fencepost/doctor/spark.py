@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.preflight.finding import Finding, error, ok, skipped
+from fencepost.spark.master import check_master, is_local
 from fencepost.spark.probe import NOT_FOUND
 from fencepost.spark.submit import check_java, connector_folder, private_folder
 
@@ -34,7 +35,8 @@ def check_spark_driver() -> Finding:
 
 
 def check_spark_master(master: str) -> Finding:
-    """Something accepts connections at the master's address. `local` and YARN have none in their name."""
+    """Spark knows such a master, and something accepts connections at its address. `local` and YARN have none in their name."""
+    check_master(master, "FENCEPOST_SPARK_MASTER, or Airflow's connection,")
     addresses = _addresses(master)
     if not addresses:
         return ok(f"{master} has no address to try")
@@ -67,8 +69,8 @@ def check_spark_executors(
     pipeline: Pipeline, master: str, run_job: bool | None = None, limit: float = JOB
 ) -> list[Finding]:
     """Executors start, and have the driver's Python and packages. By default it asks only a master that is not this machine."""
-    if not (run_job if run_job is not None else not master.startswith("local")):
-        return [ok("the driver's own Python and packages")] if master.startswith("local") else [skipped(WITHOUT_JOB)]
+    if not (run_job if run_job is not None else not is_local(master)):
+        return [ok("the driver's own Python and packages")] if is_local(master) else [skipped(WITHOUT_JOB)]
     answer = _probe(pipeline, master, limit)
     if isinstance(answer, str):
         return [error(answer, "Look into the master's and the workers' logs; FENCEPOST_LOG=DEBUG shows the driver's.")]

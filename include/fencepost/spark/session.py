@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import DriverDied
+from fencepost.spark.master import is_local
 from fencepost.spark.sql_settings import pin_settings
 from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
 
@@ -38,7 +39,7 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
         check_java()
         conf = {"spark.master": master, **submit_conf(pipeline, master, records)}
         os.environ.update(local_dirs(conf, master))
-        if master.startswith("local"):
+        if is_local(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
             conf["spark.submit.pyFiles"] = str(package_zip())
@@ -53,7 +54,7 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     pin_settings(session, pipeline)
-    if step in WITH_WORKERS and (session.sparkContext.master or "").startswith("local"):
+    if step in WITH_WORKERS and is_local(session.sparkContext.master or ""):
         Thread(target=_start_workers, args=(session,), name="start Python workers", daemon=True).start()
     return session
 

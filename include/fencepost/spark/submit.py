@@ -18,6 +18,7 @@ from fencepost import paths
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.spark.class_archive import java_options
+from fencepost.spark.master import is_local
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # The JVM's second compiler starts after forty times the usual number of calls and loops. A job of few rows ends before that,
@@ -85,7 +86,7 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         **KAFKA_CACHES,
     }
-    if master.startswith("local"):
+    if is_local(master):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         if "spark.pyspark.python" not in pipeline.spark and os.environ.get("PYSPARK_PYTHON") in {None, sys.executable}:
             conf["spark.python.daemon.module"] = "fencepost.spark.daemon"  # another Python may not have the package
@@ -128,7 +129,7 @@ def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
 
     On a cluster the workers choose their own folders.
     """
-    here = master.startswith("local") and "spark.local.dir" in conf
+    here = is_local(master) and "spark.local.dir" in conf
     return {"SPARK_LOCAL_DIRS": conf["spark.local.dir"]} if here else {}
 
 

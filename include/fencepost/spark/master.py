@@ -1,0 +1,40 @@
+"""Spark's master: what a connection of Airflow's names, and whether that is this machine."""
+
+from __future__ import annotations
+
+import re
+
+from fencepost.errors import SettingsError
+
+LOCAL = re.compile(r"local(\[[^\]]*\])?")
+KNOWN = re.compile(rf"{LOCAL.pattern}|local-cluster\[[^\]]*\]|yarn|spark://.+|k8s://.+")
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process on this machine. `local-cluster[...]` starts executors of its own."""
+    return LOCAL.fullmatch(master) is not None
+
+
+def master_of(kind: str | None, host: str | None, port: int | None) -> str:
+    """The master of a connection with these fields, as Airflow's Spark provider puts it together.
+
+    A connection that is a URL has the scheme as its type, and the host alone: `spark://localhost:7077` is type `spark`, host
+    `localhost` and port 7077.
+    """
+    host = host or ""
+    is_whole = kind == "spark" and host and ("://" in host or not port)
+    master = host if is_whole else f"{kind}://{host}"
+    return f"{master}:{port}" if port else master
+
+
+def check_master(master: str, where: str) -> None:
+    """Check that Spark knows such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
+
+    Raises:
+        SettingsError: it does not; `where` says whose it is.
+    """
+    if KNOWN.fullmatch(master) is None:
+        raise SettingsError(
+            f"{where} gives the master {master!r}, which Spark does not know. Known are local[2], spark://host:7077, yarn and "
+            "k8s://https://host:443. A standalone master needs its port, or its whole address as the host."
+        )
