@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
+
+from .conftest import PIPELINE_YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -242,3 +245,73 @@ def test_parsing_imports_neither_spark_nor_great_expectations(pipeline: Pipeline
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LOGINS = """
+kafka: {bootstrap.servers: "${BROKERS_OF_TASKS}", sasl.username: counted, sasl.password: "${KAFKA_PASSWORD_OF_TASKS}"}
+schema_registry: {url: "http://127.0.0.1:1", username: counted, password: "${REGISTRY_PASSWORD_OF_TASKS}"}
+postgres: {host: 127.0.0.1, port: "${PORT_OF_TASKS}", dbname: d, user: u, password: "${POSTGRES_PASSWORD_OF_TASKS}"}
+spark: {spark.executor.memory: "${MEMORY_OF_TASKS}"}
+"""
+OF_TASKS = {
+    "BROKERS_OF_TASKS": "127.0.0.1:1",
+    "KAFKA_PASSWORD_OF_TASKS": "hunter2",
+    "REGISTRY_PASSWORD_OF_TASKS": "hunter3",
+    "PORT_OF_TASKS": "1",
+    "POSTGRES_PASSWORD_OF_TASKS": "hunter4",
+    "MEMORY_OF_TASKS": "1g",
+}
+WITHOUT_KAFKA = PIPELINE_YAML.partition("kafka:")[0]
+
+
+def test_a_dag_is_built_without_the_logins_that_only_its_tasks_have(
+    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as environment:
+        for name, value in OF_TASKS.items():
+            environment.setenv(name, value)
+        whole = build_dag(make_pipeline(settings=WITHOUT_KAFKA + LOGINS))
+    for variable in (_AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID):
+        monkeypatch.setenv(variable, "")  # Airflow's own context manager leaves them behind
+        monkeypatch.delenv(variable)
+    refuse_broken_pipelines()
+    parsed = build_dags()["counted"]
+    assert DagSerialization.to_dict(parsed) == DagSerialization.to_dict(whole), "logins are no part of it"
+    with _airflow_parsing_context_manager(dag_id="counted", task_id="plan"):
+        with pytest.raises(SettingsError, match=r"kafka.bootstrap.servers: \$\{BROKERS_OF_TASKS\} is not set"):
+            build_dags()
+        for name, value in OF_TASKS.items():
+            monkeypatch.setenv(name, value)
+        task: Any = build_dags()["counted"].get_task("plan")
+    assert task.pipeline.kafka["sasl.password"].get_secret_value() == "hunter2"
+
+
+def test_a_connection_by_name_from_the_environment_is_read_by_tasks(
+    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECTION_OF_TASKS", "kafka_prod")
+    make_pipeline(settings=WITHOUT_KAFKA + "kafka: {connection: '${CONNECTION_OF_TASKS}'}")
+    monkeypatch.delenv("CONNECTION_OF_TASKS")
+    assert set(build_dags()) == {"counted"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            WITHOUT_KAFKA.replace("topic: in", 'topic: "${TOPIC_OF_TASKS}"'),
+            "source.topic: ${TOPIC_OF_TASKS} is not set",
+        ),
+        (WITHOUT_KAFKA + "kafka: {bootstrap.server: a}", "did you mean bootstrap.servers"),
+        (WITHOUT_KAFKA + "kafka: {bootstrap.servers: '${X_PASSWORD}'}", "looks like a secret"),
+        (WITHOUT_KAFKA + "kafka: 7", "kafka"),
+    ],
+)
+def test_what_the_dag_needs_and_what_is_written_out_is_still_read(
+    make_pipeline: Callable[..., Pipeline], settings: str, says: str
+) -> None:
+    with pytest.raises(SettingsError):
+        make_pipeline(settings=settings)
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        refuse_broken_pipelines()
+    assert build_dags() == {}

@@ -69,8 +69,9 @@ def build_dags(
     `dag_args` go to each DAG, and `default_args` to each task, as far as they decide nothing about batches; callbacks come after
     Fencepost's own.
 
-    Airflow parses the file again to run a task; then only that task's pipeline is loaded. If it cannot be read by now, the
-    error is raised, and stands in the task's log.
+    Airflow parses the file again to run a task; then only that task's pipeline is loaded, with all of its settings. If it cannot
+    be read by now, the error is raised, and stands in the task's log. Before, logins are not needed: the DAG processor need not
+    have the variables from which `kafka`, `schema_registry`, `postgres` and `spark` take them.
 
     Raises:
         ValueError: an argument would decide about batches; says which setting does.
@@ -98,7 +99,7 @@ def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
 
 def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
     """All DAGs before they get their tasks, which take two thirds of the time; and why the other pipelines have none."""
-    pipelines, unreadable = load_pipelines(team.folder)
+    pipelines, unreadable = load_pipelines(team.folder, at_parse=True)
     dags: dict[str, tuple[DAG, Pipeline]] = {}
     broken: dict[str, Exception] = dict(unreadable)
     for name, pipeline in pipelines.items():

@@ -36,13 +36,15 @@ from fencepost.errors import SettingsError, printable
 from fencepost.paths import pipelines_folder
 
 
-def load_pipelines(folder: Path | None = None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """All pipelines of a folder by name, and the error of each that could not be loaded."""
+def load_pipelines(
+    folder: Path | None = None, *, at_parse: bool = False
+) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
+    """All pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` as in `load_pipeline`."""
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
     for entry in pipeline_folders(folder or pipelines_folder()):
         try:
-            good[entry.name] = load_pipeline(entry)
+            good[entry.name] = load_pipeline(entry, at_parse=at_parse)
         except SettingsError as error:
             bad[printable(entry.name)] = error
     return good, bad
@@ -66,13 +68,21 @@ PAGES_ENVIRONMENT = (
     "FENCEPOST_PAGES_ENVIRONMENT"  # names the variables that may be read for a DAG that carries its settings
 )
 NO_SERVICES = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "schema_registry": {"url": "http://127.0.0.1:1"}}
+# What stands for a section that cannot be read while a DAG's file is parsed.
+NOT_READ: dict[str, dict[str, str]] = {
+    **NO_SERVICES,
+    "postgres": {"host": "127.0.0.1", "port": "1", "dbname": NOT_SET, "user": NOT_SET},
+    "spark": {},
+}
 
 
-def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
+def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False) -> Pipeline:
     """Read and check one pipeline's folder.
 
     `offline` is for callers that reach neither Kafka nor a registry: nothing of these sections is read, and elsewhere a variable
     of the environment need not be set.
+    `at_parse` is for the parse of a DAG's file, which needs nothing of the sections for services and Spark: one that names a
+    variable which is not set here is not read. The process of a task, which needs it, reads it again.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
@@ -89,7 +99,7 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
     raw = read_settings(folder)
     if offline:
         raw = {name: NO_SERVICES.get(name, value) for name, value in raw.items()}
-    pipeline = pipeline_of_values(folder.name, folder, raw, unset=NOT_SET if offline else None)
+    pipeline = pipeline_of_values(folder.name, folder, raw, unset=NOT_SET if offline else None, at_parse=at_parse)
     scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if os.path.lexists(f)]
     if len(scripts) != 1:
         found = "both" if scripts else "neither"
@@ -116,21 +126,29 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def pipeline_of_values(
-    name: str, folder: Path, raw: Mapping[Any, Any], *, unset: str | None = None, readable: Container[str] | None = None
+    name: str,
+    folder: Path,
+    raw: Mapping[Any, Any],
+    *,
+    unset: str | None = None,
+    readable: Container[str] | None = None,
+    at_parse: bool = False,
 ) -> Pipeline:
     """The pipeline of these fields, with values from the environment.
 
     `unset` stands for a variable that is not set. Of the environment only what is `readable` is read; without it, all
-    but Airflow's own variables.
+    but Airflow's own variables. `at_parse` as in `load_pipeline`.
 
     Raises:
         SettingsError: as `load_pipeline`.
     """
     file = folder / "pipeline.yaml"
     _check_fields(raw, file)
-    references = _References(file, unset, readable)
+    references = _References(file, unset, readable, at_parse)
+    values = references.resolved(raw)
+    values |= {section: NOT_READ[section] for section in references.not_read}
     try:
-        return Pipeline(name=name, folder=folder, **_without_empty(references.resolved(raw)))
+        return Pipeline(name=name, folder=folder, **_without_empty(values))
     except ValidationError as error:
         raise SettingsError(_explain(error, file, references.secrets)) from None
 
@@ -166,13 +184,16 @@ PUBLIC = {
 class _References:
     """Replaces `${NAME}` and `${NAME:-default}` from the environment; `$${` is the text `${`.
 
-    The value of a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
+    The value of a name such as DB_PASSWORD is added to `secrets`, so that no message shows it. At a parse, a section with a
+    variable that is not set is added to `not_read`.
     """
 
     file: Path
     unset: str | None
     readable: Container[str] | None
+    at_parse: bool = False
     secrets: set[str] = field(default_factory=set)
+    not_read: set[str] = field(default_factory=set)  # sections with a variable that is not set, at a parse
 
     def resolved(self, value: Any, path: tuple[str, ...] = ()) -> Any:
         """The value without references.
@@ -199,6 +220,9 @@ class _References:
                 f"{PAGES_ENVIRONMENT} in the environment of the API server and the triggerer."
             )
         found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
+        if found is None and self.at_parse and path[0] in NOT_READ:
+            self.not_read.add(path[0])
+            return NOT_SET
         if found is None:
             raise SettingsError(
                 f"{where}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
