@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG, AssetAccessControl
+from airflow.serialization.serialized_objects import DagSerialization
 
 from fencepost.airflow import AdvanceOperator, build_dag, output_asset
 from fencepost.airflow.assets import last_cluster
@@ -119,11 +121,29 @@ class Told:
 
 @pytest.mark.parametrize(
     ("clusters", "found"),
-    [([], None), (["old"], "old"), (["old", "new"], "new"), (["old", None], None)],
+    [
+        ([], None),
+        (["old"], "old"),
+        (["old", "new"], "new"),
+        ([None], None),
+        (["old", "new", None], "new"),
+        (["old", "new", *[None] * 3, ""], "new"),
+        (["old", "new", *[None] * 150], "new"),
+        ([None] * 150, None),
+    ],
 )
-def test_the_newest_event_of_the_output_names_the_cluster(
+def test_the_newest_event_of_the_output_that_names_a_cluster_does(
     monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, clusters: list[str | None], found: str | None
 ) -> None:
-    extras = [{**ANNOUNCED, "cluster_id": cluster} for cluster in clusters]
+    extras = [{**ANNOUNCED, "cluster_id": cluster} if cluster is not None else {} for cluster in clusters]
     monkeypatch.setattr("fencepost.airflow.assets.InletEventsAccessor", lambda **_: Told(extras))
     assert last_cluster(pipeline) == found
+
+
+def test_a_reader_of_another_team_names_the_producers_team() -> None:
+    asset = output_asset("counted", "out", access_control=AssetAccessControl(producer_teams=["sales"]))
+    with DAG("reader", schedule=[asset]) as dag:
+        pass
+    assert "'producer_teams': ['sales']" in str(DagSerialization.to_dict(dag)["dag"]["timetable"])
+    assert output_asset("counted", "out").access_control == AssetAccessControl()
+    assert (asset.name, asset.uri) == ("counted: out", "fencepost://counted/out"), "it is the same asset"

@@ -13,10 +13,12 @@ import pytest
 from airflow.sdk.configuration import clear_secrets_backends_cache
 
 from fencepost.airflow import here
+from fencepost.airflow.connections import ServerConnections
 from fencepost.airflow.here import looked_up_here
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.settings import check_connections
 from fencepost.errors import ConnectionNotFound, SettingsError
+from fencepost.pages.logins import Logins
 from fencepost.preflight.finding import Level, ask
 from vault import use_vault
 
@@ -157,3 +159,62 @@ def test_airflows_database_is_asked_where_this_machine_has_its_settings(
     assert done.returncode == 0, done.stderr
     assert f"connection kafka_prod: from Airflow's database (sqlite:///{tmp_path / 'airflow.db'})" in done.stderr
     assert "127.0.0.1:1" in done.stdout
+
+
+BLUE = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:3"}}
+
+
+@pytest.fixture
+def teams(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A multi-team Airflow, whose environment has a connection of team blue's beside everybody's: teams by DAG."""
+    found: dict[str, str] = {}
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", lambda dag_id, **_: found.get(dag_id))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(KAFKA))
+    monkeypatch.setenv("AIRFLOW_CONN__BLUE___KAFKA_PROD", json.dumps(BLUE))
+    return found
+
+
+def test_pages_get_the_connection_of_their_dags_team(pipeline: Pipeline, teams: dict[str, str]) -> None:
+    def brokers() -> str:
+        return Logins(ServerConnections()).with_connections(pipeline).kafka["bootstrap.servers"].get_secret_value()
+
+    assert brokers() == "127.0.0.1:1"
+    teams["counted"] = "red"
+    assert brokers() == "127.0.0.1:1"
+    teams["counted"] = "blue"
+    assert brokers() == "127.0.0.1:3"
+
+
+def test_a_connection_of_another_team_is_not_found(
+    pipeline: Pipeline, teams: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_KAFKA_PROD")
+    teams["counted"] = "red"
+    with pytest.raises(ConnectionNotFound, match="no connection 'kafka_prod'"):
+        Logins(ServerConnections()).with_connections(pipeline)
+
+
+def test_a_command_gets_its_teams_connection_where_airflows_database_says_the_team(
+    pipeline: Pipeline, teams: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teams["counted"] = "blue"
+    whole, _ = looked_up_here(pipeline, print)
+    assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:1", "without the database no team is known"
+    monkeypatch.setattr(here, "_has_database", lambda: True)
+    whole, _ = looked_up_here(pipeline, print)
+    assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:3"
+
+    def away(dag_id: str, **_: object) -> str:
+        raise OSError("hunter2")
+
+    monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", away)
+    with pytest.raises(ConnectionNotFound, match=r"which team DAG counted belongs to \(OSError\)"):
+        looked_up_here(pipeline, print)
+
+
+def test_without_teams_nobody_asks_for_one(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", None)
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(KAFKA))
+    whole = Logins(ServerConnections()).with_connections(pipeline)
+    assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:1"

@@ -192,12 +192,23 @@ def test_an_advance_tells_where_the_frontier_is_and_how_far_behind(
     assert not [line for line in statsd.lines(3, 1) if "lag_records" in line], "not known, so not told"
 
 
-@pytest.mark.parametrize(("step", "details"), [("write", WROTE), ("advance", ADVANCED)])
-def test_a_step_that_found_its_work_done_tells_nothing(
-    statsd: UdpReceiver, run: Runs, step: str, details: dict[str, Any]
-) -> None:
-    run(step, details, State.PUBLISHED, changed=False)
+def test_a_write_that_found_its_work_done_tells_nothing(statsd: UdpReceiver, run: Runs) -> None:
+    run("write", WROTE, State.PUBLISHED, changed=False)
     assert statsd.lines(1, 0.5) == []
+
+
+@pytest.mark.parametrize("state", [State.PUBLISHED, State.SKIPPED])
+def test_an_advance_that_found_a_persons_decision_tells_where_the_pipeline_stands_since(
+    statsd: UdpReceiver, run: Runs, ends: Callable[[list[int] | None], None], state: State
+) -> None:
+    run("advance", ADVANCED | {"verdict_settled": True}, state, changed=False)
+    assert statsd.lines(3) == [
+        f"airflow.fencepost.counted.frontier_timestamp_seconds:{datetime(2013, 3, 2, 5, tzinfo=UTC).timestamp()}|g",
+        "airflow.fencepost.counted.verdict_passed:1|g",
+        "airflow.fencepost.counted.lag_records:9|g",
+    ]
+    run("advance", ADVANCED | {"verdict_settled": False}, state, changed=False)
+    assert "airflow.fencepost.counted.verdict_passed:0|g" in statsd.lines(3), "another batch is rejected since"
 
 
 @pytest.mark.parametrize("kind", ["INFLUXDB", "DATADOG"])

@@ -21,7 +21,7 @@ from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from typer.testing import CliRunner
 
 from fencepost.airflow import aftermath, build_dag, deadline, notifying, output_asset
-from fencepost.airflow.aftermath import watch
+from fencepost.airflow.dag import Team
 from fencepost.airflow.happening import Facts
 from fencepost.airflow.rehearsal import example_of, send_test
 from fencepost.cli.app import app
@@ -592,7 +592,7 @@ def test_without_the_state_store_an_event_is_sent_all_the_same(
     assert "the state store of the output's asset was not" in caplog.text
 
 
-def test_the_asset_is_an_inlet_of_each_task_and_callbacks_are_added_to_those_that_are_there(
+def test_the_asset_is_an_inlet_of_each_task_and_a_teams_callbacks_come_after_ours(
     make_pipeline: MakePipeline,
 ) -> None:
     pipeline = make_pipeline(settings=settings("rejected"))
@@ -600,10 +600,9 @@ def test_the_asset_is_an_inlet_of_each_task_and_callbacks_are_added_to_those_tha
     for task in build_dag(pipeline).tasks:
         assert task.inlets == [asset]
         assert len(task.on_failure_callback) == 1
-    dag = build_dag(pipeline)
-    own = dag.get_task("write")
-    own.on_failure_callback, own.inlets = [print], []
-    assert next(iter(watch(dag, pipeline).get_task("write").on_failure_callback)) is print
+    for task in build_dag(pipeline, Team(default_args={"on_failure_callback": [print, repr]})).tasks:
+        ours, *theirs = task.on_failure_callback
+        assert (ours.func.__module__, theirs) == ("fencepost.airflow.aftermath", [print, repr])
 
 
 def test_a_pipeline_without_notify_has_neither(pipeline: Pipeline) -> None:

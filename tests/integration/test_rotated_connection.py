@@ -15,11 +15,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from conftest import at, day
 from dag.conftest import FakeTaskInstance, context_in
 from fencepost import read_validated
-from fencepost.airflow import AdvanceOperator, FencepostSparkOperator, PlanOperator, with_connections
+from fencepost.airflow import AdvanceOperator, FencepostSparkOperator, PlanOperator
+from fencepost.airflow.connections import ServerConnections
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, LoginRefused
 from fencepost.model import State
 from fencepost.pages.ledgers import Ledgers
+from fencepost.pages.logins import Logins
 from kafka_tools import create_topic, produce, read_all
 from rigs.secured_broker import SecuredBroker, secured_broker
 from vault import use_vault
@@ -71,7 +73,7 @@ def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
     write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline)
     advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
     pages = Ledgers()
-    pages.look_up = with_connections
+    pages.logins = Logins(ServerConnections())
     planned = plan.poke(context_in(day(1))).xcom_value  # type: ignore[union-attr]
     monkeypatch.setitem(FakeTaskInstance.returned, "plan", planned)
 

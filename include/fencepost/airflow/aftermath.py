@@ -120,12 +120,12 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
 
 def watch(dag: DAG, pipeline: Pipeline) -> DAG:
     """Have the DAG's tasks send what `notify` says: the output's asset, whose state store has the notes, becomes an inlet, and
-    `failed` a callback beside those that a task has."""
+    `failed` a callback before those that a team has given."""
     if pipeline.notify:
         for task in dag.tasks:
             task.inlets = [*task.inlets, output_asset(pipeline.name, pipeline.output.name)]
             callbacks: Any = task.on_failure_callback
-            task.on_failure_callback = [*callbacks, partial(_failed, pipeline)]
+            task.on_failure_callback = [partial(_failed, pipeline), *callbacks]
     return dag
 
 

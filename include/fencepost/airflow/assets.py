@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset, AssetAccessControl, AssetAlias
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from fencepost.config.pipeline import Pipeline
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a worker and of Airflow's database may differ
+NEWEST = (1, 100, None)  # events that are asked for until one of them names its cluster; None: all
 
 
-def output_asset(pipeline: str, output: str) -> Asset:
-    """The validated output of a pipeline, for the `schedule` of a DAG that reads it."""
-    return Asset(name=asset_name(pipeline, output), uri=asset_uri(pipeline, output))
+def output_asset(pipeline: str, output: str, access_control: AssetAccessControl | None = None) -> Asset:
+    """The validated output of a pipeline, for the `schedule` of a DAG that reads it.
+
+    In an Airflow with teams, `access_control` names the pipeline's team as a producer, if the reader is of another one.
+    """
+    return Asset(name=asset_name(pipeline, output), uri=asset_uri(pipeline, output), access_control=access_control)
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
@@ -33,13 +37,21 @@ def publications(pipeline: Pipeline) -> AssetAlias:
 
 
 def last_cluster(pipeline: Pipeline) -> str | None:
-    """The id of the Kafka cluster of the last publication, by Airflow's newest event of the output; None if there was none.
+    """The id of the Kafka cluster of the last publication, by Airflow's newest event of the output with one; None if none has.
 
-    The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another.
+    The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another. An event
+    without an id is no publication: a person makes such events in Airflow's UI.
     """
-    newest = _events(pipeline).ascending(False).limit(1)
-    told = [event.extra.get("cluster_id") for event in newest if event.extra]
-    return told[0] if told and isinstance(told[0], str) else None
+    for most in NEWEST:
+        events = _events(pipeline).ascending(False)
+        asked = list(events if most is None else events.limit(most))
+        for event in asked:
+            cluster = (event.extra or {}).get("cluster_id")
+            if isinstance(cluster, str) and cluster:
+                return cluster
+        if most is None or len(asked) < most:
+            break
+    return None
 
 
 def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:

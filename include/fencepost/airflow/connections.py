@@ -1,14 +1,16 @@
 """Looks connections up in Airflow, a pipeline's and a reader's: in a task, in a callback, and in the API server for the pages.
 
 Airflow's own order holds: the secrets backend, the environment, and then Airflow's database, which a task asks through Airflow's
-API. Nothing is looked up while a DAG's file is parsed.
+API. With teams, Airflow knows a task's team, and the API server has to say it. Nothing is looked up while a DAG's file is parsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
@@ -30,7 +32,7 @@ def with_connections(asker: Who) -> Who:
     """
     if not asker.connections or asker.resolved:
         return asker
-    whole, _ = resolved(asker, _look_up)
+    whole, _ = resolved(asker, lambda name: _look_up(name, BaseHook.get_connection))
     mask(whole)
     return whole
 
@@ -41,9 +43,41 @@ def mask(asker: Asker) -> None:
         mask_secret(secret)
 
 
-def _look_up(name: str) -> Connection:
+class ServerConnections:
+    """Airflow's connections in a process that has its database, such as the API server: those of a team, and everybody's."""
+
+    def team_of(self, dag_id: str) -> str | None:
+        """The team that the DAG's bundle belongs to; None without teams, or of a DAG that Airflow does not know."""
+        return team_of(dag_id)
+
+    def look_up(self, name: str, team: str | None) -> Connection:
+        """The connection, as `with_connections` has it for a task of that team."""
+
+        def ask(name: str) -> Any:
+            from airflow.models.connection import Connection as ServerConnection
+
+            return ServerConnection.get_connection_from_secrets(name, team_name=team)
+
+        return _look_up(name, ask)
+
+    def mask(self, pipeline: Asker) -> None:
+        """As `mask`."""
+        mask(pipeline)
+
+
+def team_of(dag_id: str) -> str | None:
+    """The team of a DAG, from Airflow's database; None without teams."""
+    if not conf.getboolean("core", "multi_team", fallback=False):
+        return None
+    from airflow.models.dag import DagModel
+
+    team: str | None = DagModel.get_team_name(dag_id)
+    return team
+
+
+def _look_up(name: str, ask: Callable[[str], Any]) -> Connection:
     try:
-        return plain(name, BaseHook.get_connection(name))
+        return plain(name, ask(name))
     except AirflowNotFoundException:
         raise ConnectionNotFound(
             f"Airflow has no connection {name!r}, or the secrets backend that has it does not answer. Add it in Airflow's UI, in "

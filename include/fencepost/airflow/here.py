@@ -1,7 +1,8 @@
 """Looks a pipeline's connections up for a command, where Airflow itself would, and says where each was found.
 
 In Airflow's order: the secrets backend of its settings, the environment, and its database if this machine has the settings of
-one. A command has no task's right to ask Airflow's API.
+one. A command has no task's right to ask Airflow's API. With teams, the database says which team the pipeline's DAG belongs to;
+without it a command has only the connections that are no team's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from airflow.secrets.environment_variables import EnvironmentVariablesBackend
 from airflow.secrets.metastore import MetastoreBackend
 from sqlalchemy.engine import make_url
 
-from fencepost.airflow.connections import plain
+from fencepost.airflow.connections import plain, team_of
 from fencepost.config.connections import Connection, Found, resolved
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import ConnectionNotFound, SettingsError
@@ -35,10 +36,24 @@ def looked_up_here(pipeline: Pipeline, tell: Callable[[str], None]) -> tuple[Pip
         ConnectionNotFound: a connection is in none of these places; says which were asked, and what they answered.
         SettingsError: Airflow's settings on this machine, or those of the connection, cannot be used.
     """
-    return resolved(pipeline, lambda name: _look_up(name, tell))
+    team = _team(pipeline)
+    return resolved(pipeline, lambda name: _look_up(name, team, tell))
 
 
-def _look_up(name: str, tell: Callable[[str], None]) -> Connection:
+def _team(pipeline: Pipeline) -> str | None:
+    """The team of the pipeline's DAG, as far as this machine can know it."""
+    if not _has_database():
+        return None
+    try:
+        return team_of(pipeline.name)
+    except Exception as error:  # its words may quote the database's address with a password
+        raise ConnectionNotFound(
+            f"Airflow's database does not say which team DAG {pipeline.name} belongs to ({type(error).__name__}), and a team may "
+            "have connections of its own. See that the database answers here; then run again."
+        ) from None
+
+
+def _look_up(name: str, team: str | None, tell: Callable[[str], None]) -> Connection:
     asked: list[str] = []
     for backend in _backends():
         place = _place(backend, name)
@@ -46,7 +61,7 @@ def _look_up(name: str, tell: Callable[[str], None]) -> Connection:
             asked.append(NO_DATABASE)
             continue
         try:
-            found = backend.get_connection(conn_id=name)
+            found = backend.get_connection(conn_id=name, **({"team_name": team} if team is not None else {}))
         except Exception as error:  # its words may quote what it read
             asked.append(f"{place}: it does not answer ({type(error).__name__})")
             continue

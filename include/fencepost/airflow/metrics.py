@@ -1,4 +1,6 @@
-"""Figures of a step for Airflow's metrics, from the task's own process, and only if the step has changed something.
+"""Figures of a step for Airflow's metrics, from the task's own process. Counters count what the step itself has changed.
+
+Gauges of `advance` are the ledger's, whoever has changed it: a person's decision, by a question or by a command, is told by it.
 
 Plain StatsD has no tags, and Airflow drops them there: so the pipeline, and what else tells one figure from another, stand in the
 name. Elsewhere they are tags. A receiver that is away costs nothing here: Airflow sends packets, or exports from a thread of
@@ -60,14 +62,13 @@ def emit(pipeline: str, figures: Iterator[Figure]) -> None:
 
 
 def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Figure]:
-    """The figures of a step that ended well; none if it found its work done."""
+    """The figures of a step that ended well. If it found its work done, only `advance` has any: where the pipeline stands."""
     details: dict[str, Any] = result.details
     if judged:
         yield from _of_verdict(str(details["verdict"]), _records(details))
-    if not result.changed:
-        return
-    yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": result.step})
-    if result.step == "write":
+    if result.changed:
+        yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": result.step})
+    if result.changed and result.step == "write":
         if details.get("rows_in") is not None:
             yield Figure("counter", "rows_read", details["rows_in"])
         yield Figure("counter", "rows_written", details["rows"])
@@ -76,6 +77,8 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
         if details.get("frontier_time"):
             moment = datetime.fromisoformat(str(details["frontier_time"]))
             yield Figure("gauge", "frontier_timestamp_seconds", moment.timestamp())
+        if details.get("verdict_settled") is not None:
+            yield Figure("gauge", "verdict_passed", int(details["verdict_settled"]))
         lag = _lag(pipeline, details["frontier"])
         if lag is not None:
             yield Figure("gauge", "lag_records", lag)

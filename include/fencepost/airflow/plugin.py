@@ -13,7 +13,7 @@ from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
 from fencepost.airflow import request, run_note
-from fencepost.airflow.connections import with_connections
+from fencepost.airflow.connections import ServerConnections
 from fencepost.airflow.deadline import IntervalEnd
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.pages import LazyApp
@@ -36,7 +36,7 @@ class FencepostPlugin(AirflowPlugin):
     timetables = [IntervalTimetable]
     listeners = [run_note, request]
     deadline_references = [IntervalEnd]
-    fastapi_apps = [{"app": LazyApp(with_connections), "url_prefix": MOUNT, "name": "Fencepost"}]
+    fastapi_apps = [{"app": LazyApp(ServerConnections()), "url_prefix": MOUNT, "name": "Fencepost"}]
     external_views = [
         _view("Data quality", "nav", "data-quality", "/") | {"nav_top_level": True},
         _view("Batches", "dag", "batches", "/pipelines/{DAG_ID}"),

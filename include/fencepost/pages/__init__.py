@@ -1,7 +1,7 @@
 """Fencepost's own pages inside Airflow's UI: data quality, batches, reports.
 
 ledger/reader.py                 reads the ledger from where the last look ended
-ledgers.py pipelines.py carried.py    state kept between requests
+ledgers.py logins.py pipelines.py carried.py    state kept between requests
 comparisons.py                   tables compared with their ledgers in the background
 snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
 listing.py content.py words.py   rows, charts, and their texts
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fencepost.config.pipeline import Pipeline
+    from fencepost.pages.logins import Connections
 
 Message = MutableMapping[str, Any]
 
@@ -27,9 +27,9 @@ Message = MutableMapping[str, Any]
 class LazyApp:
     """The ASGI application, imported at its first request. Workers and the DAG processor never make one."""
 
-    def __init__(self, look_up: Callable[[Pipeline], Pipeline]) -> None:
-        """`look_up` gives a pipeline the settings of its connections in Airflow."""
-        self._look_up = look_up
+    def __init__(self, connections: Connections) -> None:
+        """`connections` are Airflow's."""
+        self._connections = connections
 
     async def __call__(
         self,
@@ -43,6 +43,7 @@ class LazyApp:
 
     def _load(self) -> Any:
         from fencepost.pages.app import app, ledgers
+        from fencepost.pages.logins import Logins
 
-        ledgers.look_up = self._look_up
+        ledgers.logins = Logins(self._connections)
         return app

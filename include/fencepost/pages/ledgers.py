@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,14 +20,14 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import LedgerReader
 from fencepost.outputs.output import output_of
+from fencepost.pages.logins import Logins
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
 TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
-CLIENTS = 16  # that are kept; each has threads and connections of its own
-RENEWED = 60.0  # seconds after which a pipeline's connections are looked up again
+IDLE = 300.0  # seconds after which a client that nobody uses is closed; each has threads and connections of its own
 
 Identity = frozenset[tuple[str, str]]  # a cluster and a login: the settings of a client
 T = TypeVar("T")
@@ -55,12 +54,11 @@ class _Kept:
 
 
 @dataclass
-class _Whole:
-    """A pipeline as it was loaded, and with the settings of its connections as they were at a time."""
+class _Client:
+    """A client, and when it was used last."""
 
-    loaded: Pipeline
-    whole: Pipeline
-    at: float
+    cluster: Cluster
+    used: float
 
 
 class Ledgers:
@@ -68,12 +66,12 @@ class Ledgers:
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         """`timeout` is for one answer from Kafka, in seconds."""
-        self.look_up: Callable[[Pipeline], Pipeline] = lambda pipeline: pipeline  # Airflow's connections: see `LazyApp`
+        self.logins: Logins | None = None  # Airflow's connections: see `LazyApp`
         self._timeout = timeout
-        self._whole: dict[str, _Whole] = {}
+        self._whole: dict[str, Pipeline] = {}  # with the settings of its connections, as they were used last
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
-        self._clients: OrderedDict[Identity, Cluster] = OrderedDict()  # the one that was used last is at the end
+        self._clients: dict[Identity, _Client] = {}
         self._failed: dict[Identity, _Failure] = {}  # that login alone
         self._away: dict[str, _Failure] = {}  # an address, so every login
         self._answered: dict[str, float] = {}  # when each address last answered anybody
@@ -155,31 +153,33 @@ class Ledgers:
         try:
             return ask(whole)
         except LoginRefused:
-            renewed = self._with_connections(pipeline, refused=whole)
+            renewed = self._with_connections(pipeline, self._refused_at(whole))
             if renewed == whole:
                 raise
             return ask(renewed)
 
-    def _with_connections(self, pipeline: Pipeline, refused: Pipeline | None = None) -> Pipeline:
-        """The pipeline with the settings of its connections, as they were within the last minute; newer than those `refused`.
+    def _with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
+        """The pipeline with the settings of its connections, as they were within the last minute, or `since` that moment.
 
         If they have changed, the client of the old ones is closed: it would go on trying the old password.
         """
-        if not pipeline.connections:
+        if not pipeline.connections or self.logins is None:
             return pipeline
+        whole = self.logins.with_connections(pipeline, since)  # without the lock: a secrets backend may be slow
         with self._lock:
-            kept = self._whole.get(pipeline.name)
-        is_fresh = kept is not None and kept.loaded == pipeline and time.monotonic() - kept.at < RENEWED
-        if kept is not None and is_fresh and kept.whole is not refused:
-            return kept.whole
-        whole = self.look_up(pipeline)  # without the lock: a secrets backend may be slow
-        with self._lock:
-            if kept is not None and kept.whole.kafka != whole.kafka:
-                old = frozenset(client_settings(kept.whole).values.items())
+            before = self._whole.get(pipeline.name)
+            self._whole[pipeline.name] = whole
+            if before is not None and before.kafka != whole.kafka:
+                old = frozenset(client_settings(before).values.items())
                 self._clients.pop(old, None)
                 self._failed.pop(old, None)  # an error holds what raised it
-            self._whole[pipeline.name] = _Whole(pipeline, whole, time.monotonic())
         return whole
+
+    def _refused_at(self, whole: Pipeline) -> float:
+        """When the cluster refused this login: a connection that was looked up after that need not be looked up again."""
+        with self._lock:
+            failure = self._failed.get(frozenset(client_settings(whole).values.items()))
+        return failure.at if failure is not None else time.monotonic()
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
         """The cluster's answer, or its failure of a moment ago."""
@@ -189,7 +189,7 @@ class Ledgers:
             answer = ask(cluster)
         except (KafkaUnavailable, AccessDenied) as error:
             with self._lock:
-                if self._clients.get(identity) is cluster:
+                if (client := self._clients.get(identity)) is not None and client.cluster is cluster:
                     del self._clients[identity]  # it remembers a refusal, so the next attempt needs a new one
                 failure = _Failure(error, time.monotonic())
                 if isinstance(error, KafkaUnavailable) and self._answered.get(address, 0) < began:
@@ -204,7 +204,7 @@ class Ledgers:
         return answer
 
     def _client(self, identity: Identity, settings: ClientSettings, until: float | None) -> Cluster:
-        """The client of that login, made if it is missing.
+        """The client of that login, made if it is missing. Those that nobody has used for long are closed.
 
         Raises:
             FencepostError: the cluster's failure of a moment ago, or the page has waited long enough for others.
@@ -222,11 +222,11 @@ class Ledgers:
                 raise KafkaUnavailable(
                     f"Kafka at {address} was not asked: other clusters kept this page waiting. Load the page again."
                 )
-            cluster = self._clients.pop(identity, None) or Cluster(settings, self._timeout)
-            self._clients[identity] = cluster
-            while len(self._clients) > CLIENTS:
-                self._clients.popitem(last=False)
-            return cluster
+            client = self._clients.get(identity) or _Client(Cluster(settings, self._timeout), now)
+            client.used = now
+            self._clients[identity] = client
+            self._clients = {key: one for key, one in self._clients.items() if now - one.used < IDLE}
+            return client.cluster
 
 
 def _fresh(failures: dict[K, _Failure], now: float) -> dict[K, _Failure]:

@@ -17,7 +17,7 @@ from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, in_force, need_of
 from fencepost.protocol.frontier import Place, frontier, holding_back
 from fencepost.protocol.unread import Unread, unread
-from fencepost.protocol.view import PASSED, Revisions, View
+from fencepost.protocol.view import DECIDED, PASSED, Revisions, View
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,17 @@ class Snapshot:
         """The revision with the latest verdict of all intervals."""
         judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions.all if b.verdict is not None]
         return max(judged, key=lambda each: each[0])[1] if judged else None
+
+    @property
+    def is_last_verdict_settled(self) -> bool | None:
+        """Whether the last verdict was passed, or a person has decided about its batch since; None before the first verdict."""
+        batch = self.last_judged
+        if batch is None or batch.verdict is None:
+            return None
+        if batch.state in {*DECIDED, State.WITHDRAWN}:
+            return True
+        refused = batch.state is State.REJECTED or (batch.publication is not None and bool(batch.publication.refused))
+        return batch.verdict.outcome is Outcome.PASSED and not refused
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
         """The batch of that interval and revision; without a revision, the one that counts."""

@@ -314,7 +314,7 @@ def _commit(
     reached("advance.answered")
     batch, changed = recorded.last(interval), bool(recorded.changed)
     revision, publication = f"revision {batch.revision}", batch.publication
-    reached_time = snapshot_of(recorded.view).frontier_time
+    snapshot = snapshot_of(recorded.view)
     if batch.adds_to is not None:
         revision += f", an addition to revision {batch.adds_to}"
     if not changed:
@@ -328,7 +328,8 @@ def _commit(
         done,
         changed=changed,
         frontier={str(p): o for p, o in of_topic(frontier(recorded.view), ledger.pipeline.source.topic).items()},
-        frontier_time=reached_time.isoformat() if reached_time else None,
+        frontier_time=snapshot.frontier_time.isoformat() if snapshot.frontier_time else None,
+        verdict_settled=snapshot.is_last_verdict_settled,
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         published_at=batch.changed_at.isoformat(),

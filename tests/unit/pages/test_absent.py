@@ -16,7 +16,7 @@ from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.pages import access, app
-from fencepost.pages.ledgers import CLIENTS, Ledgers
+from fencepost.pages.ledgers import IDLE, Ledgers
 from fencepost.pages.pipelines import Pipelines
 
 from .conftest import SETTINGS, Get
@@ -197,12 +197,20 @@ def test_a_cluster_that_is_back_is_asked_again_after_a_moment(
     assert ledgers.source_ends(second)
 
 
-def test_clients_are_kept_up_to_a_number_and_those_that_were_used_last(make: Make, scripted: Clients) -> None:
-    pipelines = list(make("127.0.0.1:1", pipelines=CLIENTS + 1).values())
+def test_each_login_keeps_its_client_for_as_long_as_pages_use_it(
+    make: Make, scripted: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("fencepost.pages.ledgers.time.monotonic", lambda: now[0])
+    pipelines = list(make("127.0.0.1:1", pipelines=40).values())
     ledgers = Ledgers()
-    for pipeline in [*pipelines[:-1], pipelines[0], pipelines[-1], pipelines[0]]:
-        ledgers.source_ends(pipeline)
-    assert len(ledgers._clients) == CLIENTS
+    for _ in range(3):
+        for pipeline in pipelines:
+            ledgers.source_ends(pipeline)
+        now[0] += IDLE - 1
     assert scripted.made == [p.name for p in pipelines]
+    now[0] += 2
     ledgers.source_ends(pipelines[1])
-    assert scripted.made[-1] == pipelines[1].name, "it had to make room"
+    assert len(ledgers._clients) == 1, "the others are closed"
+    ledgers.source_ends(pipelines[2])
+    assert scripted.made[40:] == [pipelines[2].name]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
+from fencepost.config.connections import Connection
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import ConnectionNotFound, LoginRefused
@@ -17,26 +19,37 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.pages import LazyApp, app
 from fencepost.pages import ledgers as ledgers_module
 from fencepost.pages.ledgers import Ledgers
+from fencepost.pages.logins import Logins
 
 from .conftest import SETTINGS
 
 
 class Airflow:
-    """A connection in Airflow, and a cluster that takes one password alone from whoever logs in, or any."""
+    """Connections in Airflow, one of which has teams' own, and a cluster that takes one password alone, or any."""
 
     def __init__(self) -> None:
         self.password = "first"
         self.in_kafka = "first"
-        self.looked_up = 0
+        self.teams: dict[str, str] = {}
+        self.looked_up: list[tuple[str, str | None]] = []
+        self.masked: list[Pipeline] = []
         self.made: list[str] = []
         self.alive: list[weakref.ref[Client]] = []
 
-    def look_up(self, pipeline: Pipeline) -> Pipeline:
-        self.looked_up += 1
+    def team_of(self, dag_id: str) -> str | None:
+        return self.teams.get(dag_id)
+
+    def look_up(self, name: str, team: str | None) -> Connection:
+        self.looked_up.append((name, team))
         if not self.password:
             raise ConnectionNotFound("not there")
-        kafka = {"bootstrap.servers": SecretStr("127.0.0.1:1"), "sasl.password": SecretStr(self.password)}
-        return pipeline.model_copy(update={"kafka": kafka, "resolved": True})
+        password = f"{self.password} of {team}" if team else self.password
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+        extra = {"bootstrap.servers": "127.0.0.1:1", **login, "sasl.password": password}
+        return Connection(name, extra=json.dumps(extra))
+
+    def mask(self, pipeline: Pipeline) -> None:
+        self.masked.append(pipeline)
 
     def client(self, settings: ClientSettings, timeout: float) -> Client:
         made = Client(self, settings.values["sasl.password"])
@@ -73,7 +86,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
 @pytest.fixture
 def ledgers(airflow: Airflow) -> Ledgers:
     made = Ledgers()
-    made.look_up = airflow.look_up
+    made.logins = Logins(airflow)
     return made
 
 
@@ -91,14 +104,14 @@ def test_a_connection_is_looked_up_again_after_a_minute_and_the_old_client_close
     monkeypatch.setattr(ledgers_module.time, "monotonic", lambda: now[0])
     for _ in range(3):
         assert ledgers.source_ends(pipeline)
-    assert (airflow.looked_up, airflow.made) == (1, ["first"])
+    assert (len(airflow.looked_up), airflow.made) == (1, ["first"])
     airflow.password, airflow.in_kafka = "second", "any"
     now[0] += 58
     assert ledgers.source_ends(pipeline)
-    assert airflow.looked_up == 1
+    assert len(airflow.looked_up) == 1
     now[0] += 3
     assert ledgers.source_ends(pipeline)
-    assert (airflow.looked_up, airflow.open) == (2, ["second"])
+    assert (len(airflow.looked_up), airflow.open) == (2, ["second"])
 
 
 def test_a_refused_login_is_looked_up_at_once_and_the_page_shows_what_it_asked_for(
@@ -107,17 +120,18 @@ def test_a_refused_login_is_looked_up_at_once_and_the_page_shows_what_it_asked_f
     assert ledgers.source_ends(pipeline)
     airflow.password = airflow.in_kafka = "second"
     assert ledgers.source_ends(pipeline)
-    assert (airflow.looked_up, airflow.open) == (2, ["second"])
+    assert (len(airflow.looked_up), airflow.open) == (2, ["second"])
 
 
 def test_a_login_that_stays_refused_is_told_and_leaves_no_client(
-    ledgers: Ledgers, airflow: Airflow, pipeline: Pipeline
+    ledgers: Ledgers, airflow: Airflow, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     airflow.in_kafka = "another"
     for _ in range(2):
         with pytest.raises(LoginRefused):
             ledgers.source_ends(pipeline)
     assert airflow.made == ["first"], "within some seconds nobody tries the same login again"
+    monkeypatch.setattr(ledgers_module, "PAUSE", 0)
     airflow.password = "another"
     assert ledgers.source_ends(pipeline)
     assert airflow.open == ["another"]
@@ -136,10 +150,54 @@ def test_a_pipeline_without_connections_is_not_looked_up(ledgers: Ledgers, airfl
     text = SETTINGS.format(description="").replace('"127.0.0.1:1"', '"127.0.0.1:1", sasl.password: first')
     file.write_text(text)
     assert ledgers.source_ends(load_pipeline(folders / "orders"))
-    assert airflow.looked_up == 0
+    assert not airflow.looked_up
 
 
-def test_the_plugin_brings_the_look_up(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def many(folders: Path) -> list[Pipeline]:
+    """Pipelines that name the same connection."""
+    for number in range(20):
+        folder = folders / f"p{number:02}"
+        folder.mkdir()
+        text = SETTINGS.format(description="").replace('{bootstrap.servers: "127.0.0.1:1"}', "{connection: prod}")
+        (folder / "pipeline.yaml").write_text(text)
+        for other in ("transform.sql", "expectations.yaml"):
+            (folder / other).write_bytes((folders / "orders" / other).read_bytes())
+    return [load_pipeline(folders / f"p{number:02}") for number in range(20)]
+
+
+def test_a_connection_that_many_pipelines_name_is_looked_up_once_and_has_one_client(
+    ledgers: Ledgers, airflow: Airflow, many: list[Pipeline]
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ledgers.source_ends, many))
+    assert (airflow.looked_up, airflow.made) == ([("prod", None)], ["first"])
+    airflow.password = airflow.in_kafka = "second"
+    for pipeline in many:
+        assert ledgers.source_ends(pipeline)
+    assert len(airflow.looked_up) == 2, "the first that is refused looks it up for all"
+    airflow.in_kafka = "another"
+    for pipeline in many:
+        with pytest.raises(LoginRefused):
+            ledgers.source_ends(pipeline)
+    assert len(airflow.looked_up) == 3, "one that was looked up after the refusal is not looked up again"
+
+
+def test_pipelines_of_two_teams_get_each_its_own_connection_of_the_same_name(
+    ledgers: Ledgers, airflow: Airflow, many: list[Pipeline]
+) -> None:
+    airflow.teams, airflow.in_kafka = {"p00": "blue", "p01": "red", "p03": "blue"}, "any"
+    for pipeline in many[:4]:
+        assert ledgers.source_ends(pipeline)
+    assert airflow.looked_up == [("prod", "blue"), ("prod", "red"), ("prod", None)]
+    assert airflow.made == ["first of blue", "first of red", "first"]
+    assert {p.kafka["sasl.password"].get_secret_value() for p in airflow.masked} == {*airflow.made}
+
+
+def test_the_plugin_brings_the_connections(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline
+) -> None:
     monkeypatch.setattr(app, "ledgers", Ledgers())
-    assert LazyApp(airflow.look_up)._load() is app.app
-    assert app.ledgers.look_up == airflow.look_up
+    assert LazyApp(airflow)._load() is app.app
+    assert app.ledgers.source_ends(pipeline)
+    assert airflow.made == ["first"]

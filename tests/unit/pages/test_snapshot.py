@@ -31,6 +31,15 @@ def undetermined(written: Batch) -> Batch:
     return written.model_copy(update={"verdict": verdict.model_copy(update={"outcome": Outcome.UNDETERMINED})})
 
 
+def judged_as(outcome: Outcome, state: State) -> Batch:
+    """Hour 1 in that state, after that verdict."""
+    rejected = batch(1, State.REJECTED)
+    assert rejected.verdict is not None
+    return rejected.model_copy(
+        update={"state": state, "verdict": rejected.verdict.model_copy(update={"outcome": outcome})}
+    )
+
+
 def at(judged: Batch, moment: datetime) -> Batch:
     """The same, judged at that moment."""
     assert judged.verdict is not None
@@ -116,11 +125,38 @@ def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend
         None if again.state is State.WRITTEN else 75.0,
     )
     assert snapshot.last_judged == again
+    assert snapshot.is_last_verdict_settled is False
     assert snapshot.counts == {State.PUBLISHED: 3, again.state: 1}
     card = card_of(PIPELINE, snapshot, None, 30)
     assert (card.good, card.judged, card.last) == (2, 3, again)
     assert str(card.verdicts).count('class="v-passed"') == 2
     assert [p.lag for p in trend(snapshot, 30)] == [Lag(0, 0)] * 3, "what is published stays passed"
+
+
+@pytest.mark.parametrize(
+    ("last", "settled"),
+    [
+        (judged_as(Outcome.PASSED, State.WRITTEN), True),
+        (batch(1, State.PUBLISHED), True),
+        (batch(1, State.REJECTED), False),
+        (judged_as(Outcome.PASSED, State.REJECTED), False),  # by its table
+        (judged_as(Outcome.UNDETERMINED, State.WRITTEN), False),
+        (judged_as(Outcome.REJECTED, State.PUBLISHED), True),
+        (judged_as(Outcome.REJECTED, State.PUBLISHING), True),
+        (judged_as(Outcome.REJECTED, State.SKIPPED), True),
+        (judged_as(Outcome.REJECTED, State.WITHDRAWN), True),
+        (judged_as(Outcome.REJECTED, State.SUPERSEDED), False),
+        (judged_as(Outcome.PASSED, State.SUPERSEDED), True),
+    ],
+)
+def test_the_last_verdict_is_settled_where_it_passed_or_a_person_has_decided(last: Batch, settled: bool) -> None:
+    assert taken([*ledger(1), last]).is_last_verdict_settled is settled
+
+
+def test_what_is_not_judged_yet_leaves_the_last_verdict_as_it_is() -> None:
+    rejected = judged_as(Outcome.REJECTED, State.REJECTED)
+    assert taken([*ledger(1), rejected, batch(2, State.PLANNED)]).is_last_verdict_settled is False
+    assert taken([batch(0, State.PLANNED)]).is_last_verdict_settled is None
 
 
 def test_a_reprocess_under_way_changes_no_count() -> None:
