@@ -13,7 +13,7 @@ import typer
 
 from fencepost.cli.app import app
 from fencepost.errors import TransitionRefused
-from fencepost.model import Batch, Interval, OffsetRange, Outcome, State
+from fencepost.model import Batch, Interval, OffsetRange, Outcome, State, TablePublication
 from fencepost.protocol import advice
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.decisions import (
@@ -140,6 +140,22 @@ def test_the_advice_names_commands_that_exist_and_help(state: State, outcome: Ou
     named = commands_in(what_next(given))
     assert named
     assert all(helps(words, given) for words in named)
+
+
+def test_advance_after_a_refusal_by_the_table_asks_for_a_decision_and_not_for_a_passed_verdict() -> None:
+    """The batch has passed. Whoever has mended the table clears `advance`, and has to learn what publishes it."""
+    refused = TablePublication(
+        table="public.orders", ledger="id", lease=7, begun_at=NOW, refused="a text that is too long (SQLSTATE 22001)"
+    )
+    given = batch(State.REJECTED, Outcome.PASSED).model_copy(update={"publication": refused})
+    told = refusal_of("advance", given)
+    assert told is not None
+    assert "a person has to decide" in told
+    assert "verdict" not in told
+    assert "only a passed" not in told
+    named = commands_in(told)
+    assert "publish" in [words[0] for words in named]
+    assert all(helps(words, given) for words in named if words[0] != "publish")
 
 
 @pytest.mark.parametrize("offsets", [0, 5])

@@ -87,6 +87,8 @@ def after_disagreement(batch: Batch, cure: str) -> str:
 
 def why_not_passed(batch: Batch) -> str:
     """Why a written batch may not be published as it is; the end of an error message."""
+    if batch.publication is not None and batch.publication.refused:
+        return "its table refused what had passed, so a person has to decide before it is published."
     if batch.verdict is None:
         return "it has not been judged, and only a passed batch advances."
     if batch.verdict.outcome is Outcome.REJECTED:
