@@ -1,16 +1,24 @@
-"""Pipelines whose output is a table, for tests: their source, and what is in the table."""
+"""Pipelines whose output is a table, for tests: their source, and what is in the table; and a table without a pipeline."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from pydantic import SecretStr
+
 from conftest import at, day
+from fencepost.config.asker import Asker
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.outputs.connection import session
+from fencepost.outputs.store import Store
+from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
-from rigs.postgres_server import query
+from rigs.postgres_server import PostgresServer, query
 
+MINE = Owner("mine", "here")
 ROWS = """
 def transform(frame):
     return frame.where("n >= 0").selectExpr("n", "n * 2 AS doubled", "name")
@@ -55,3 +63,50 @@ def with_suite(pipeline: Pipeline, text: str) -> Pipeline:
     """The pipeline with another suite: a suite is read once."""
     (pipeline.folder / "expectations.yaml").write_text(text)
     return load_pipeline(pipeline.folder)
+
+
+class Database:
+    """A database of its own, as its owner sees it."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server, self.settings = server, server.database()
+        secrets = {name: SecretStr(value) for name, value in self.settings.items()}
+        self.asker = Asker(name="mine", resolved=True, postgres=secrets)
+
+    def run(self, text: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement of the owner's."""
+        return query(self.settings, text)
+
+    def as_superuser(self, text: str) -> None:
+        """Run a statement of the superuser's there."""
+        self.server.run(text, dbname=self.settings["dbname"])
+
+    def prepare(self, name: str = "public.orders", pipeline: str = "mine", cluster: str = "here") -> None:
+        """Have a table registered as a pipeline's."""
+        with session(self.asker) as tx:
+            store = Store(tx, name)
+            store.prepare()
+            store.register(Owner(pipeline, cluster))
+            tx.commit()
+
+    def why_not(self, *, allow: bool = False, start: datetime | None = None) -> list[str]:
+        """Asked in a transaction that cannot write, as `fencepost try` does."""
+        with session(self.asker, wait=2) as tx:
+            tx.run("SET TRANSACTION READ ONLY")
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return why_not_published_to(tx, "public.orders", oid, MINE, start=start, allow_referential_actions=allow)
+
+    def doubts(self) -> list[tuple[str, str]]:
+        """As the doctor asks."""
+        with session(self.asker) as tx:
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return doubts(tx, oid)
+
+    def owned(self) -> list[str]:
+        """As a plan asks."""
+        with session(self.asker) as tx:
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return why_not_owned(tx, oid, MINE)

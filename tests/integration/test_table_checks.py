@@ -9,14 +9,13 @@ from typing import Any
 
 import psycopg2
 import pytest
-from pydantic import SecretStr
 
-from fencepost.config.asker import Asker
 from fencepost.errors import StoreUnavailable
 from fencepost.outputs.connection import session
 from fencepost.outputs.store import Store
-from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
-from rigs.postgres_server import PostgresServer, query
+from fencepost.outputs.table_checks import why_not_owned
+from rigs.postgres_server import PostgresServer
+from tables import MINE, Database
 
 OWN = "fencepost_interval timestamptz, fencepost_revision integer"
 TABLE = f"create table orders (id integer primary key, {OWN})"
@@ -28,55 +27,11 @@ PARTED = (
 
 
 DEEP = pytest.mark.deep
-MINE = Owner("mine", "here")
 
 
 def one_in_make_test(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:
     """The cases, of which all but the first are of `make test-all`."""
     return [first, *(pytest.param(*other, marks=DEEP) for other in others)]
-
-
-class Database:
-    """A database of its own, as its owner sees it."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.server, self.settings = server, server.database()
-        secrets = {name: SecretStr(value) for name, value in self.settings.items()}
-        self.asker = Asker(name="mine", resolved=True, postgres=secrets)
-
-    def run(self, text: str) -> list[tuple[Any, ...]]:
-        return query(self.settings, text)
-
-    def as_superuser(self, text: str) -> None:
-        self.server.run(text, dbname=self.settings["dbname"])
-
-    def prepare(self, name: str = "public.orders", pipeline: str = "mine", cluster: str = "here") -> None:
-        """Have a table registered as a pipeline's."""
-        with session(self.asker) as tx:
-            store = Store(tx, name)
-            store.prepare()
-            store.register(Owner(pipeline, cluster))
-            tx.commit()
-
-    def why_not(self, *, allow: bool = False, start: datetime | None = None) -> list[str]:
-        """Asked in a transaction that cannot write, as `fencepost try` does."""
-        with session(self.asker, wait=2) as tx:
-            tx.run("SET TRANSACTION READ ONLY")
-            oid = Store(tx, "public.orders").oid()
-            assert oid is not None
-            return why_not_published_to(tx, "public.orders", oid, MINE, start=start, allow_referential_actions=allow)
-
-    def doubts(self) -> list[tuple[str, str]]:
-        with session(self.asker) as tx:
-            oid = Store(tx, "public.orders").oid()
-            assert oid is not None
-            return doubts(tx, oid)
-
-    def owned(self) -> list[str]:
-        with session(self.asker) as tx:
-            oid = Store(tx, "public.orders").oid()
-            assert oid is not None
-            return why_not_owned(tx, oid, MINE)
 
 
 @pytest.fixture

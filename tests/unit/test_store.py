@@ -14,7 +14,6 @@ from fencepost.errors import Superseded, TransitionRefused
 from fencepost.ledger.codec import parse, write_record
 from fencepost.model import Batch, Outcome, State, TableOutput, TablePublication
 from fencepost.outputs.columns import (
-    TableColumn,
     definition,
     holds,
     kind_for,
@@ -22,6 +21,7 @@ from fencepost.outputs.columns import (
     what_is_no_column,
 )
 from fencepost.outputs.connection import StatementFailed, meaning
+from fencepost.outputs.conversions import TableColumn
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, need_of
 from fencepost.protocol.decisions import decide_publish, decide_skip, record_verdict

@@ -129,7 +129,7 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
     for doubt, cure in doubts(store.session, oid):
         found = True
         yield warning(f"Of table {store.table}, {doubt}.", "Have the constraint checked at the end.", cure)
-    if differs := what_differs(store.quoted, schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
+    if differs := what_differs(store.altered(oid), schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
         found = True
         yield error(
             f"Table {store.table} does not take rows such as the newest batch's: {'; '.join(differs)}.",

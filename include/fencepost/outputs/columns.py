@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from fencepost.config.table_rights import quoted
 from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.formats.names import without_case
+from fencepost.outputs.conversions import TableColumn, alteration
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
@@ -55,16 +55,6 @@ ARROW = {
     "timestamp without time zone": pa.timestamp("us"),
 }
 OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column as the catalogue has it. `filled`: a row without it gets a value, or null."""
-
-    name: str
-    kind: str
-    filled: bool = True
-    computed: bool = False
 
 
 def schema_of(text: str) -> t.StructType:
@@ -127,24 +117,22 @@ def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn
             found.append(f"it has no column {name}: {alter} ADD COLUMN {quoted(name)} {kind}")
     for name, kind in OWN.items():
         if name in there and there[name].kind != kind:
-            found.append(f"column {name} is {there[name].kind}: {alter} ALTER COLUMN {quoted(name)} TYPE {kind}")
+            found.append(f"column {name} is {there[name].kind}: {alteration(table, there[name], kind)}")
     for field in schema.fields:
         column = there.get(field.name)
         if column is not None and column.computed:
             found.append(f"column {field.name} is computed by the table: leave it out of the transform's result")
         elif column is not None and not holds(column.kind, field.dataType):
-            new = kind_for(field.dataType)
-            found.append(
-                f"column {field.name} is {column.kind}, and the transform gives {field.dataType.simpleString()}: {alter} ALTER "
-                f"COLUMN {quoted(field.name)} TYPE {new} USING {quoted(field.name)}::{new}"
-            )
+            gives = f"column {field.name} is {column.kind}, and the transform gives {field.dataType.simpleString()}"
+            found.append(f"{gives}: {alteration(table, column, kind_for(field.dataType) or '')}")
     given = {field.name for field in schema.fields} | OWN.keys()
     for column in columns:
         if column.name not in given and not column.filled:
-            found.append(
-                f"column {column.name} may not be null and has no default, and the transform gives none: {alter} ALTER COLUMN "
-                f"{quoted(column.name)} DROP NOT NULL"
-            )
+            lacks = f"column {column.name} may not be null and has no default, and the transform gives none"
+            if column.in_primary_key:
+                found.append(f"{lacks}: it is in the primary key, so give it in the transform's result")
+            else:
+                found.append(f"{lacks}: {alter} ALTER COLUMN {quoted(column.name)} DROP NOT NULL")
     return found
 
 

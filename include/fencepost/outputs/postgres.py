@@ -185,8 +185,8 @@ class PostgresTable:
         self._refuse_table(self._why_not_published_to(store.session, oid, interval))
         if not schema.fields:
             return
-        self._refuse(what_differs(store.quoted, schema, store.columns(oid), add=self._adds))
-        if interval is not None and not store.has_partition(oid, interval.start):
+        self._refuse(what_differs(store.altered(oid), schema, store.columns(oid), add=self._adds))
+        if interval is not None and store.without_partition(oid, [interval.start]):
             self._refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
 
     def _why_not_published_to(self, tx: Session, oid: int, interval: Interval | None) -> list[str]:
@@ -422,7 +422,7 @@ class PostgresTable:
         if not written.rows:
             return
         columns = store.columns(oid)
-        self._refuse(what_differs(store.quoted, schema, columns, add=False))
+        self._refuse(what_differs(store.altered(oid), schema, columns, add=False))
         staged = _Staged(self._ledger, batch)
         rows = Rows(schema, columns, start, batch.revision)
         try:

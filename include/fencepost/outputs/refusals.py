@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.outputs.connection import Session, StatementFailed
-from fencepost.outputs.sqlstates import NO_PARTITION, description
+from fencepost.outputs.sqlstates import description
 from fencepost.outputs.table_checks import Reference, references
+
+RESTRICTED, CHECK_VIOLATION = "23001", "23514"
 
 
 @dataclass(frozen=True)
@@ -22,31 +24,40 @@ class Refusal:
 
 @dataclass(frozen=True)
 class _Names:
-    """The names of an error that the catalogue has. `is_partitioned`: its table is, and so has no rows of its own."""
+    """The names of an error that the catalogue has, and its table as the catalogue has it."""
 
+    oid: int
     column: str = ""
     constraint: str = ""
-    is_partitioned: bool = False
+    table: str = ""
+    key: str = ""  # of a partitioned table without a default partition, which may lack the partition of a row
+    bounds: str = ""  # of a partition
 
 
 def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool) -> Refusal:
     """What the table with this oid has refused: rows of the batch, or that rows which it replaces are removed (`removing`).
 
-    That a row may not be removed is never about the batch's rows: it has none there yet. A reference that is checked at the end
-    of the transaction is about them: with the value that others refer to, the table would take them.
+    That a row may not be removed is never about the batch's rows: it has none there yet. Nor is it that the partition of a row
+    is missing. A reference that is checked at the end of the transaction is about them: with the value that others refer to, the
+    table would take them.
     """
     names = _names(tx, oid, failed)
-    referring = next((one for one in references(tx, oid) if names.constraint in one.names), None)
+    referring = next((one for one in references(tx, oid) if (names.oid, names.constraint) in one.parts), None)
     named = [f"SQLSTATE {failed.sqlstate}"]
     if names.column:
         named.append(f"column {names.column}")
     if names.constraint:
         named.append(f"constraint {referring.name if referring else names.constraint}")
-    what = _removal(referring) if removing else _copy(failed, names, referring)
-    why = f"{what} ({', '.join(named)})"
+    told = f" ({', '.join(named)})"
     if removing:
-        return Refusal(f"{why}{f': {referring.cure}' if referring else ''}", of_rows=False)
-    return Refusal(why, of_rows=what != NO_PARTITION)
+        return Refusal(f"{_removal(referring)}{told}{f': {referring.cure}' if referring else ''}", of_rows=False)
+    is_of_bounds = failed.sqlstate == CHECK_VIOLATION and not failed.constraint
+    if is_of_bounds and names.key:
+        why = f"no partition of {names.table}, which is partitioned by {names.key}, takes a row of the batch{told}"
+        return Refusal(f"{why}: make the partition that is missing, or a DEFAULT one", of_rows=False)
+    if is_of_bounds and names.bounds:
+        return Refusal(f"a row that is no row of {names.table}, a partition with the bounds {names.bounds}{told}")
+    return Refusal(f"{_copy(failed, referring)}{told}")
 
 
 def _removal(referring: Reference | None) -> str:
@@ -55,12 +66,13 @@ def _removal(referring: Reference | None) -> str:
     return "a trigger, a rule or a constraint of the table forbids that the rows which the batch replaces are removed"
 
 
-def _copy(failed: StatementFailed, names: _Names, referring: Reference | None) -> str:
-    if failed.sqlstate == "23514" and names.is_partitioned and not failed.constraint:
-        return NO_PARTITION
-    if referring is not None and failed.sqlstate[:2] == "23":
-        return f"rows of table {referring.table} refer to a value that the batch does not have"
-    return description(failed.sqlstate)
+def _copy(failed: StatementFailed, referring: Reference | None) -> str:
+    if referring is None or referring.is_own or failed.sqlstate[:2] != "23":
+        return description(failed.sqlstate)
+    if failed.sqlstate == RESTRICTED:  # which is never put off to the end, when the batch's rows are there
+        return f"a trigger removes or changes a row that rows of table {referring.table} refer to, and their key forbids that"
+    lacks = "the batch does not have" if referring.deferred else "the table would not have"
+    return f"rows of table {referring.table} refer to a value that {lacks}"
 
 
 def _names(tx: Session, oid: int, failed: StatementFailed) -> _Names:
@@ -73,17 +85,28 @@ def _names(tx: Session, oid: int, failed: StatementFailed) -> _Names:
             failed.table,
         )
         if not found:
-            return _Names()
+            return _Names(oid)
         of = found[0][0]
-    ((column, constraint, is_partitioned),) = tx.run(
-        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = $1::bigint::oid AND attname::text = $2 "
+    ((column, constraint, table, key, bounds),) = tx.run(
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attname::text = $2 "
         "AND attnum > 0), EXISTS (SELECT 1 FROM pg_catalog.pg_constraint WHERE conname::text = $3 AND conrelid IN "
-        "($1::bigint::oid, 0)) OR EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = "
-        "i.indexrelid WHERE i.indrelid = $1::bigint::oid AND c.relname::text = $3), "
-        "(SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid) AND $4 <> ''",
+        "(c.oid, 0)) OR EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = "
+        "i.indexrelid WHERE i.indrelid = c.oid AND x.relname::text = $3), "
+        "format('%I.%I', n.nspname, c.relname), "
+        "coalesce((SELECT pg_get_partkeydef(c.oid) FROM pg_catalog.pg_partitioned_table WHERE partrelid = c.oid AND "
+        "partdefid = 0), ''), coalesce(pg_get_expr(c.relpartbound, c.oid), '') "
+        "FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE c.oid = $1::bigint::oid",
         of,
         failed.column,
         failed.constraint,
-        failed.table,
     )
-    return _Names(failed.column if column else "", failed.constraint if constraint else "", bool(is_partitioned))
+    is_named = bool(failed.table)
+    return _Names(
+        of,
+        failed.column if column else "",
+        failed.constraint if constraint else "",
+        f"table {table}",
+        key if is_named else "",
+        bounds if is_named else "",
+    )

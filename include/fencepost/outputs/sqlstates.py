@@ -16,7 +16,6 @@ DENIED = re.compile(r"28|42501")
 # What the server says of a statement itself, or of what a trigger's own statements name: the table has to change, not the rows.
 OF_THE_TABLE = re.compile(r"0A|25|26|2BP01|34|3D|3F|42|58|XX")
 
-NO_PARTITION = "no partition of the table takes the row"
 SAID = {
     "08": "the connection failed",
     "0A": "the table does not support what a publication does",
@@ -28,7 +27,7 @@ SAID = {
     "22021": "a text with a NUL character, or that is not UTF-8",
     "22P05": "JSON with \\u0000, which jsonb cannot hold",
     "23": "a row that violates a constraint",
-    "23001": "a row that others refer to",
+    "23001": "a row that others refer to would be removed or changed",
     "23502": "a null where the column has to have a value",
     "23503": "a value that the referenced table does not have",
     "23505": "a value that has to be unique and is there twice",

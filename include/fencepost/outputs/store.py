@@ -10,7 +10,7 @@ the table stays the pipeline's if each interval in it has the rows that were pub
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,8 +20,9 @@ import pyarrow as pa
 from fencepost.config.table_rights import quoted
 from fencepost.errors import AnotherCluster, StoreRefused
 from fencepost.model import Batch, Interval, TablePublication
-from fencepost.outputs.columns import INTERVAL, OWN, REVISION, TableColumn
+from fencepost.outputs.columns import INTERVAL, OWN, REVISION
 from fencepost.outputs.connection import Session
+from fencepost.outputs.conversions import TableColumn
 from fencepost.outputs.table_checks import BELOW, NAMED, Owner, hides_rows, unsafe_parts, why_hidden
 from fencepost.protocol.store import Committed, Held
 
@@ -46,6 +47,21 @@ WHERE c.relkind <> 'p' AND NOT EXISTS (
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND a.attname = $2::name AND m.amname = 'btree' AND o.opcdefault
     AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive) ORDER BY 1"""
+# The bounds of the partitions that a row may get into by its interval alone: of those that have no partitions, and of those in
+# which other columns decide further. A null is a table that takes any: one without partitions, or a part of one that other
+# columns divide.
+BOUNDS = """WITH RECURSIVE divided (oid) AS (
+    SELECT p.partrelid FROM pg_catalog.pg_partitioned_table AS p WHERE NOT EXISTS (
+        SELECT 1 FROM unnest(p.partattrs::smallint[]) AS k (number)
+        LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = p.partrelid AND a.attnum = k.number
+        WHERE a.attname IS DISTINCT FROM $2::name)),
+tree (oid) AS (
+    SELECT $1::bigint::oid UNION ALL SELECT i.inhrelid FROM tree JOIN divided USING (oid)
+    JOIN pg_catalog.pg_inherits AS i ON i.inhparent = tree.oid WHERE NOT i.inhdetachpending)
+SELECT CASE WHEN NOT EXISTS (
+    SELECT 1 FROM pg_partition_ancestors($1::bigint::oid::regclass) AS above
+    WHERE above.relid <> $1::bigint::oid AND above.relid NOT IN (SELECT oid FROM divided))
+THEN pg_get_partition_constraintdef(oid) END FROM tree WHERE oid NOT IN (SELECT oid FROM divided)"""
 # Of the times that a row may have, those that an interval may begin with: infinity is none, nor is a year beyond 9999.
 IS_A_START = f"{quoted(INTERVAL)} BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
@@ -265,12 +281,28 @@ class Store:
     def columns(self, oid: int) -> list[TableColumn]:
         """The table's columns, with the exact types of the catalogue."""
         rows = self._run(
-            "SELECT attname::text, format_type(atttypid, atttypmod), NOT attnotnull OR atthasdef OR attidentity <> '', "
-            "attgenerated <> '' OR attidentity = 'a' FROM pg_catalog.pg_attribute "
-            "WHERE attrelid = $1::bigint::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull OR a.atthasdef OR a.attidentity <> "
+            "'', a.attgenerated <> '' OR a.attidentity = 'a', CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, NULL) ELSE "
+            "'' END, a.atthasdef AND a.attgenerated = '', a.attidentity <> '', EXISTS (SELECT 1 FROM "
+            "pg_partition_tree(coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid::regclass)) AS part "
+            "JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = part.relid JOIN pg_catalog.pg_attribute AS k "
+            "ON k.attrelid = p.partrelid AND k.attnum = ANY (p.partattrs::smallint[]) WHERE k.attname = a.attname), "
+            "EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = a.attrelid AND i.indisprimary "
+            "AND a.attnum = ANY (i.indkey::smallint[])) "
+            "FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid "
+            "WHERE a.attrelid = $1::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
             oid,
         )
         return [TableColumn(*row) for row in rows]
+
+    def altered(self, oid: int) -> str:
+        """The table whose columns a person changes, quoted: of a partition, the one that it is a partition of."""
+        found = self._run(
+            "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
+            "ON n.oid = c.relnamespace WHERE c.oid = coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid)",
+            oid,
+        )
+        return str(found[0][0])
 
     def is_partitioned(self, oid: int) -> bool:
         """Whether its rows are in partitions."""
@@ -284,29 +316,21 @@ class Store:
         """
         return [name for (name,) in self._run(UNINDEXED, oid, INTERVAL)]
 
-    def has_partition(self, oid: int, start: datetime) -> bool:
-        """Whether some partition takes rows of the interval; True where that depends on other columns, and of a table without
-        partitions."""
-        if not self.is_partitioned(oid):
-            return True
-        tree = "pg_partition_tree($1::bigint::oid::regclass)"
-        others = self._run(
-            f"SELECT 1 FROM {tree} AS t JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = t.relid "
-            "CROSS JOIN unnest(p.partattrs::smallint[]) AS k (number) LEFT JOIN pg_catalog.pg_attribute AS a "
-            "ON a.attrelid = p.partrelid AND a.attnum = k.number WHERE a.attname IS DISTINCT FROM $2::name",
-            oid,
-            INTERVAL,
+    def without_partition(self, oid: int, starts: Collection[datetime]) -> set[datetime]:
+        """The intervals of which no partition takes a row, whatever the row is; none of a table without partitions.
+
+        Where a partition is chosen by other columns as well, that depends on the row.
+        """
+        bounds = [constraint for (constraint,) in self._run(BOUNDS, oid, INTERVAL)]
+        if not starts or None in bounds:
+            return set()
+        takes = " OR ".join(f"({constraint}) IS NOT FALSE" for constraint in bounds) or "false"
+        found = self._run(
+            f"SELECT {quoted(INTERVAL)} FROM (SELECT text::timestamptz AS {quoted(INTERVAL)} FROM jsonb_array_elements_text("
+            f"$1::jsonb) AS t (text)) AS r WHERE NOT ({takes})",
+            json.dumps([start.isoformat() for start in starts]),
         )
-        if others:
-            return True
-        leaves = self._run(
-            f"SELECT pg_get_partition_constraintdef(relid) FROM {tree} WHERE isleaf AND relid <> $1::bigint::oid", oid
-        )
-        row = f"(SELECT $1::timestamptz AS {INTERVAL}) AS r"
-        return any(
-            constraint is None or self._run(f"SELECT ({constraint}) IS NOT FALSE FROM {row}", start)[0][0]
-            for (constraint,) in leaves
-        )
+        return {row[0] for row in found}
 
     def create(self, columns: str) -> None:
         """Make the output table, with an index on its intervals. Its rows may be removed whatever publications of logical

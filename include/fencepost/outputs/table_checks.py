@@ -7,6 +7,7 @@ that cures it. A publication asks once more when its rows are copied, and so fin
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,14 +53,16 @@ NAMED = (
 
 @dataclass(frozen=True)
 class Reference:
-    """A foreign key that refers to the table, or to a part of it. `names` are its name and those that it has for parts."""
+    """A foreign key that refers to the table, or to a part of it. `parts` are it and those that it is for parts, with the oids of
+    their tables. `is_own`: it is a key of the table itself, or of a part of it."""
 
     table: str
     name: str
-    names: tuple[str, ...]
     action: str
     deferred: bool
     definition: str
+    is_own: bool
+    parts: frozenset[tuple[int, str]]
 
     @property
     def acts(self) -> bool:
@@ -155,17 +158,19 @@ def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
 def references(tx: Session, oid: int) -> list[Reference]:
     """The foreign keys of all tables that refer to the table or a part of it, by the constraint that a person has written."""
     found = tx.run(
-        f"{BELOW}, up (name, oid, parent) AS (SELECT c.conname, c.oid, c.conparentid FROM pg_catalog.pg_constraint AS c "
+        f"{BELOW}, up (rel, name, oid, parent) AS (SELECT c.conrelid, c.conname, c.oid, c.conparentid FROM "
+        "pg_catalog.pg_constraint AS c "
         "JOIN below ON c.confrelid = below.oid WHERE c.contype = 'f' AND coalesce((to_jsonb(c)->>'conenforced')::boolean, true) "
-        "UNION SELECT up.name, p.oid, p.conparentid FROM pg_catalog.pg_constraint AS p JOIN up ON p.oid = up.parent) "
-        "SELECT format('%I.%I', n.nspname, r.relname), c.conname::text, string_agg(DISTINCT up.name::text, chr(10)), "
-        "c.confdeltype::text, c.condeferred, pg_get_constraintdef(c.oid) FROM up "
+        "UNION SELECT up.rel, up.name, p.oid, p.conparentid FROM pg_catalog.pg_constraint AS p JOIN up ON p.oid = up.parent) "
+        "SELECT format('%I.%I', n.nspname, r.relname), c.conname::text, c.confdeltype::text, c.condeferred, "
+        "pg_get_constraintdef(c.oid), c.conrelid IN (SELECT oid FROM below), "
+        "jsonb_agg(DISTINCT jsonb_build_array(up.rel::bigint, up.name))::text FROM up "
         "JOIN pg_catalog.pg_constraint AS c ON c.oid = up.oid AND c.conparentid = 0 "
         "JOIN pg_catalog.pg_class AS r ON r.oid = c.conrelid JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace "
         "GROUP BY c.oid, n.nspname, r.relname ORDER BY 1, 2",
         oid,
     )
-    return [Reference(table, name, tuple(names.split("\n")), *rest) for table, name, names, *rest in found]
+    return [Reference(*rest, frozenset(map(tuple, json.loads(parts)))) for *rest, parts in found]
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:

@@ -1,0 +1,325 @@
+"""What is said of a table that does not fit, or that refuses a row, on a real PostgreSQL: it is true, and its advice runs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import types as t
+
+from fencepost.outputs.columns import what_differs
+from fencepost.outputs.connection import StatementFailed, session
+from fencepost.outputs.refusals import Refusal, refusal_of
+from fencepost.outputs.store import Store
+from rigs.postgres_server import PostgresServer
+from tables import Database
+
+DEEP = pytest.mark.deep
+OWN = "fencepost_interval timestamptz, fencepost_revision integer"
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Database:
+    return Database(postgres)
+
+
+def refused(database: Database, *statements: str, removing: bool = False) -> Refusal:
+    """What the last of these statements is refused for, as a publication tells it."""
+    failed = None
+    with session(database.asker) as tx:
+        for statement in statements:
+            try:
+                tx.run(statement)
+            except StatementFailed as error:
+                failed = error
+                break
+    assert failed is not None
+    with session(database.asker) as tx:
+        oid = Store(tx, "public.orders").oid()
+        assert oid is not None
+        return refusal_of(tx, oid, failed, removing=removing)
+
+
+def without_partition(database: Database, *days: int) -> list[int]:
+    """The days of January whose intervals no partition takes."""
+    with session(database.asker) as tx:
+        store = Store(tx, "public.orders")
+        oid = store.oid()
+        assert oid is not None
+        starts = [datetime(2026, 1, day, tzinfo=UTC) for day in days]
+        return sorted(start.day for start in store.without_partition(oid, starts))
+
+
+def test_a_row_without_a_partition_is_told_with_the_partitions_that_are_missing(database: Database) -> None:
+    database.run(f"create table orders (id integer, land text, {OWN}) partition by list (land)")
+    why = refused(database, "insert into orders values (1, 'secret')")
+    assert why.why == (
+        "no partition of table public.orders, which is partitioned by LIST (land), takes a row of the batch (SQLSTATE 23514): "
+        "make the partition that is missing, or a DEFAULT one"
+    )
+    assert not why.of_rows
+    database.run(
+        "create table \"some Lands\" partition of orders for values in ('AT') partition by range (id); "
+        'create table first partition of "some Lands" for values from (0) to (9)'
+    )
+    why = refused(database, "insert into orders values (77, 'AT')")
+    assert 'no partition of table public."some Lands", which is partitioned by RANGE (id), takes' in why.why
+    database.run('create table rest partition of "some Lands" default')
+    database.run("insert into orders values (77, 'AT')")
+
+
+def test_what_a_trigger_raises_is_not_told_as_a_missing_partition_where_none_can_be_missing(database: Database) -> None:
+    database.run(
+        f"create table orders (id integer, {OWN}) partition by list (id); create table rest partition of orders default;"
+        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '23514', "
+        "schema = 'public', table = 'orders'; end $$;"
+        "create trigger refuse before insert on orders for each statement execute function refuse()"
+    )
+    why = refused(database, "insert into orders values (1)")
+    assert (why.why, why.of_rows) == ("a row that fails a check (SQLSTATE 23514)", True)
+
+
+def test_a_table_that_is_a_partition_is_told_with_its_bounds(database: Database) -> None:
+    database.run(
+        f"create table everything (id integer, {OWN}) partition by range (id);"
+        "create table orders partition of everything for values from (0) to (9)"
+    )
+    why = refused(database, "insert into orders values (77)")
+    assert why.why == (
+        "a row that is no row of table public.orders, a partition with the bounds FOR VALUES FROM (0) TO (9) (SQLSTATE 23514)"
+    )
+    assert why.of_rows
+
+
+NOTES = "create table notes (order_id integer constraint refers references orders {})"
+REMOVES = """create function replace() returns trigger language plpgsql as $$
+begin delete from orders where id = new.id; return new; end $$;
+create trigger replace before insert on orders for each row execute function replace()"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (
+            "on delete restrict",
+            "a trigger removes or changes a row that rows of table public.notes refer to, and their key forbids",
+        ),
+        pytest.param("", "rows of table public.notes refer to a value that the table would not have", marks=DEEP),
+    ],
+)
+def test_a_reference_that_a_trigger_breaks_is_not_told_as_a_value_that_the_batch_lacks(
+    database: Database, rule: str, why: str
+) -> None:
+    database.run(f"create table orders (id integer primary key, {OWN}); {NOTES.format(rule)}")
+    database.run(f"insert into orders values (1); insert into notes values (1); {REMOVES}")  # noqa: S608
+    told = refused(database, "insert into orders values (1)")
+    assert why in told.why
+    assert "constraint refers" in told.why
+    assert "batch does not have" not in told.why
+
+
+def test_a_row_that_refers_to_another_of_its_own_table_lacks_the_value_itself(database: Database) -> None:
+    database.run(
+        f"create table orders (id integer primary key, {OWN}, parent integer constraint above references orders)"
+    )
+    told = refused(database, "insert into orders (id, parent) values (1, 7)")
+    assert told.why == "a value that the referenced table does not have (SQLSTATE 23503, constraint above)"
+
+
+@DEEP
+def test_a_reference_is_told_by_its_own_table_where_two_have_a_key_of_the_same_name(database: Database) -> None:
+    database.run(f"create table orders (id integer primary key, {OWN}); {NOTES.format('')}")
+    database.run(NOTES.format("").replace("notes", "memos"))
+    database.run("insert into orders values (1), (2); insert into notes values (1); insert into memos values (2)")
+    for id_, table in ((1, "notes"), (2, "memos")):
+        told = refused(database, f"delete from orders where id = {id_}", removing=True)  # noqa: S608
+        assert told.why.startswith(f"rows of table public.{table} refer to rows that the batch replaces")
+        assert f"ALTER TABLE public.{table} ALTER CONSTRAINT" in told.why
+
+
+RANGE = "create table {} partition of {} for values from ('2026-01-{:02}Z') to ('2026-01-{:02}Z')"
+BY_INTERVAL = "partition by range (fencepost_interval)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "without"),
+    [
+        ([f"create table orders (id integer, {OWN}) {BY_INTERVAL}", RANGE.format("a", "orders", 2, 4)], [1, 4]),
+        ([f"create table orders (id integer, {OWN}) {BY_INTERVAL}"], [1, 2, 3, 4]),
+        ([f"create table orders (id integer, {OWN})"], []),
+        ([f"create table orders (id integer, {OWN}) {BY_INTERVAL}", "create table a partition of orders default"], []),
+        ([f"create table orders (id integer, {OWN}) partition by list (id)"], []),
+        (  # divided further by another column: that decides of days which have a partition at all
+            [
+                f"create table orders (id integer, {OWN}) {BY_INTERVAL}",
+                f"{RANGE.format('a', 'orders', 2, 4)} partition by list (id)",
+            ],
+            [1, 4],
+        ),
+        (
+            [
+                f"create table orders (id integer, {OWN}) {BY_INTERVAL}",
+                f"{RANGE.format('a', 'orders', 2, 4)} {BY_INTERVAL}",
+                RANGE.format("b", "a", 2, 3),
+            ],
+            [1, 3, 4],
+        ),
+        (  # itself a partition
+            [f"create table all_orders (id integer, {OWN}) {BY_INTERVAL}", RANGE.format("orders", "all_orders", 2, 4)],
+            [1, 4],
+        ),
+        (
+            [
+                f"create table all_orders (id integer, {OWN}) partition by list (id)",
+                f"create table orders partition of all_orders for values in (1) {BY_INTERVAL}",
+                RANGE.format("a", "orders", 2, 4),
+            ],
+            [],
+        ),
+    ],
+)  # fmt: skip
+def test_an_interval_has_no_partition_where_none_takes_its_rows_whatever_they_are(
+    database: Database, statements: list[str], without: list[int]
+) -> None:
+    database.run("; ".join(statements))
+    assert without_partition(database, 1, 2, 3, 4) == without
+
+
+KINDS = """smallint integer bigint real|double precision|numeric numeric(4,1) boolean text varchar(2) char(2) bytea date
+timestamp timestamp(3) timestamptz timestamptz(3) time interval json jsonb uuid inet xml money oid name bit(3) point "char"
+text[] integer[] jsonb[] int4range tsvector regclass colour whole words pair"""
+TYPES_THERE = [kind.strip() for line in KINDS.replace("double precision", "double_precision").split("\n")
+               for kind in re.split(r"[ |]", line) if kind]  # fmt: skip
+MADE = (
+    "create type colour as enum ('red'); create domain whole as integer check (value > 0); create domain words as text[];"
+    "create type pair as (a integer, b text);"
+)
+SPARK = [t.ShortType(), t.IntegerType(), t.LongType(), t.FloatType(), t.DoubleType(), t.DecimalType(9, 2), t.BooleanType(),
+         t.StringType(), t.BinaryType(), t.DateType(), t.TimestampType(), t.TimestampNTZType(),
+         t.ArrayType(t.StringType())]  # fmt: skip
+DEFAULTS = {
+    "boolean": "true",
+    "colour": "'red'",
+    "integer": "7",
+    "text[]": "'{}'",
+    "text": "'7'",
+    "smallint": "0",
+    "json": "'{}'",
+}
+
+
+def advised(database: Database, kind: t.DataType, columns: int = 1) -> list[str]:
+    """What is said of the table for a transform's result with columns of this type: `c`, or `c0`, `c1` and so on."""
+    with session(database.asker) as tx:
+        store = Store(tx, "public.orders")
+        oid = store.oid()
+        assert oid is not None
+        names = ["c"] if columns == 1 else [f"c{number}" for number in range(columns)]
+        schema = t.StructType([t.StructField(name, kind) for name in names])
+        return what_differs(store.altered(oid), schema, store.columns(oid), add=False)
+
+
+def statement_in(told: str) -> str:
+    return "ALTER TABLE" + told.split(": ALTER TABLE", 1)[1]
+
+
+def test_each_statement_that_is_advised_for_a_column_of_another_type_runs(database: Database) -> None:
+    """Whatever type the column has, with a default or without; and then the table takes the rows."""
+    database.run(MADE)
+    kinds, run = [kind.replace("_", " ") for kind in TYPES_THERE], 0
+    with_defaults = (
+        f"c{n} {kind} {'default ' * (kind in DEFAULTS)}{DEFAULTS.get(kind, '')}" for n, kind in enumerate(kinds)
+    )
+    columns = ", ".join(with_defaults)
+    for field in SPARK:
+        database.run(f"drop table if exists orders; create table orders ({columns}, {OWN})")
+        statements = [statement_in(told) for told in advised(database, field, len(kinds))]
+        database.run("; ".join(statements))
+        run += len(statements)
+        assert advised(database, field, len(kinds)) == []
+    assert run > 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "field", "text"),
+    [
+        ("text[]", "'{a,\"b c\"}'", t.ArrayType(t.StringType()), '["a", "b c"]'),
+        ("smallint", "2", t.BooleanType(), "true"),
+        ("numeric", "0.0", t.BooleanType(), "false"),
+        ("boolean", "true", t.ShortType(), "1"),
+        ("boolean", "false", t.DecimalType(9, 2), "0.00"),
+        ("text", "'true'", t.BooleanType(), "true"),
+        ("text", "'{\"a\": 1.50}'", t.StructType([t.StructField("a", t.StringType())]), '{"a": 1.50}'),
+        ("text", "E'a\\\\b'", t.BinaryType(), "\\x615c62"),
+        ("json", "'[1]'", t.StringType(), "[1]"),
+        ("uuid", "'00000000-0000-0000-0000-000000000001'", t.StringType(), "00000000-0000-0000-0000-000000000001"),
+        ("colour", "'red'", t.StringType(), "red"),
+        ("whole", "7", t.LongType(), "7"),
+        ("whole", "7", t.BooleanType(), "true"),
+        ("words", "'{a}'", t.ArrayType(t.StringType()), '["a"]'),
+        ("money", "1.25", t.DecimalType(9, 2), "1.25"),
+        ("timestamptz(3)", "'2026-01-01T23:30:00Z'", t.TimestampType(), "2026-01-01 23:30:00+00"),
+        ("timestamptz", "'2026-01-01T23:30:00Z'", t.DateType(), "2026-01-01"),
+        ("timestamptz", "'2026-01-01T23:30:00Z'", t.TimestampNTZType(), "2026-01-01 23:30:00"),
+        ("timestamp", "'2026-01-01T23:30:00'", t.TimestampType(), "2026-01-01 23:30:00+00"),
+        ("date", "'2026-01-01'", t.TimestampType(), "2026-01-01 00:00:00+00"),
+        ("text", "'2026-01-01'", t.DateType(), "2026-01-01"),
+    ],
+)  # fmt: skip
+def test_the_statement_keeps_what_a_value_says_wherever_the_person_who_runs_it_lives(
+    database: Database, kind: str, value: str, field: t.DataType, text: str
+) -> None:
+    database.run(f"{MADE} create table orders (c {kind}, {OWN}); insert into orders values ({value})")  # noqa: S608
+    (told,) = advised(database, field)
+    database.run(f"set timezone to 'Asia/Tokyo'; {statement_in(told)}")
+    assert database.run("set timezone to 'UTC'; select c::text from orders") == [(text,)]
+
+
+@DEEP
+@pytest.mark.parametrize(
+    ("statements", "advises"),
+    [
+        ([f"create table orders (c bigint generated by default as identity, {OWN})"], "DROP IDENTITY"),
+        (["create table orders (c text, fencepost_interval text default '2026-01-01', fencepost_revision text)"], "interval"),
+        (["create table orders (c text)"], 'ADD COLUMN "fencepost_interval"'),
+        (
+            [
+                "create table all_orders (c varchar(3), fencepost_interval timestamptz, more integer not null) partition by "
+                "range (fencepost_interval)",
+                "create table orders partition of all_orders default",
+            ],
+            "ALTER TABLE public.all_orders ADD COLUMN",
+        ),
+    ],
+)  # fmt: skip
+def test_the_other_statements_that_are_advised_run_as_well(
+    database: Database, statements: list[str], advises: str
+) -> None:
+    database.run("; ".join(statements))
+    said = advised(database, t.StringType())
+    assert advises in "; ".join(said)
+    for told in said:
+        database.run(statement_in(told))
+    assert advised(database, t.StringType()) == []
+
+
+@DEEP
+@pytest.mark.parametrize(
+    ("statement", "advises"),
+    [
+        (f"create table orders (id integer primary key, c text, {OWN})", "column id .* is in the primary key, so give it"),
+        (
+            "create table orders (c text, fencepost_interval date, fencepost_revision integer) partition by range "
+            "(fencepost_interval)",
+            "column fencepost_interval is date: it is part of the key .* make the table anew with it as timestamp with time zone",
+        ),
+    ],
+)  # fmt: skip
+def test_where_no_statement_would_do_something_else_is_advised(
+    database: Database, statement: str, advises: str
+) -> None:
+    database.run(statement)
+    (told,) = advised(database, t.StringType())
+    assert re.search(advises, told)
+    assert "ALTER TABLE" not in told
