@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fencepost.cli.app import app
-from fencepost.doctor import airflow, settings
+from fencepost.doctor import airflow, ledger, settings
 from fencepost.doctor.examination import examine
 from fencepost.doctor.kafka import unfinished
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
@@ -354,3 +354,38 @@ def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_re
         )
         for topic in ("out", "fencepost.p.staging", "fencepost.p.ledger", "fencepost.p.published")
     }
+
+
+@pytest.mark.parametrize(
+    ("states", "have", "level"),
+    [
+        ([State.PLANNED], {}, Level.OK),
+        ([State.WRITTEN], {}, Level.OK),
+        ([State.PLANNED, State.WRITTEN], {}, Level.OK),
+        ([State.PUBLISHED], {}, Level.WARNING),
+        ([State.SKIPPED], {}, Level.WARNING),
+        ([State.PUBLISHED], {0: 9}, Level.OK),
+        ([State.PUBLISHED, State.PLANNED], {0: 9}, Level.OK),  # a partition that came behind what is published
+        ([State.PUBLISHED, State.PLANNED], {}, Level.WARNING),
+    ],
+)
+def test_offsets_of_the_group_are_missed_only_where_a_publication_or_a_skip_has_moved_them(
+    monkeypatch: pytest.MonkeyPatch, states: list[State], have: dict[int, int], level: Level
+) -> None:
+    """A plan alone moves none: of a pipeline that never published, nothing has expired."""
+    ranges = [[(0, 9)], [(9, 12), (0, 4)]]
+    batches = [a_batch(state, interval=a_day(n), plan=a_plan(*ranges[n]), lease=n) for n, state in enumerate(states)]
+    offsets = {("in", p): SimpleNamespace(offset=offset) for p, offset in have.items()}
+    monkeypatch.setattr(ledger, "offsets_of", lambda *_: offsets)
+    look: Any = SimpleNamespace(
+        has_groups=True,
+        source=SimpleNamespace(name="in", there=None),
+        role=lambda _: None,
+        pipeline=SimpleNamespace(group="p"),
+        ledger=None,
+        view=View.of(batches),
+        look_again=lambda: False,
+    )
+    (found,) = ledger.check_group_offsets(look)
+    assert found.level is level
+    assert ("expired" in found.found) is (level is Level.WARNING)
