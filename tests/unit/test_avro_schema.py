@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import fastavro
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -161,9 +162,11 @@ NO_SCHEMA = {
     "not JSON": ("{", "not JSON"),
     "no type": ("{}", "not an Avro schema"),
     "an unknown name": ('"X"', "no type 'X' is defined"),
-    "itself": (record(("next", ["null", "R"])), "next: R contains itself"),
     "twice": (record(("a", enum("A")), ("b", enum("A"))), "type E is defined twice"),
-    "two fields": (record(("a", "int"), ("a", "int")), "a: not a name in Avro, or another field's"),
+    "two fields": (record(("a", "int"), ("a", "int")), "a: a field has no name, or another field's"),
+    "no name": (record(("a", "int"), name=""), "'' is not a name"),
+    "half a character": (record(("a", enum("\ud800"))), "a: two symbols are the same, or one is not a text"),
+    "a name that is none": (record(("a", "int"), name=7), "not an Avro schema"),
     "a union twice": (["int", "int"], "holds a type twice"),
 }
 
@@ -176,6 +179,13 @@ def test_what_is_no_schema_is_refused(schema: Any, why: str) -> None:
 
 
 UNHOLDABLE = {
+    "itself": (record(("next", ["null", "R"])), "next: R contains itself, and Spark has no such type"),
+    "itself, further in": (
+        record(("a", {"type": "array", "items": {"type": "map", "values": "R"}})),
+        "a[]{}: R contains",
+    ),
+    "a name": (record(("q", record(("user-id", "int"), name="Q"))), "q: 'user-id': the name of a column has letters"),
+    "a member's name": (record(("q", ["int", enum("A", name="a-b")])), "q: 'a-b': the name of a column"),
     "digits": (record(("d", decimal(39, 2))), "d: a decimal of 39 digits"),
     "case": (record(("q", record(("a", "int"), ("A", "int"), name="Q"))), "q: fields a and A differ only in case"),
     "members": (
@@ -190,6 +200,50 @@ def test_what_spark_cannot_hold_is_refused_by_the_name_of_the_field(schema: Any,
     with pytest.raises(BadSchema) as found:
         check_holdable(parse(json.dumps(schema)))
     assert why in str(found.value)
+
+
+def test_a_field_that_no_column_can_hold_is_refused_with_the_way_on() -> None:
+    for columns, setting in ((True, "source.subject"), (False, "source.key_subject")):
+        with pytest.raises(
+            BadSchema, match=f"^d: a decimal of 64 digits.+ leave that field out.+ set {setting} to that"
+        ):
+            check_readable(parse(json.dumps(record(("d", decimal(64, 2))))), columns=columns)
+
+
+NODE = record(("id", "int"), ("next", ["null", "R"]), name="a.R")
+BOTH = record(("b", record(("a", ["null", "A"]), name="B")), name="A")
+
+
+@pytest.mark.parametrize(
+    ("schema", "references"),
+    [
+        (NODE, []),
+        (record(("n", "a.R")), [NODE]),
+        (record(("n", "a.R"), ("m", ["null", "a.R"])), [NODE]),
+        (record(("x", BOTH), ("y", "B")), []),
+        (record(("y", "B")), [BOTH]),
+        (record(("y", "B"), ("x", "A")), [BOTH]),
+    ],
+)
+def test_a_schema_that_contains_itself_says_the_same_after_it_was_written_out(
+    schema: Any, references: list[Any]
+) -> None:
+    kind = parse(json.dumps(schema), [json.dumps(one) for one in references])
+    text = render(kind)
+    assert render(parse(text)) == text
+    assert fastavro.parse_schema(json.loads(text))
+
+
+def test_an_outputs_schema_has_names_that_sparks_library_takes() -> None:
+    """It refuses others when it encodes; no value has one, so they are read."""
+    for schema, name in (
+        (record(("a", "int"), name="my-server.orders.R"), "my-server"),
+        (record(("a", "int"), name="my-record"), "my-record"),
+        (record(("a", ["null", enum("in-progress")])), "in-progress"),
+    ):
+        with pytest.raises(BadSchema, match=f"{name!r}, in .+ is not a name in Avro"):
+            FORMAT.written(json.dumps(schema), (), columns=True)
+        FORMAT.reader(json.dumps(schema), (), {}, columns=True)
 
 
 def test_a_value_has_to_be_a_record_whose_fields_can_be_columns() -> None:

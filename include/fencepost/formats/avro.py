@@ -16,6 +16,7 @@ from fencepost.formats.avro_schema import Avro as Schema
 from fencepost.formats.avro_schema import (
     Incompatible,
     check_holdable,
+    check_names,
     is_struct_of_members,
     parse,
     render,
@@ -48,7 +49,14 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
     Raises:
         BadSchema: names the field and the reason.
     """
-    check_holdable(reader)
+    try:
+        check_holdable(reader)
+    except BadSchema as error:
+        setting = "source.subject" if columns else "source.key_subject"
+        raise BadSchema(
+            f"{error}. The schema that records are read with may leave that field out: register one under a subject of your own, "
+            f"of a record of the same name, and set {setting} to that"
+        ) from None
     if not columns:
         return
     if reader.kind != "record":
@@ -147,6 +155,7 @@ class Avro:
     def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))
         check_holdable(parsed)
+        check_names(parsed)
         if columns:
             check_written_names(one.name for branch in parsed.others for one in branch.fields)
         return render(parsed)

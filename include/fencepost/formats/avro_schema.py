@@ -1,6 +1,7 @@
 """Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure.
 
-The parser takes what Java's takes, and so the registry. fastavro's refuses some of that, and takes what is no schema.
+The parser takes what Java's takes, and so the registry; names are free besides, since older libraries check fewer of them and
+no value holds one. fastavro's parser refuses some of that, and takes what is no schema.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Never, Self
 
@@ -18,6 +19,7 @@ from fencepost.formats.names import twins, without_case
 
 PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
 NAMED = frozenset(("record", "enum", "fixed"))
+ITSELF = "itself"  # the kind of a type that contains this one: only its name stands here, or it would have no end
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A logical type, and the types that it may annotate. Any other annotation means nothing, as the specification says.
 LOGICAL = {
@@ -73,7 +75,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Avro:
-    """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values."""
+    """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values.
+
+    A type of kind `ITSELF` is the record of its name, which contains it; `defined` has that.
+    """
 
     kind: str
     logical: str | None = None
@@ -87,6 +92,14 @@ class Avro:
     size: int = 0
     items: Avro | None = None
     branches: tuple[Avro, ...] = ()
+    defined: Mapping[str, Avro | None] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def whole(self) -> Avro:
+        """The type itself, also where only its name stands."""
+        found = self.defined[self.name] if self.kind == ITSELF else self
+        assert found is not None, "all definitions are read"
+        return found
 
     @property
     def simple_name(self) -> str:
@@ -109,7 +122,8 @@ class Avro:
             return " or ".join(branch.says() for branch in self.branches)
         if self.logical == "decimal":
             return f"{self.kind} (decimal({self.precision},{self.scale}))"
-        what = f"{self.kind} {self.name}" if self.name else self.kind
+        kind = "record" if self.kind == ITSELF else self.kind
+        what = f"{kind} {self.name}" if self.name else kind
         return f"{what} ({self.logical})" if self.logical else what
 
 
@@ -117,7 +131,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Avro:
     """The type in a schema's text. `references` are the texts of schemas whose names it uses, those they use first.
 
     Raises:
-        BadSchema: it is not an Avro schema, or contains itself, which no Spark type does.
+        BadSchema: it is not an Avro schema.
     """
     names: dict[str, Avro | None] = {}
     try:
@@ -147,12 +161,22 @@ def _no_constant(name: str) -> Never:
     raise BadSchema(f"it is not JSON, which has no {name}")
 
 
+def is_text(value: Any) -> bool:
+    """Whether it is a text of whole characters: JSON may hold half a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
 def _dumps(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(name)}:{_dumps(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
         return f"[{','.join(map(_dumps, value))}]"
     return value.text if isinstance(value, Number) else json.dumps(value)
+
+
+def contains_itself(kind: Avro) -> bool:
+    """Whether a type in it is only named, because it contains itself."""
+    return any(one.kind == ITSELF for one in _all(kind))
 
 
 def _all(kind: Avro) -> Iterator[Avro]:
@@ -190,10 +214,7 @@ class _Parser:
     def _known(self, name: str, space: str, path: str) -> Avro:
         for full in (name,) if "." in name else (f"{space}.{name}" if space else name, name):
             if full in self._names:
-                found = self._names[full]
-                if found is None:
-                    raise BadSchema(f"{path or 'the schema'}: {full} contains itself, and Spark has no such type")
-                return found
+                return self._names[full] or Avro(ITSELF, name=full, defined=self._names)
         raise BadSchema(f"{path or 'the schema'}: no type {name!r} is defined before it")
 
     def _name(self, raw: Mapping[str, Any], space: str, path: str) -> tuple[str, tuple[str, ...], str]:
@@ -203,10 +224,9 @@ class _Parser:
             space, _, name = name.rpartition(".")
         elif "namespace" in raw:
             space = raw["namespace"] or ""
-        parts = [*(space.split(".") if space else []), name]
-        if not all(NAME.fullmatch(part) for part in parts) or (not space and name in PRIMITIVES):
+        if not (name and is_text(name) and is_text(space)) or (not space and name in PRIMITIVES):
             raise BadSchema(f"{path or 'the schema'}: {name!r} is not a name in Avro")
-        full = ".".join(parts)
+        full = f"{space}.{name}" if space else name
         aliases = tuple(a if "." in a or not space else f"{space}.{a}" for a in raw.get("aliases") or ())
         if full in self._names:
             raise BadSchema(f"{path or 'the schema'}: type {full} is defined twice")
@@ -222,8 +242,8 @@ class _Parser:
         fields: list[Field] = []
         for one in raw["fields"]:
             at = f"{path}.{one['name']}" if path else one["name"]
-            if not NAME.fullmatch(one["name"]) or any(one["name"] == f.name for f in fields):
-                raise BadSchema(f"{at}: not a name in Avro, or another field's")
+            if not (one["name"] and is_text(one["name"])) or any(one["name"] == f.name for f in fields):
+                raise BadSchema(f"{at or 'the schema'}: a field has no name, or another field's")
             kind = self.parse(one["type"], inner, at)
             # Some libraries write the annotation beside the type instead of into it, where it means nothing.
             fields.append(Field(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))
@@ -232,8 +252,8 @@ class _Parser:
     def _enum(self, raw: Mapping[str, Any], space: str, path: str) -> Avro:
         name, aliases, _ = self._name(raw, space, path)
         symbols, default = tuple(raw["symbols"]), raw.get("default")
-        if len(set(symbols)) < len(symbols) or not all(NAME.fullmatch(s) for s in symbols):
-            raise BadSchema(f"{path or name}: two symbols are the same, or one is not a name in Avro")
+        if len(set(symbols)) < len(symbols) or not all(map(is_text, symbols)):
+            raise BadSchema(f"{path or name}: two symbols are the same, or one is not a text")
         if default is not None and default not in symbols:
             raise BadSchema(f"{path or name}: its default {default!r} is none of its symbols")
         return self._define(Avro("enum", name=name, aliases=aliases, symbols=symbols, enum_default=default))
@@ -281,9 +301,11 @@ def to_json(kind: Avro, defined: dict[str, Avro] | None = None) -> Any:
     defined = {} if defined is None else defined
     if kind.kind == "union":
         return [to_json(branch, defined) for branch in kind.branches]
+    if kind.kind == ITSELF and kind.name not in defined:
+        kind = kind.whole
     if kind.name:
         if kind.name in defined:
-            if defined[kind.name] != kind:
+            if defined[kind.name] != kind.whole:
                 raise Incompatible(f"two types would have the name {kind.name}")
             return kind.name
         defined[kind.name] = kind
@@ -327,6 +349,13 @@ def check_holdable(kind: Avro, path: str = "") -> None:
         BadSchema: names the field and the reason.
     """
     at = path or "the schema"
+    if kind.kind == ITSELF:
+        raise BadSchema(f"{at}: {kind.name} contains itself, and Spark has no such type")
+    names = (
+        [one.name for one in kind.fields] if not is_struct_of_members(kind) else [b.simple_name for b in kind.others]
+    )
+    if wrong := [name for name in names if not NAME.fullmatch(name)]:
+        raise BadSchema(f"{at}: {wrong[0]!r}: the name of a column has letters, digits and _ only")
     if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
         raise BadSchema(f"{at}: a decimal of {kind.precision} digits; Spark's have {MOST_DIGITS} at most")
     if both := twins(one.name for one in kind.fields):
@@ -336,6 +365,19 @@ def check_holdable(kind: Avro, path: str = "") -> None:
         raise BadSchema(f"{at}: two types of a union would be the same column of Spark's ({twice})")
     for step, part in parts(kind):
         check_holdable(part, f"{path}{step}".removeprefix("."))
+
+
+def check_names(kind: Avro, path: str = "") -> None:
+    """Check that the names in a schema are those of the specification: Spark's library writes with no others.
+
+    Raises:
+        BadSchema: names the field and the name.
+    """
+    for name in (*(kind.name.split(".") if kind.name else ()), *kind.symbols):
+        if not NAME.fullmatch(name):
+            raise BadSchema(f"{path or 'the schema'}: {name!r}, in {kind.says()}, is not a name in Avro")
+    for step, part in parts(kind):
+        check_names(part, f"{path}{step}".removeprefix("."))
 
 
 def union_members(kind: Avro) -> dict[str, Avro]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Context, Decimal
 from math import isfinite
 from typing import Any
 
-from fencepost.formats.avro_schema import Avro, Incompatible, Number, is_struct_of_members
+from fencepost.formats.avro_schema import Avro, Incompatible, Number, is_struct_of_members, is_text
 from fencepost.formats.floats import nearest_float
 from fencepost.formats.framing import Malformed
 
 Convert = Callable[[Any], Any]
+MOST_CHECKED = 1_000  # digits of a decimal; a schema may say a billion
 
+MILLIS = ("timestamp-millis", "local-timestamp-millis")
 DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
@@ -25,12 +28,17 @@ def logical(kind: Avro, at: str) -> Convert | None:
     The function raises `Malformed` for what is none of the type's values.
     """
     if kind.logical == "decimal":
-        return _decimal(kind, at)
-    if kind.logical in ("timestamp-millis", "local-timestamp-millis"):
+        return _decimal(kind, at) if kind.precision <= MOST_CHECKED else None
+    if kind.logical in MILLIS:
         return _millis(at)
     if kind.logical in DAY:
         return _time(DAY[kind.logical], at)
     return _uuid(at) if kind.logical == "uuid" and kind.kind == "string" else None
+
+
+def without_sparks_bounds(kind: Avro) -> Avro:
+    """The type with no annotation that Spark has for fewer values than Avro."""
+    return replace(kind, logical=None) if kind.logical in MILLIS else kind
 
 
 def _decimal(kind: Avro, at: str) -> Convert:
@@ -128,7 +136,7 @@ def _nearest(value: Any, kind: str, at: str) -> float:
 def _is_default(value: Any, kind: Avro) -> bool:
     """Whether a default in JSON may be a value of the type, as far as the type itself tells."""
     if kind.kind in ("record", "map"):
-        return isinstance(value, dict) and all(map(_is_text, value))
+        return isinstance(value, dict) and all(map(is_text, value))
     if kind.kind == "enum":
         return value in kind.symbols
     if kind.kind in ("bytes", "fixed"):
@@ -140,10 +148,5 @@ def _is_default(value: Any, kind: Avro) -> bool:
     if kind.kind in ("float", "double"):
         return type(value) in (int, Number)
     if kind.kind == "string":
-        return isinstance(value, str) and _is_text(value)
+        return is_text(value)
     return type(value) is {"null": type(None), "boolean": bool, "array": list}[kind.kind]
-
-
-def _is_text(value: str) -> bool:
-    """JSON may hold half a surrogate pair."""
-    return not any("\ud800" <= c <= "\udfff" for c in value)

@@ -370,6 +370,35 @@ def test_a_source_without_a_subject_is_refused_with_the_next_step(broker: Broker
         plan_batch(pipeline, day(1))
 
 
+def test_a_schema_of_types_that_spark_lacks_is_refused_with_the_way_on_which_works(
+    spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
+) -> None:
+    """The way on is a reader's schema without them, under a subject of one's own."""
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [
+            {"name": "next", "type": ["null", "Node"]},
+            {"name": "wide", "type": {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}},
+            {"name": "n", "type": "int"},
+        ],
+    }
+    pipeline = make()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    schema_id = register(schema_registry, f"{pipeline.source.topic}-value", node)
+    wide, last = Decimal(10**60).scaleb(-2), {"next": None, "wide": Decimal("0.05"), "n": 7}
+    for n in (1, 2):
+        value = written(node, {"next": last, "wide": wide, "n": n})
+        produce(broker.bootstrap, pipeline.source.topic, [(b"k", framed(schema_id, value), 0, at(1))])
+    with pytest.raises(SettingsError, match=r"next: Node contains itself.+leave that field out.+set source.subject to"):
+        plan_batch(pipeline, day(1))
+    own = f"{pipeline.name}-reader"
+    register(schema_registry, own, {**node, "fields": [node["fields"][2]]})
+    pipeline = make(source={"topic": pipeline.source.topic, "subject": own}, name=pipeline.name)
+    run(spark, pipeline, day(1))
+    assert [record.json for record in read_all(broker.bootstrap, pipeline.output.topic)] == [{"n": 1}, {"n": 2}]
+
+
 WRONG = [
     (
         "SELECT n, 'x' AS what FROM {source}",

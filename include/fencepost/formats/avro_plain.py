@@ -1,0 +1,211 @@
+"""Reads Avro values that hold no other, and what stands in front of those that do: exactly, or the record is malformed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fencepost.formats.avro_columns import Read
+from fencepost.formats.avro_schema import Avro
+from fencepost.formats.avro_values import Convert, logical
+from fencepost.formats.framing import Malformed
+
+MOST_EMPTY = 10_000  # items of a record's arrays that take no bytes, of which a few bytes could claim any number
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """A number of 64 bits at most, zigzag, in ten bytes at most."""
+    byte, shift = data[at], 7
+    number, at = byte & 127, at + 1
+    while byte > 127:
+        byte = data[at]
+        number |= (byte & 127) << shift
+        shift += 7
+        at += 1
+        if shift > 70:
+            raise Malformed("a number of more than ten bytes")
+    if number >> 64:
+        raise Malformed("a number of more than 64 bits")
+    return number >> 1 ^ -(number & 1), at
+
+
+def _null(data: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+def _boolean(where: str) -> Read:
+    def read(data: bytes, at: int) -> tuple[bool, int]:
+        if (byte := data[at]) > 1:
+            raise Malformed(f"{where}: the byte {byte:02X} is no boolean")
+        return byte == 1, at + 1
+
+    return read
+
+
+def reads_int(where: str) -> Read:
+    """Reads a number of 32 bits, in five bytes at most."""
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        if (byte := data[at]) < 128:
+            return byte >> 1 ^ -(byte & 1), at + 1
+        number, end = read_long(data, at)
+        if not (-(2**31) <= number < 2**31 and end - at <= 5):
+            raise Malformed(f"{where}: not an int of 32 bits")
+        return number, end
+
+    return read
+
+
+def _floating(form: str) -> Callable[[str], Read]:
+    unpack, size = struct.Struct(form).unpack_from, struct.calcsize(form)
+
+    def read(data: bytes, at: int) -> tuple[float, int]:
+        return unpack(data, at)[0], at + size
+
+    return lambda _: read
+
+
+def _bytes(where: str) -> Read:
+    def read(data: bytes, at: int) -> tuple[bytes, int]:
+        size, at = read_long(data, at)
+        end = at + size
+        if size < 0 or end > len(data):
+            raise Malformed(f"{where}: a length of {size:,} bytes, and {len(data) - at:,} are left")
+        return data[at:end], end
+
+    return read
+
+
+def reads_text(where: str) -> Read:
+    """Reads a text in UTF-8."""
+    sliced = _bytes(where)
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        begin, size = at + 1, data[at]
+        if size < 128 and not size & 1 and (end := begin + (size >> 1)) <= len(data):  # most: this saves a call
+            found = data[begin:end]
+        else:
+            found, end = sliced(data, at)
+        try:
+            return str(found, "utf-8"), end
+        except UnicodeDecodeError:
+            raise Malformed(f"{where}: text that is not UTF-8") from None
+
+    return read
+
+
+def _fixed(size: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[bytes, int]:
+        if (end := at + size) > len(data):
+            raise IndexError
+        return data[at:end], end
+
+    return read
+
+
+def reads_index(count: int, what: str, where: str, of: str = "") -> Read:
+    """Reads which of so many a value is."""
+    index = reads_int(where)
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        number, at = index(data, at)
+        if not 0 <= number < count:
+            raise Malformed(f"{where}: {what} {number:,} of {of}{count}")
+        return number, at
+
+    return read
+
+
+PLAIN: dict[str, Callable[[str], Read]] = {
+    "null": lambda _: _null,
+    "boolean": _boolean,
+    "int": reads_int,
+    "long": lambda _: read_long,
+    "float": _floating("<f"),
+    "double": _floating("<d"),
+    "bytes": _bytes,
+    "string": reads_text,
+}
+
+
+def reads_plain(writer: Avro, reader: Avro, at: str) -> Read:
+    """Reads a value of a type that holds no other as one of the reader's."""
+    read = _fixed(writer.size) if writer.kind == "fixed" else PLAIN[writer.kind](at)
+    steps = [] if writer.kind == reader.kind else [_promoted(writer.kind, reader.kind, at)]
+    if writer.logical is not None and reader.logical is None:
+        steps = [_checked(logical(writer, at)), *steps]
+    elif reader.logical is not None:
+        digits = min(writer.precision or reader.precision, reader.precision)
+        steps.append(logical(replace(reader, precision=digits), at))
+    for one in steps:
+        read = then(read, one)
+    return read
+
+
+def then(read: Read, convert: Convert | None) -> Read:
+    """Reads a value and converts it."""
+    if convert is None:
+        return read
+
+    def converted(data: bytes, at: int) -> tuple[Any, int]:
+        value, at = read(data, at)
+        return convert(value), at
+
+    return converted
+
+
+def _checked(convert: Convert | None) -> Convert | None:
+    """What the value says by an annotation that the reader does not have."""
+    return convert and (lambda value: (convert(value), value)[1])
+
+
+def _promoted(writer: str, reader: str, at: str) -> Convert | None:
+    if reader == "float":
+        return _as_float
+    if reader == "double":
+        return float
+    if reader == "bytes":
+        return str.encode
+    return _text(at) if reader == "string" else None
+
+
+def _as_float(number: int) -> float:
+    """The nearest float. By way of the nearest double it could be another, so the last bits become one that says so."""
+    if abs(number) >> 53:
+        number = (number >> 11 | bool(number & 0x7FF)) << 11
+    found: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return found
+
+
+def _text(at: str) -> Convert:
+    def convert(value: bytes) -> str:
+        try:
+            return str(value, "utf-8")
+        except UnicodeDecodeError:
+            raise Malformed(f"{at}: text that is not UTF-8") from None
+
+    return convert
+
+
+def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
+    """How many items follow, where they end if that is said, and where they begin."""
+    count, at = read_long(data, at)
+    if count >= 0:
+        return count, None, at
+    size, at = read_long(data, at)
+    return -count, at + size, at
+
+
+def check_block(end: int | None, at: int, where: str) -> None:
+    """Check that a block ends where it said."""
+    if end is not None and end != at:  # some readers skip by it, and would read other values
+        raise Malformed(f"{where}: a block of items does not end where it says")
+
+
+def takes_no_bytes(kind: Avro) -> bool:
+    """Whether a value is no bytes, such as null."""
+    if kind.kind == "record":
+        return all(takes_no_bytes(one.type) for one in kind.fields)
+    return kind.kind == "null" or (kind.kind == "fixed" and not kind.size)
