@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from conftest import at, day
+from fencepost.config.intervals import Cron
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.ledger import check_unread_records
 from fencepost.drafting.connection import connection_of
@@ -115,12 +117,13 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
     monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", broker.bootstrap)
 
-    def drafted(name: str, *timestamps: list[int]) -> tuple[str, tuple[str, ...]]:
+    def drafted(name: str, *timestamps: list[int], cron: str = "0 0 * * *") -> tuple[str, tuple[str, ...]]:
         create_topic(broker.bootstrap, f"unread-{name}", len(timestamps))
         records = [(None, {"n": 1}, p, stamp) for p, stamps in enumerate(timestamps) for stamp in stamps]
         produce(broker.bootstrap, f"unread-{name}", records)
         draft = draft_pipeline(
-            Wanted(name, f"unread-{name}"), connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], ())
+            Wanted(name, f"unread-{name}", cron=cron),
+            connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], ()),
         )
         text = (draft.folder / "pipeline.yaml").read_text()
         return next(line for line in text.splitlines() if line.startswith("  start:")), draft.warnings
@@ -131,6 +134,16 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
     assert start.endswith(
         "# 4 offsets lie before it, and no run reads them: begin at 2026-01-01T00:00+00:00 to have all"
     )
+    start, _ = drafted("six_hours", [at(1, 1), at(1, 1.5), at(2)], [at(3)] * 5, cron="0 */6 * * *")
+    assert start.endswith(
+        "# 3 offsets lie before it, and no run reads them: begin at 2026-01-01T00:00+00:00 to have all"
+    )
+    file = tmp_path / "six_hours" / "pipeline.yaml"
+    file.write_text(file.read_text().replace("start: 2026-01-03T12:00+00:00", "start: 2026-01-01T00:00+00:00"))
+    followed = load_pipeline(file.parent)
+    assert (doctor(followed).level, doctor(followed).found) == (Level.OK, "no record lies before the first range")
+    first = next(Cron.of(followed.schedule).intervals_from(followed.schedule.start))
+    assert "unread" not in plan_batch(followed, first).details
     start, warnings = drafted("seconds", [SECONDS] * 6, [at(3)] * 5)
     reads = "`fencepost run seconds --start 1970-01-01T00:00:00Z --end 2026-01-03T00:00:00Z`"
     assert start.endswith(f"# 6 offsets lie before it, and no run reads them but {reads}")

@@ -164,15 +164,49 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 def test_a_schedule_that_is_cut_where_clocks_change_is_named_by_doctor_and_the_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lord_howe = "schedule: {start: 2026-01-01, cron: '30 * * * *', timezone: Australia/Lord_Howe}"
+    lord_howe = "schedule: {start: 2026-01-01T00:30, cron: '30 * * * *', timezone: Australia/Lord_Howe}"
     settings = SETTINGS.replace("schedule: {start: 2026-01-01}", lord_howe)
     made = folder(tmp_path, {"transform.py": GOOD, "pipeline.yaml": settings})
-    found = check_schedule(load_pipeline(made))
+    (found,) = check_schedule(load_pipeline(made))
     assert (found.level, "Clocks in Australia/Lord_Howe change" in found.found) == (Level.WARNING, True)
     monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
     listed = CliRunner().invoke(app, ["pipelines"])
     assert "p: Clocks in Australia/Lord_Howe change by other than whole hours" in listed.stderr
     as_json = json.loads(CliRunner().invoke(app, ["pipelines", "--json"]).stdout)
-    assert as_json["pipelines"][0]["clock_changes"] == found.found
-    (made / "pipeline.yaml").write_text(settings.replace("30 *", "15,45 *"))
-    assert check_schedule(load_pipeline(made)).level is Level.OK
+    assert as_json["pipelines"][0]["warnings"] == [found.found]
+    (made / "pipeline.yaml").write_text(settings.replace("30 *", "15,45 *").replace("T00:30", "T00:45"))
+    (found,) = check_schedule(load_pipeline(made))
+    assert found.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "before"),
+    [
+        ("start: 2026-01-01T01:00, cron: '0 */6 * * *'", "2026-01-01T06:00+00:00", "2026-01-01T00:00+00:00"),
+        ("start: 2026-01-01, timezone: Europe/Vienna", "2026-01-02T00:00+01:00", "2026-01-01T00:00+01:00"),
+        (
+            "start: 2026-07-01T00:30+05:00, timezone: America/New_York",
+            "2026-07-01T00:00-04:00",
+            "2026-06-30T00:00-04:00",
+        ),
+        ("start: 2026-01-01T00:00:00.5", "2026-01-02T00:00+00:00", "2026-01-01T00:00+00:00"),
+        ("start: 2026-01-01", "", ""),
+        ("start: 2026-03-29T02:30+01:00, cron: '30 2 * * *', timezone: Europe/Vienna", "", ""),  # clocks skip 02:30
+        ("start: 0001-01-01", "", ""),  # no cron knows the year
+    ],
+)
+def test_a_start_that_is_no_moment_of_the_cron_is_named_by_doctor_and_the_list_with_the_moments_around_it(
+    schedule: str, first: str, before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SETTINGS.replace("schedule: {start: 2026-01-01}", f"schedule: {{{schedule}}}")
+    made = folder(tmp_path, {"transform.py": GOOD, "pipeline.yaml": settings})
+    (found,) = check_schedule(load_pipeline(made))
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    listed = CliRunner().invoke(app, ["pipelines"])
+    if not first:
+        assert (found.level, listed.stderr) == (Level.OK, "")
+        return
+    assert found.level is Level.WARNING
+    assert f"The first scheduled interval begins at the next one, {first}: no scheduled run reads" in found.found
+    assert found.do == f"Set schedule.start to {before} to have the interval before it too, or to {first}."
+    assert found.found in listed.stderr

@@ -20,7 +20,7 @@ def pipelines(as_json: AsJson = False) -> None:
 
     Example: fencepost pipelines --json
     """
-    from fencepost.config.intervals import clock_changes
+    from fencepost.config.intervals import schedule_warnings
     from fencepost.preflight.folder import check_pipeline
 
     use_environment()
@@ -31,10 +31,10 @@ def pipelines(as_json: AsJson = False) -> None:
         except SettingsError as found:
             bad[name] = found
             del good[name]
-    changes = {name: clock_changes(pipeline.schedule, utc_now()) for name, pipeline in good.items()}
+    warnings = {n: [one.text for one in schedule_warnings(p.schedule, utc_now())] for n, p in good.items()}
     if as_json:
         listed = [
-            {"name": n, "source": p.source.topic, "output": p.output.name, "clock_changes": changes[n] or None}
+            {"name": n, "source": p.source.topic, "output": p.output.name, "warnings": warnings[n]}
             for n, p in good.items()
         ]
         print_json(
@@ -47,9 +47,9 @@ def pipelines(as_json: AsJson = False) -> None:
                 markup=False,
                 soft_wrap=True,
             )
-        for name, told in changes.items():
-            if told:
-                err.print(f"{name}: {told}", style="yellow", markup=False, soft_wrap=True)
+        for name, texts in warnings.items():
+            for text in texts:
+                err.print(f"{name}: {text}", style="yellow", markup=False, soft_wrap=True)
     for _, error in sorted(bad.items()):
         err.print(str(error), style="red", markup=False, soft_wrap=True)
     if bad:

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from fencepost.cli.console import err, plain_error, print_json
 from fencepost.cli.steps import for_one_interval, spark_session, steps_after_plan
-from fencepost.config.intervals import intervals_between
+from fencepost.config.intervals import intervals_between, parts_left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval, StepResult, utc_now
@@ -32,9 +32,13 @@ def run_each(pipeline: Pipeline, within: Interval, *, allow_future: bool, as_jso
     done: list[dict[str, Any]] = []
     failure: FencepostError | None = None
     intervals: list[Interval] = []
+    left_out: list[tuple[Interval, Interval]] = []
     try:
         intervals = chosen_intervals(pipeline, within, allow_future=allow_future)
         err.print(f"{_intervals(len(intervals))} of the schedule, {_span(intervals)}", soft_wrap=True)
+        left_out = parts_left_out(pipeline.schedule, within, intervals)
+        for part, whole in left_out:
+            err.print(f"[yellow]{_left_out(part, whole)}[/]", soft_wrap=True)
         progress = _Progress(len(intervals))
         for interval, results in steps_of_each(pipeline, intervals, allow_future=allow_future):
             steps: list[StepResult] = []
@@ -64,6 +68,7 @@ def run_each(pipeline: Pipeline, within: Interval, *, allow_future: bool, as_jso
                     }
                     for one in done
                 ],
+                "left_out": [part.model_dump(mode="json") for part, _ in left_out],
                 "left": len(intervals) - sum(_is_over(one["steps"]) for one in done),
                 **(plain_error(failure, failure.exit_code) if failure else {"error": None, "exit_code": 0}),
             }
@@ -170,3 +175,11 @@ def _intervals(number: int) -> str:
 
 def _span(intervals: list[Interval]) -> str:
     return f"from {Interval(start=intervals[0].start, end=intervals[-1].end).told}"
+
+
+def _left_out(part: Interval, whole: Interval) -> str:
+    """What is not run of the time that was asked for, and how to run it."""
+    option, moment = ("--end", whole.end) if part.start == whole.start else ("--start", whole.start)
+    ended = "" if whole.end <= utc_now() else ", which has not ended"
+    runs = f"{option} {moment:%Y-%m-%dT%H:%M:%SZ} runs all of it"
+    return f"Left out: {part.told}, part of the interval {whole.told}{ended}. {runs}."

@@ -8,12 +8,13 @@ one before ends, and ends at the next boundary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 
 from fencepost.config.pipeline import Schedule
 from fencepost.model import Interval
@@ -133,6 +134,54 @@ def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Ite
         if interval.end > end:
             return
         yield interval
+
+
+def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
+    """Where `chosen`, the intervals that lie wholly within a time, leave out part of it at its ends: each part, and the interval
+    that it is of."""
+    cron, parts = Cron.of(schedule), list[tuple[Interval, Interval]]()
+    if within.start < chosen[0].start:
+        parts.append((Interval(start=within.start, end=chosen[0].start), cron.interval_at(within.start)))
+    if chosen[-1].end < within.end:
+        parts.append((Interval(start=chosen[-1].end, end=within.end), cron.interval_at(chosen[-1].end)))
+    return parts
+
+
+def in_zone(moment: datetime, timezone: str) -> str:
+    """A moment as `pipeline.yaml` and a command have it: with the offset of the schedule's zone."""
+    local = moment.astimezone(ZoneInfo(timezone))
+    return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")
+
+
+@dataclass(frozen=True)
+class ScheduleWarning:
+    """What a person should know of a schedule, and what to do about it."""
+
+    text: str
+    advice: str
+
+
+def schedule_warnings(schedule: Schedule, now: datetime) -> list[ScheduleWarning]:
+    """A start that is no moment of the cron, and intervals that end at other times than the cron's."""
+    found = list(_start_warnings(schedule))
+    if text := clock_changes(schedule, now):
+        found.append(ScheduleWarning(text, INSTEAD))
+    return found
+
+
+def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
+    try:
+        whole = Cron.of(schedule).interval_at(schedule.start)
+    except (OverflowError, CroniterBadDateError):
+        return  # no cron knows the year
+    if whole.start == schedule.start:
+        return
+    start, before, after = (in_zone(at, schedule.timezone) for at in (schedule.start, whole.start, whole.end))
+    yield ScheduleWarning(
+        f"schedule.start, {start}, is no moment of cron {schedule.cron!r} in {schedule.timezone}. The first scheduled interval "
+        f"begins at the next one, {after}: no scheduled run reads records that are stamped before.",
+        f"Set schedule.start to {before} to have the interval before it too, or to {after}.",
+    )
 
 
 def clock_changes(schedule: Schedule, now: datetime) -> str:

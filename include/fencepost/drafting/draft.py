@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 
-from fencepost.config.intervals import Cron, clock_changes
+from fencepost.config.intervals import Cron, clock_changes, in_zone
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, Schedule
 from fencepost.drafting.checks import draft_checks
@@ -19,7 +19,7 @@ from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
 from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
 from fencepost.drafting.source import source_of
-from fencepost.drafting.times import Chosen, choose_interval, doubts, in_zone
+from fencepost.drafting.times import Chosen, choose_interval, doubts
 from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
 from fencepost.errors import AccessDenied, SettingsError

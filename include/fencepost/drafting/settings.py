@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from fencepost.config.intervals import in_zone
 from fencepost.config.pipeline import Source
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
-from fencepost.drafting.times import Chosen, in_zone
+from fencepost.drafting.times import Chosen
 from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import listed, scalar, with_comments
 from fencepost.formats import FORMATS

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
 
 from fencepost.config.intervals import Cron
 from fencepost.kafka.cluster import Cluster
@@ -122,9 +121,3 @@ def _told(milliseconds: int) -> str:
     if milliseconds < 1000:
         return f"{milliseconds} ms"
     return str(timedelta(seconds=round(milliseconds / 1000)))
-
-
-def in_zone(moment: datetime, timezone: str) -> str:
-    """A moment as `pipeline.yaml` and a command have it: with the offset of the schedule's zone."""
-    local = moment.astimezone(ZoneInfo(timezone))
-    return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")

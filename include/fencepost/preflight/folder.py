@@ -5,7 +5,7 @@ Does not start Spark. It executes a transform.py, as the write step does. Only S
 
 from __future__ import annotations
 
-from fencepost.config.intervals import INSTEAD, clock_changes
+from fencepost.config.intervals import schedule_warnings
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.model import utc_now
@@ -47,8 +47,12 @@ def check_suite(pipeline: Pipeline) -> Finding:
     return ok(f"{len(suite.expectations)} expectations are known")
 
 
-def check_schedule(pipeline: Pipeline) -> Finding:
-    """Every interval begins and ends at a time of the cron, wherever clocks change."""
-    if changes := clock_changes(pipeline.schedule, utc_now()):
-        return warning(changes, INSTEAD)
-    return ok(f"cron {pipeline.schedule.cron!r} in {pipeline.schedule.timezone}: intervals begin and end at its times")
+def check_schedule(pipeline: Pipeline) -> list[Finding]:
+    """The first interval begins at `schedule.start`; each begins and ends at a time of the cron, wherever clocks change."""
+    schedule = pipeline.schedule
+    found = [warning(one.text, one.advice) for one in schedule_warnings(schedule, utc_now())]
+    return found or [
+        ok(
+            f"cron {schedule.cron!r} in {schedule.timezone}: intervals begin and end at its times, the first at schedule.start"
+        )
+    ]
