@@ -19,11 +19,14 @@ from confluent_kafka import Producer
 from conftest import at, day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.topics import check_source
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
 from fencepost.drafting.wanted import Wanted
-from fencepost.errors import SettingsError
+from fencepost.errors import SettingsError, TopicMissing
 from fencepost.model import State
+from fencepost.preflight.finding import Level
+from fencepost.preflight.look import Look
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 from steps import latest, run
@@ -349,6 +352,45 @@ def test_a_topic_that_no_pipeline_can_read_is_refused_by_what_is_in_it(
     with pytest.raises(SettingsError, match=said):
         new("refused", topic)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_that_is_not_there_is_answered_with_those_that_may_be_meant(
+    broker: Broker, new: New, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, "new-missing-clicks", 1)
+    with pytest.raises(TopicMissing) as raised:
+        new("refused", "new_missing_click")
+    assert str(raised.value) == (
+        f"--from-topic new_missing_click: Kafka at {broker.bootstrap} has no such topic, or does not show it to this user. "
+        "Did you mean new-missing-clicks? Correct the name, or create the topic."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shell_completes_the_topics_of_the_kafka_that_the_line_names(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, "new-completed", 1)
+    words = f"fencepost new x --kafka bootstrap.servers={broker.bootstrap} --from-topic new-compl"
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", "6")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("fencepost"))], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.split(), done.stderr) == (["new-completed"], "")
+
+
+def test_a_compacted_topic_is_warned_of_in_the_doctor_s_words(broker: Broker, new: New) -> None:
+    for policy, warned in (("compact", True), ("compact,delete", True), ("delete", False)):
+        topic = f"new-compacted-{policy.replace(',', '-')}"
+        create_topic(broker.bootstrap, topic, 1, **{"cleanup.policy": policy})
+        produce(broker.bootstrap, topic, [(b"k", {"n": n}, 0, at(n)) for n in (1, 2)])
+        draft = new(f"compacted_{policy.replace(',', '_')}", topic)
+        said = [one for one in draft.warnings if "is compacted" in one]
+        found = check_source(Look(load_pipeline(draft.folder)))
+        assert (len(said), found.level is Level.WARNING) == (int(warned), warned)
+        assert not warned or said == [f"{found.found} {found.do}"]
 
 
 @pytest.mark.deep

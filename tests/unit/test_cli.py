@@ -349,10 +349,24 @@ def test_a_shell_completes_options_and_the_names_of_pipelines(
 ) -> None:
     assert "--install-completion" in ended(console_script, "--help").stdout
     monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
-    for words, completed in (("fencepost status ord", "orders"), ("fencepost doctor r", "returns")):
+    for words, completed in (
+        ("fencepost status ord", "orders"),
+        ("fencepost doctor r", "returns"),
+        ("fencepost new x --format json_", "json_schema"),
+    ):
         monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", "2")
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
         assert ended(console_script).stdout.split() == [completed]
+
+
+def test_a_shell_completes_topics_silently_where_kafka_does_not_answer(
+    console_script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "fencepost new x --kafka bootstrap.servers=127.0.0.1:9 --from-topic o")
+    monkeypatch.setenv("COMP_CWORD", "6")
+    done = ended(console_script)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]

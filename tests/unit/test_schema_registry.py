@@ -147,6 +147,11 @@ MEANT: list[tuple[int, str, type[Exception]]] = [
     (401, "hunter2", LoginRefused),
     (403, '{"error_code": 40301, "message": "hunter2"}', AccessDenied),
     (404, '{"error_code": 40401, "message": "no subject"}', NotRegistered),
+    (404, '{"error_code": 40403, "message": "no schema"}', NotRegistered),
+    (404, '{"error_code": 404, "message": "hunter2"}', RegistryUnavailable),  # what a registry says of a wrong path
+    (404, '{"detail": "hunter2", "status": 404}', RegistryUnavailable),
+    (404, "<html>hunter2", RegistryUnavailable),
+    (404, "", RegistryUnavailable),
     (429, "", RegistryUnavailable),
     (500, '{"error_code": 50001, "message": "hunter2"}', RegistryUnavailable),
     (503, "", RegistryUnavailable),

@@ -13,9 +13,11 @@ from fencepost.cli.console import err
 from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError
+from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Decision, Interval, to_utc, utc_now
 from fencepost.paths import pipelines_folder
+
+COMPLETION = 2.0  # seconds that somebody who pressed a key waits for Kafka
 
 
 def names_like(incomplete: str) -> list[str]:
@@ -23,6 +25,29 @@ def names_like(incomplete: str) -> list[str]:
     folder = pipelines_folder()
     files = folder.glob("*/pipeline.yaml") if folder.is_dir() else ()
     return sorted(file.parent.name for file in files if file.parent.name.startswith(incomplete))
+
+
+def formats_like(incomplete: str) -> list[str]:
+    """The formats that begin so, for a shell's completion."""
+    from fencepost.formats import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def topics_like(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin so, for a shell's completion of `new`: of the Kafka that the line names so far. None if it does not
+    answer at once."""
+    from fencepost.drafting.connection import connection_of
+    from fencepost.drafting.draft import known_topics
+
+    given = ctx.params
+    try:
+        use_environment()
+        connection = connection_of(given.get("like"), given.get("kafka") or (), given.get("registry") or ())
+        found = known_topics(connection, with_connections, COMPLETION)
+    except FencepostError:
+        return []
+    return [name for name in found if name.startswith(incomplete)]
 
 
 PipelineName = Annotated[

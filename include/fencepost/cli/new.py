@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.arguments import AsJson, names_like, with_connections
+from fencepost.cli.arguments import AsJson, formats_like, names_like, topics_like, with_connections
 from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
 from fencepost.errors import SettingsError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def new(
     name: Annotated[str, typer.Argument(help="The pipeline's name: a new folder in include/pipelines.")],
-    from_topic: Annotated[str, typer.Option(help="The topic to read.")],
+    from_topic: Annotated[str, typer.Option(help="The topic to read.", autocompletion=topics_like)],
     to: Annotated[str | None, typer.Option(help="The output topic; by default it has the pipeline's name.")] = None,
     sample: Annotated[int, typer.Option(min=1, max=100_000, help="Records to look at; 64 MB and 30 s at most.")] = 1000,
     like: Annotated[
@@ -33,7 +33,10 @@ def new(
         typer.Option(metavar="NAME=VALUE", help="A setting of schema_registry, such as url=http://..."),
     ] = None,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option(help="json, bytes, avro or json_schema; by default what the sample shows.")
+        str | None,
+        typer.Option(
+            help="json, bytes, avro or json_schema; by default what the sample shows.", autocompletion=formats_like
+        ),
     ] = None,
     subject: Annotated[str | None, typer.Option(help="The registry's subject, if records are of several.")] = None,
     group: Annotated[
@@ -87,7 +90,7 @@ def as_plain(draft: Draft) -> dict[str, Any]:
         "folder": str(draft.folder),
         "format": draft.format,
         "records": draft.sampled,
-        "columns": {c.output: {"source": c.name, "type": c.sql, "note": c.note} for c in fields.columns},
+        "columns": {c.output: {"source": c.name, "type": c.type, "note": c.note} for c in fields.columns},
         "left_out": dict(fields.left_out),
         "malformed": dict(fields.malformed),
         "tombstones": fields.tombstones,

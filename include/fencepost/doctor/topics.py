@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fencepost.drafting.source import compaction
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.kafka.cluster import Copies
@@ -25,16 +26,10 @@ AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end ev
 def check_source(look: Look) -> Finding:
     """The source exists, and keeps a record until it is read, and until a retry reads it again."""
     source = look.source
-    policy = (source.settings or {}).get("cleanup.policy", "delete")
-    if "compact" in policy:
-        return warning(
-            f"Source topic {source.name} is compacted (cleanup.policy={policy}): a record whose key gets a newer one before it "
-            "is read is lost to the pipeline, and a retry may read fewer records than the attempt before it.",
-            "Read a topic with cleanup.policy=delete, or raise min.compaction.lag.ms above the time until a batch is published.",
-            look.set_topic(
-                source.name, min_compaction_lag_ms=round(look.pipeline.schedule.patience.total_seconds() * 1000)
-            ),
-        )
+    found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
+    if found:
+        patience = round(look.pipeline.schedule.patience.total_seconds() * 1000)
+        return warning(found, do, look.set_topic(source.name, min_compaction_lag_ms=patience))
     return ok(f"topic {source.name} has {source.there.partitions} partitions")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,8 @@ YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to
 
 @dataclass(frozen=True)
 class Column:
-    """A field of the source's records. `sql` is the type that the draft declares; None: the registry's schema has it.
+    """A field of the source's records. `sql` is the type that the draft declares; None: the format, or the registry's schema, has
+    it. `type` is the type in Spark either way.
 
     `values` are those of the sample's good records; `name` is what the source calls it, `output` what the result does. `unit`
     is that of epoch numbers, and `time` the name of the column that they are converted to.
@@ -34,6 +35,7 @@ class Column:
 
     name: str
     sql: str | None
+    type: str
     values: Sequence[Any]
     note: str = ""
     output: str = ""
@@ -112,11 +114,18 @@ def fields_of(
     arrays, why = decoder.decode_values(values)
     good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
     columns = [
-        Column(name, sql, [array[row].as_py() for row in good], note)
+        Column(name, sql, sql or spark_type(array.type), [array[row].as_py() for row in good], note)
         for array, (name, (sql, note)) in zip(arrays, declared.items(), strict=True)
     ]
     malformed = Counter(reason for reason in why if reason is not None)
     return Fields(named(columns), left_out, len(values), sum(value is None for value in values), malformed)
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """An Arrow type as Spark SQL writes it. Starts no Spark."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
 
 
 def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
@@ -148,7 +157,7 @@ def named(columns: Collection[Column]) -> tuple[Column, ...]:
             output = free(output.lstrip("_") or "column", taken)
         if unit:
             time = free(f"{output}_time", taken)
-        found.append(Column(column.name, column.sql, column.values, column.note, output, unit, time))
+        found.append(replace(column, output=output, unit=unit, time=time))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 from fencepost.config.intervals import Cron, clock_changes, in_zone
 from fencepost.config.loading import load_pipeline
@@ -18,13 +18,13 @@ from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
 from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
-from fencepost.drafting.source import source_of
+from fencepost.drafting.source import compaction, near_topics, source_of
 from fencepost.drafting.times import Chosen, choose_interval, doubts
 from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
-from fencepost.errors import AccessDenied, SettingsError
+from fencepost.errors import AccessDenied, SettingsError, TopicMissing
 from fencepost.kafka.client_settings import client_settings
-from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import utc_now
 from fencepost.paths import pipelines_folder
@@ -65,7 +65,7 @@ def draft_pipeline(
         connected = _connected(aside, wanted, connection)
         connected = look_up(connected) if look_up is not None else connected
         cluster = Cluster(client_settings(connected))
-        topic = cluster.describe(wanted.topic)
+        topic = _described(cluster, wanted.topic)
         sample = take_sample(cluster, topic, wanted.reading_group, wanted.sample)  # 1
         if sample.cut and not sample.records:
             raise SettingsError(
@@ -74,7 +74,8 @@ def draft_pipeline(
             )
         values = [one.value for one in sample.records]
         source, fields = source_of(connected, wanted, connection, values)  # 2
-        if fields.tombstones or _is_compacted(cluster, wanted.topic):
+        policy = _cleanup_policy(cluster, wanted.topic)
+        if fields.tombstones or "compact" in policy:
             source = source.model_copy(update={"tombstones": "pass"})
         now = utc_now()
         chosen = choose_interval(  # 3
@@ -90,7 +91,7 @@ def draft_pipeline(
         _take_place(aside, folder)
     start, end = (in_zone(moment, wanted.timezone) for moment in (chosen.interval.start, chosen.interval.end))
     early = "" if chosen.ended else " --allow-future"
-    warnings = tuple(_warnings(sample, fields, chosen, wanted, drafted.schedule, now))
+    warnings = tuple(_warnings(sample, fields, chosen, wanted, drafted.schedule, now, policy))
     return Draft(
         folder=folder,
         format=source.format,
@@ -101,6 +102,19 @@ def draft_pipeline(
         command=f"fencepost run {wanted.name} --start {start} --end {end}{early}",
         warnings=warnings,
     )
+
+
+def known_topics(connection: Connection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
+    """The topics of a connection's cluster, asked for so many seconds.
+
+    Raises:
+        FencepostError: the settings are wrong, or Kafka does not answer.
+    """
+    with TemporaryDirectory(prefix="fencepost-") as folder:
+        aside = Path(folder) / "new"
+        aside.mkdir()
+        connected = look_up(_connected(aside, Wanted("new", "any"), connection))
+    return Cluster(client_settings(connected), timeout).topics()
 
 
 def _place_of(name: str) -> Path:
@@ -137,12 +151,24 @@ def _take_place(aside: Path, folder: Path) -> None:
         raise SettingsError(f"{folder}: cannot be made: {error.strerror}. Choose another name.") from None
 
 
-def _is_compacted(cluster: Cluster, topic: str) -> bool:
-    """Whether the topic is one where a record without a value deletes its key; False if we may not ask."""
+def _described(cluster: Cluster, name: str) -> Topic:
     try:
-        return "compact" in cluster.topic_configs(topic).get("cleanup.policy", "")
+        return cluster.describe(name)
+    except TopicMissing:
+        near = near_topics(name, cluster.topics())
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise TopicMissing(
+            f"--from-topic {name}: Kafka at {cluster.settings.bootstrap} has no such topic, or does not show it to this user. "
+            f"{hint}Correct the name, or create the topic."
+        ) from None
+
+
+def _cleanup_policy(cluster: Cluster, topic: str) -> str:
+    """The topic's `cleanup.policy`; empty if we may not ask."""
+    try:
+        return cluster.topic_configs(topic).get("cleanup.policy", "")
     except AccessDenied:
-        return False
+        return ""
 
 
 def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
@@ -163,8 +189,10 @@ def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
 
 
 def _warnings(
-    sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, schedule: Schedule, now: datetime
+    sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, schedule: Schedule, now: datetime, policy: str
 ) -> Iterator[str]:
+    if any(compacted := compaction(wanted.topic, policy)):
+        yield " ".join(compacted)
     if sample.cut:
         yield f"The sample has {len(sample.records):,} records, not {wanted.sample:,}: {sample.cut}."
     if (largest := largest_of(sample)) >= LARGE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from fencepost.config.pipeline import Pipeline, Source
 from fencepost.drafting.columns import Column, Fields, json_fields, named
@@ -11,7 +12,7 @@ from fencepost.drafting.frames import Frames, look_at
 from fencepost.drafting.registered import read_by, registered_source
 from fencepost.drafting.wanted import Wanted
 from fencepost.errors import RegistryUnavailable, SettingsError
-from fencepost.formats import FORMATS
+from fencepost.formats import FORMATS, REGISTRY_FORMATS
 
 MOST_BAD = 0.5  # share of malformed records beyond which the sample is no sample of the format
 
@@ -29,20 +30,21 @@ def source_of(
     asked = wanted.format
     if asked is not None and asked not in FORMATS:
         raise SettingsError(f"--format {asked}: allowed are {', '.join(FORMATS)}.")
+    if asked is not None and wanted.subject is not None and not FORMATS[asked].has_registry:
+        raise SettingsError(
+            f"--subject {wanted.subject}: format {asked} reads by no subject of a registry. Leave out --subject, or --format."
+        )
     if asked == "bytes":
         return Source(topic=topic, format="bytes", on_malformed="quarantine"), _bytes_fields(values)
     found = None
-    if asked in (None, "avro", "json_schema") and (frames.framed > frames.objects or not frames.values):
+    if (asked is None or asked in REGISTRY_FORMATS) and (frames.framed > frames.objects or not frames.values):
         found = _by_registry(connected, wanted, connection, frames)
     if found is not None:
         source, fields = registered_source(connected, asked or found[0], found[1], values)
         _check_enough(wanted, fields, frames)
         return source, fields
-    if asked in ("avro", "json_schema"):
-        raise SettingsError(
-            f"--format {asked}: topic {topic} has no record with a schema's id in front that the registry knows, nor does the "
-            f"registry have the subject {wanted.subject or f'{topic}-value'}. Name the subject with --subject."
-        )
+    if asked in REGISTRY_FORMATS:
+        raise SettingsError(f"--format {asked}: {_why_not_registered(connected, wanted, frames)}")
     if not frames.values:
         what = "is empty" if not values else "has only records without a value in its sample"
         raise SettingsError(
@@ -50,7 +52,12 @@ def source_of(
             "records are. Run this again when it has records, or name a registry with --registry or --like."
         )
     if not frames.objects:
-        raise SettingsError(_no_frame(wanted, connection, frames))
+        raise SettingsError(_no_frame(connected, wanted, frames))
+    if wanted.subject is not None:
+        raise SettingsError(
+            f"--subject {wanted.subject}: the values of topic {topic} are JSON objects without a schema's id in front, so no "
+            "subject of a registry says what they are. Leave out --subject."
+        )
     fields = json_fields(values)
     _check_enough(wanted, fields, frames)
     if not fields.columns:
@@ -61,6 +68,26 @@ def source_of(
         )
     declared = {column.name: column.sql or "string" for column in fields.columns}
     return Source(topic=topic, format="json", columns=declared, on_malformed="quarantine"), fields
+
+
+def compaction(topic: str, policy: str) -> tuple[str, str]:
+    """What a compacted source topic loses, and what to do about it; empty for a topic that is not compacted."""
+    if "compact" not in policy:
+        return "", ""
+    return (
+        f"Source topic {topic} is compacted (cleanup.policy={policy}): a record whose key gets a newer one before it is read is "
+        "lost to the pipeline, and a retry may read fewer records than the attempt before it.",
+        "Read a topic with cleanup.policy=delete, or raise min.compaction.lag.ms above the time until a batch is published.",
+    )
+
+
+def near_topics(name: str, topics: Sequence[str]) -> list[str]:
+    """The topics that somebody may have meant by a name, three at most, the nearest first."""
+    by_lower = {topic.lower(): topic for topic in topics}
+    wanted = name.lower()
+    within = [lower for lower in by_lower if wanted in lower or (len(lower) > 2 and lower in wanted)]
+    near = [*get_close_matches(wanted, by_lower, n=3, cutoff=0.7), *sorted(within, key=len)]
+    return [by_lower[lower] for lower in dict.fromkeys(near)][:3]
 
 
 def _by_registry(connected: Pipeline, wanted: Wanted, connection: Connection, frames: Frames) -> tuple[str, str] | None:
@@ -74,20 +101,48 @@ def _by_registry(connected: Pipeline, wanted: Wanted, connection: Connection, fr
         return None  # the one on this machine does not run, and nobody asked for it
 
 
-def _no_frame(wanted: Wanted, connection: Connection, frames: Frames) -> str:
+def _why_not_registered(connected: Pipeline, wanted: Wanted, frames: Frames) -> str:
+    """Why no schema of a registry reads these values, and what to do."""
+    name_registry = "name theirs with --registry url=... or --like"
+    if frames.values and not frames.framed:
+        return (
+            f"none of the sampled values of topic {wanted.topic} has a schema's id in front, as a schema registry's serializers "
+            "write it. Leave out --format, or take values as they are by --format bytes."
+        )
+    if connected.schema_registry is None:
+        return f"no registry is named: {name_registry}."
+    url = connected.schema_registry.url
+    if not frames.values:
+        subject = wanted.subject or f"{wanted.topic}-value"
+        return (
+            f"topic {wanted.topic} has no value in its sample, and the registry at {url} no subject {subject}: name it with "
+            "--subject."
+        )
+    if frames.framed <= frames.objects:
+        return (
+            f"of {frames.values:,} sampled values of topic {wanted.topic} only {frames.framed:,} begin with a schema's id, and "
+            f"{frames.objects:,} are plain JSON objects. Leave out --format to read those, or take values as they are by "
+            "--format bytes."
+        )
+    return f"the registry at {url} knows none of the ids in topic {wanted.topic}: {name_registry}."
+
+
+def _no_frame(connected: Pipeline, wanted: Wanted, frames: Frames) -> str:
     names = [f"{name} ({count:,})" for name, count in frames.others.most_common(3)]
-    if frames.framed:
-        names.insert(0, f"a 0 and four bytes in front, as a schema registry's serializers write ({frames.framed:,})")
     cure = "`--format bytes` takes values as they are."
     if frames.framed:
-        known = "The registry knows none of these ids" if connection.registry else "No registry is named"
-        cure = f"{known}: name theirs with --registry url=... or --like. {cure}"
+        names.insert(0, f"a 0 and four bytes in front, as a schema registry's serializers write ({frames.framed:,})")
+        if wanted.format == "json":
+            why = "Leave out --format: the registry says what they are"
+        else:
+            why = _why_not_registered(connected, wanted, frames).rstrip(".")
+        cure = f"{why[:1].upper()}{why[1:]}. {cure}"
     return f"topic {wanted.topic}: no sampled value is a JSON object: {'; '.join(names)}. {cure}"
 
 
 def _bytes_fields(values: Sequence[bytes | None]) -> Fields:
     known = [value for value in values if value is not None]
-    return Fields(named([Column("value", None, known)]), {}, len(values), len(values) - len(known), {})
+    return Fields(named([Column("value", None, "binary", known)]), {}, len(values), len(values) - len(known), {})
 
 
 def _check_enough(wanted: Wanted, fields: Fields, frames: Frames) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 from fencepost.config.intervals import Cron
 from fencepost.kafka.cluster import Cluster
@@ -94,11 +94,16 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
             f"{ahead:,} of {len(records):,} sampled records are stamped in the future. A plan passes them over when it looks "
             "for the end of an interval. Check the producers' clocks and units."
         )
-    back = _disordered(stamped)
+    credible = [one for one in stamped if (one.timestamp or 0) <= _milliseconds(now + CLOCKS)]
+    back, moved = _disorder(credible, cron)
     if back:
+        places = "1 place" if back == 1 else f"{back:,} places"
+        of = f"of the {len(records):,} sampled records"
+        extent = f"About {_percent(moved, len(records))} ({moved:,} {of})" if moved else f"None {of}"
         yield (
-            f"Timestamps go back between {back:,} neighbouring sampled records. An interval ends at the first record "
-            "stamped at or after its end: an older one behind it is in the next interval."
+            f"In {places} of the sample an older timestamp follows a newer one. An interval ends at the first record stamped at "
+            "or after its end, and an older one behind it is in a later interval. "
+            f"{extent} would be in another interval than their timestamp's."
         )
     if len(times) > 1 and len(set(times)) == 1:
         yield "All sampled records have the same timestamp, so all fall into one interval, whatever they say."
@@ -110,11 +115,42 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
         )
 
 
-def _disordered(records: Sequence[Sampled]) -> int:
-    return sum(
-        one.partition == other.partition and (other.timestamp or 0) < (one.timestamp or 0)
-        for one, other in pairwise(records)
-    )
+def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
+    """Between how many neighbours of a partition timestamps go back, and how many records an interval would have that is not
+    their timestamp's: the one of the newest timestamp so far. `records` are in the order of partitions and offsets, and have
+    timestamps that a plan goes by."""
+    back = moved = 0
+    ends = _Ends(cron)
+    newest: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for one in records:
+        at = one.timestamp or 0
+        back += at < last.get(one.partition, at)
+        last[one.partition] = at
+        newest[one.partition] = max(at, newest.get(one.partition, at))
+        moved += at < newest[one.partition] and newest[one.partition] >= ends.of(at)
+    return back, moved
+
+
+class _Ends:
+    """Where the interval of a timestamp ends, in milliseconds. A cron is asked once for each interval."""
+
+    def __init__(self, cron: Cron) -> None:
+        self._cron = cron
+        self._known: list[tuple[int, int]] = []
+
+    def of(self, at: int) -> int:
+        place = bisect_right(self._known, at, key=lambda known: known[0])
+        if place == 0 or self._known[place - 1][1] <= at:
+            interval = self._cron.interval_at(time_of(at))
+            self._known.insert(place, (_milliseconds(interval.start), _milliseconds(interval.end)))
+            place += 1
+        return self._known[place - 1][1]
+
+
+def _percent(part: int, whole: int) -> str:
+    share = f"{100 * part / whole:.1f}".removesuffix(".0")
+    return "less than 0.1 %" if share == "0" else f"{share} %"
 
 
 def _told(milliseconds: int) -> str:

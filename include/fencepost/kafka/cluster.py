@@ -133,6 +133,12 @@ class Cluster:
         found = self._ask(doing, futures[topic], Need("Describe", "topic", topic))
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
+    def topics(self) -> list[str]:
+        """The names of the topics that this user may see, in order, without Kafka's own."""
+        with translated("listing topics", self.settings, self._complaints):
+            listed = self._admin.list_topics(timeout=self._timeout).topics
+        return sorted(name for name in listed if not name.startswith("__"))
+
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
         """What this user may do with each topic, by the names of Kafka's operations; nothing with one that it may not see.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_FOUND = 404
+NOT_REGISTERED = range(40400, 40500)  # a registry's own codes; a path that is none of its has 404, or no code
 RETRIABLE = frozenset((408, 429))
 RETRIES = 2
 MOST_REFERENCES = 200
@@ -180,10 +181,13 @@ class Registry:
         except httpx.TransportError as error:
             raise self._silent(error) from None
         except (httpx.HTTPError, ValueError, TypeError, AttributeError, KeyError) as error:
-            raise RegistryUnavailable(
-                f"{self._where}: its answer about {what} is not a schema registry's ({type(error).__name__}). "
-                "Check its url, path included, and run again."
-            ) from None
+            raise self._no_registry(what, type(error).__name__) from None
+
+    def _no_registry(self, what: str, why: str) -> RegistryUnavailable:
+        return RegistryUnavailable(
+            f"{self._where}: its answer about {what} is not a schema registry's ({why}). Check its url, path included, and run "
+            "again."
+        )
 
     def _silent(self, error: Exception) -> FencepostError:
         """What it means that no answer came. A connection that TLS refused is refused again; any other is worth another try."""
@@ -212,9 +216,9 @@ class Registry:
             f"{self._where} does not answer ({type(error).__name__}). Check its url and that it runs, and run again."
         )
 
-    def _refused(self, what: str, status: int, code: int) -> Exception:
+    def _refused(self, what: str, status: int, code: int | None) -> Exception:
         if status == NOT_FOUND:
-            return NotRegistered(what)
+            return NotRegistered(what) if code in NOT_REGISTERED else self._no_registry(what, f"HTTP {status}")
         if status in (401, 403):
             kind = LoginRefused if status == 401 else AccessDenied
             return kind(

@@ -14,12 +14,13 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from avro_schemas import Chance, framed, written
 from conftest import at
+from fencepost.cli.new import as_plain
 from fencepost.config.loading import load_pipeline
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
 from fencepost.drafting.drift import look_for_drift
 from fencepost.drafting.wanted import Wanted
-from fencepost.errors import SettingsError
+from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
@@ -144,7 +145,7 @@ def test_an_empty_topic_with_a_registered_schema_is_drafted(
     fill(broker, "new-empty", [])
     draft = new("empty_daily", "new-empty")
     assert draft.format == "avro"
-    assert [column.name for column in draft.fields.columns] == ["n"]
+    assert as_plain(draft)["columns"] == {"n": {"source": "n", "type": "int", "note": ""}}
     assert published(spark, draft, broker) == []
 
 
@@ -166,8 +167,25 @@ def test_what_the_registry_knows_and_no_pipeline_reads_is_refused(
         new("refused", "new-several")
     assert new("several_daily", "new-several", subject="shop.A").fields.bad == 10
     fill(broker, "new-foreign", [b"\0\0\1\0\0foreign"] * 3)
-    with pytest.raises(SettingsError, match="The registry knows none of these ids"):
+    with pytest.raises(
+        SettingsError, match=f"The registry at {schema_registry.url} knows none of the ids in topic new-foreign"
+    ):
         new("refused", "new-foreign")
+    with pytest.raises(SettingsError, match="Leave out --format: the registry says what they are"):
+        new("refused", "new-several", format="json")
+
+
+@pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat", "/apis/registry/v3"])
+def test_a_registry_without_its_path_is_told_from_one_that_lacks_the_ids(
+    path: str, broker: Broker, schema_registry: SchemaRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    topic = f"new-path{path.replace('/', '-')}"
+    fill(broker, topic, [framed(1, b"\x02")] * 3)
+    url = schema_registry.url.removesuffix("/apis/ccompat/v7") + path
+    given = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], [f"url={url}"])
+    with pytest.raises(RegistryUnavailable, match=r"is not a schema registry's.*Check its url, path included"):
+        draft_pipeline(Wanted("refused", topic), given)
 
 
 def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: SchemaRegistry, new: New) -> None:
