@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
+import pendulum
 import pytest
 
 if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first imported; never in the user's home
@@ -128,8 +129,8 @@ def context_in(
 ) -> dict[str, Any]:
     """What Airflow gives a task of the interval's run, as far as our operators look at it."""
     return {
-        "data_interval_start": interval.start,
-        "data_interval_end": interval.end,
+        "data_interval_start": pendulum.instance(interval.start),
+        "data_interval_end": pendulum.instance(interval.end),
         "params": {"reprocess": reprocess, "replay": replay},
         "task_reschedule_count": waits,
         "dag_run": SimpleNamespace(dag_id="counted", run_id="run 1", logical_date=interval.start, run_type=run_type),

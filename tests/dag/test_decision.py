@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from fencepost.airflow import build_dag
 from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import KafkaUnavailable
+from fencepost.errors import AccessDenied, KafkaUnavailable
 from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
 from fencepost.protocol.decisions import decide_publish, record_planned
@@ -52,14 +53,14 @@ def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **k: asked.append(k))
 
-    def run(batch: Batch | None, *older: Batch) -> Any:
+    def run(batch: Batch | None, *older: Batch, store: Any = None) -> Any:
         monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
         view = View.of((*older, batch) if batch else ())
         monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: view)
         context = context_of()
         if batch is not None:
             context |= {"data_interval_start": batch.interval.start, "data_interval_end": batch.interval.end}
-        context["task_instance"] = type("TI", (), {"id": "x"})
+        context |= {"task_instance": type("TI", (), {"id": "x"}), "task_state_store": store}
         operator = DecideOperator(task_id="decide", pipeline=asking)
         try:
             return operator.execute(context)  # type: ignore[arg-type]
@@ -285,6 +286,142 @@ def test_an_answer_about_what_still_stands_is_recorded_once_though_its_commit_wa
     done = carry_out(asking, context_of, monkeypatch, again, answered(choice), asked)
     assert done["choice"] == choice
     assert again.recorded == []
+
+
+class Kept(dict[str, Any]):
+    """A task's state store, as Airflow keeps it from attempt to attempt: values are JSON."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
+
+class WorkerKilled(BaseException):
+    """The process ends."""
+
+
+@pytest.mark.parametrize(
+    ("choice", "function"),
+    [
+        ("publish anyway", "fencepost.steps.advance.begin_batch"),
+        ("skip this interval", "fencepost.steps.advance.skip_batch"),
+        ("write again", "fencepost.steps.plan.plan_batch"),
+    ],
+)
+def test_an_answer_whose_worker_was_killed_is_carried_out_by_the_next_attempt_which_asks_nobody(
+    asking: Pipeline,
+    ask: Callable[..., Any],
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    result: StepResult,
+    choice: str,
+    function: str,
+) -> None:
+    store, done = Kept(), list[Any]()
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise WorkerKilled
+
+    asked = ask(REJECTED)[0].kwargs
+    monkeypatch.setattr(function, killed)
+    operator, context = DecideOperator(task_id="decide", pipeline=asking), context_of() | {"task_state_store": store}
+    with pytest.raises(WorkerKilled):
+        operator.execute_complete(context, answered(choice), **asked)  # type: ignore[arg-type]
+    monkeypatch.setattr(function, lambda *a, **k: done.append(k.get("decision") or a[2]) or result)
+    assert ask(REJECTED, store=store)["choice"] == choice
+    assert done == [
+        Decision(action=choice, by="ann", reason="the source says so", decided_at=NOON, asked=Asked(**asked["asked"]))
+    ]
+
+
+def test_an_answer_to_another_question_is_not_carried_out(ask: Callable[..., Any], context_of: ContextOf) -> None:
+    """The batch was judged again since: the next attempt asks about what it is now."""
+    store = Kept()
+    store.set("fencepost answer", {"decision": {"action": "publish anyway"}, "asked": ask(REJECTED)[0].kwargs["asked"]})
+    (again,) = judged_again(State.REJECTED, Outcome.REJECTED)
+    waiting, _ = ask(again, store=store)
+    assert waiting.kwargs["asked"]["validation"] == 2
+
+
+def test_an_answer_that_cannot_be_carried_out_is_forgotten_so_that_a_person_is_asked_again(
+    asking: Pipeline, ask: Callable[..., Any], context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked = Kept(), ask(REJECTED)[0].kwargs
+
+    def fails(error: Exception) -> Callable[..., None]:
+        def fail(*_: Any) -> None:
+            raise error
+
+        return fail
+
+    context = context_of() | {"task_state_store": store}
+    for error, kept in ((KafkaUnavailable("away"), True), (AccessDenied("no"), False)):
+        monkeypatch.setattr("fencepost.steps.advance.skip_batch", fails(error))
+        with pytest.raises(AirflowException, match=type(error).__name__):
+            DecideOperator(task_id="decide", pipeline=asking).execute_complete(
+                context,  # type: ignore[arg-type]
+                answered("skip this interval"),
+                **asked,
+            )
+        assert bool(store) is kept
+
+
+@pytest.mark.parametrize(("state", "goes_on"), [(State.PLANNED, True), (State.WRITTEN, True), (State.REJECTED, False)])
+def test_a_revision_that_an_answer_planned_is_written_though_the_worker_died_before_it_said_so(
+    ask: Callable[..., Any], state: State, goes_on: bool
+) -> None:
+    """Once it is judged, it is asked about like any other."""
+    outcome = Outcome.REJECTED if state is State.REJECTED else None
+    older, newer = revised(state, outcome)
+    decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
+    found = ask(newer.model_copy(update={"decision": decision}), older)
+    assert (found == {"choice": "write again"}) is goes_on
+
+
+TIME_IS_UP = {"error": "The Human-in-the-loop response timeout has passed without a response.", "error_type": "timeout"}
+
+
+@pytest.mark.parametrize(
+    ("now", "ends"),
+    [
+        ((REJECTED,), AirflowFailException),
+        (None, AirflowFailException),
+        (judged_again(State.REJECTED, Outcome.REJECTED), AirflowException),
+        (revised(State.PLANNED, None), AirflowException),
+        ((judged(State.PUBLISHED, Outcome.REJECTED),), None),
+        ((judged(State.SKIPPED, Outcome.REJECTED),), None),
+    ],
+)
+def test_a_question_whose_time_is_up_is_not_asked_again_unless_there_is_another_one(
+    asking: Pipeline,
+    ask: Callable[..., Any],
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    now: tuple[Batch, ...] | None,
+    ends: type[Exception] | None,
+) -> None:
+    """A retry would ask again. A command may have decided meanwhile; without Kafka nothing else is known."""
+
+    def read(_: Any) -> View:
+        if now is None:
+            raise KafkaUnavailable("away")
+        return View.of(now)
+
+    asked = ask(REJECTED)[0].kwargs
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", read)
+    context = context_of() | {
+        "data_interval_start": REJECTED.interval.start,
+        "data_interval_end": REJECTED.interval.end,
+    }
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    if ends is None:
+        assert operator.execute_complete(context, TIME_IS_UP, **asked) == {"choice": None}  # type: ignore[arg-type]
+        return
+    with pytest.raises(AirflowException) as raised:
+        operator.execute_complete(context, TIME_IS_UP, **asked)  # type: ignore[arg-type]
+    assert type(raised.value) is ends
 
 
 def carry_out(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.sdk.configuration import ensure_secrets_loaded
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskAwaitingInput
@@ -169,7 +171,8 @@ def with_quarantined(batch: Batch, rows: int) -> Batch:
 
 
 def of_batch(context: dict[str, Any], batch: Batch) -> dict[str, Any]:
-    return context | {"data_interval_start": batch.interval.start, "data_interval_end": batch.interval.end}
+    start, end = (pendulum.instance(moment) for moment in (batch.interval.start, batch.interval.end))
+    return context | {"data_interval_start": start, "data_interval_end": end}
 
 
 Fails = Callable[..., None]
@@ -484,6 +487,55 @@ def test_a_missed_deadline_is_sent(make_pipeline: MakePipeline, slack: HttpRecei
     asyncio.run(deadline.say_so(missed(recorded[0])))
     (text,) = texts(slack)
     assert "revision 1: not published by 2013-01-02 01:30 UTC." in text
+
+
+def break_file(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pipeline.folder / "pipeline.yaml").write_text("source: {topic: in, fromat: json}\n")
+
+
+def take_folder(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(pipeline.folder)
+
+
+def unset_variable(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = pipeline.folder / "pipeline.yaml"
+    file.write_text(file.read_text().replace("hunter2", "${OF_THE_DAG_PROCESSOR_ALONE}"))
+
+
+def refuse_to_be_read(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(deadline, "find_pipeline", refuse)
+
+
+@pytest.mark.parametrize("in_bundle", [False, True])
+@pytest.mark.parametrize("hinder", [break_file, take_folder, unset_variable, refuse_to_be_read])
+def test_a_missed_deadline_is_sent_where_the_pipeline_cannot_be_read_which_may_be_why(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    advance: Advances,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    hinder: Callable[..., None],
+    in_bundle: bool,
+) -> None:
+    """The alert was made where it could be read. Once it can be again, the interval recovers."""
+    pipeline = make_pipeline(settings=settings("late, recovered").replace("topic: in,", "topic: '${IN:-in}',"))
+    (alert,) = build_dag(pipeline, Team(folder=pipeline.folder.parent) if in_bundle else None).deadline
+    carried = json.loads(json.dumps(alert.callback.kwargs))
+    assert "hunter2" not in json.dumps(carried)
+    hinder(pipeline, monkeypatch)
+    asyncio.run(deadline.say_so(missed(judged("passed")), **carried))
+    (text,) = texts(slack)
+    assert "counted, 2013-01-01 00:00 to 2013-01-02 00:00 UTC: not published by 2013-01-02 01:30 UTC." in text
+    advance(pipeline, judged("passed"), State.PUBLISHED, changed=True, settled=TOO_LATE)
+    assert [told_in(body)["event"] for body in slack.bodies] == ["late", "recovered"]
+
+
+def test_an_alert_carries_nobody_who_is_not_told_of_deadlines(make_pipeline: MakePipeline) -> None:
+    (alert,) = build_dag(make_pipeline(settings=settings("rejected"))).deadline
+    assert not alert.callback.kwargs
 
 
 def test_what_was_published_by_a_command_in_time_is_not_late(

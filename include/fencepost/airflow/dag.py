@@ -145,7 +145,7 @@ def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
         catchup=schedule.catchup,
         allowed_run_types=["scheduled", "backfill", "manual"],  # type: ignore[list-item]  # manual: see timetable.py
         max_active_runs=pipeline.lanes,
-        deadline=alert_of(schedule, public),
+        deadline=alert_of(pipeline, public),
         params={
             "reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP),
             "replay": Param(False, type="boolean", title="Replay", description=REPLAY_HELP),

@@ -20,15 +20,18 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
 
 from fencepost.config.loading import find_pipeline
-from fencepost.config.pipeline import Pipeline, Schedule
+from fencepost.config.notify import Notify
+from fencepost.config.pipeline import Pipeline
 from fencepost.config.public import pipeline_of_public
 from fencepost.errors import FencepostError
 from fencepost.model import utc_now
+from fencepost.spark.diagnosis import describe
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from fencepost.airflow.happening import Facts
+    from fencepost.airflow.notifying import Notifying
     from fencepost.model import Batch, Interval
 
 log = logging.getLogger("fencepost.deadline")
@@ -62,11 +65,19 @@ class IntervalEnd(BaseDeadlineReference):
         return end if end is not None and end + timedelta(minutes=self.minutes) > utc_now() else None
 
 
-def alert_of(schedule: Schedule, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
-    """The pipeline's alert; None if it has no deadline. `public` are its settings, where the DAG carries them."""
-    minutes = schedule.deadline_minutes
+def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
+    """The pipeline's alert; None if it has no deadline. `public` are its settings, where the DAG carries them.
+
+    Who is told that it is late is carried in any case: that nobody can read the pipeline may be why.
+    """
+    minutes = pipeline.schedule.deadline_minutes
     if minutes is None:
         return None
+    if any("late" in entry.on for entry in pipeline.notify):
+        told = [
+            entry.model_dump(mode="json") for entry in pipeline.notify
+        ]  # nothing of it is a secret, or from the environment
+        public = {**(public or {}), "notify": told, "output": pipeline.output.name}
     callback = AsyncCallback(f"{__name__}.{say_so.__name__}", {"public": public} if public is not None else None)
     name = f"published {minutes:g} minutes after the interval's end"
     return DeadlineAlert(IntervalEnd(minutes), timedelta(minutes=minutes), callback, name=name)
@@ -76,15 +87,15 @@ async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = Non
     """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is Airflow's, for
     callbacks.
 
-    A ledger that does not exist yet, or cannot be read, stops neither. Airflow calls this once for each missed deadline; another
-    thread does the work, so that the triggerer's other triggers go on.
+    A ledger that does not exist yet, or cannot be read, stops neither; nor does a pipeline that cannot. Airflow calls this once
+    for each missed deadline; another thread does the work, so that the triggerer's other triggers go on.
     """
     await asyncio.to_thread(_say_so, context, public)
 
 
 def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
     from fencepost.airflow.happening import Happening, Run
-    from fencepost.airflow.notifying import notes_outside_of_tasks, tell, tell_recovered
+    from fencepost.airflow.notifying import Notifying, notes_outside_of_tasks, tell, tell_recovered
     from fencepost.model import Interval
     from fencepost.protocol.view import PASSED
 
@@ -100,19 +111,29 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
         standing,
         run["dag_run_id"],
     )
-    if pipeline is None or not pipeline.notify:
+    told = _carried(run["dag_id"], public) if pipeline is None else Notifying.of(pipeline)
+    if told is None or not told.notify:
         return
-    until = interval.end + timedelta(minutes=pipeline.schedule.deadline_minutes or 0)
+    until = datetime.fromisoformat(context["deadline"]["deadline_time"])
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
         return  # by a command: Airflow knows only that this run did not succeed
-    notes = notes_outside_of_tasks(pipeline)
-    happened = Happening("late", pipeline.name, interval, Run.of(context), _facts(batch), until=until)
-    tell(context, pipeline, happened, notes)
+    notes = notes_outside_of_tasks(told)
+    happened = Happening("late", told.name, interval, Run.of(context), _facts(batch), until=until)
+    tell(context, told, happened, notes)
     # The run may have published the batch before it could know that this was sent.
     _, batch, _ = _standing(run["dag_id"], interval, public)
     if batch is not None and batch.state in PASSED:
-        recovered = Happening("recovered", pipeline.name, interval, Run.of(context), _facts(batch))
-        tell_recovered(context, pipeline, recovered, notes)
+        recovered = Happening("recovered", told.name, interval, Run.of(context), _facts(batch))
+        tell_recovered(context, told, recovered, notes)
+
+
+def _carried(name: str, public: Mapping[str, Any] | None) -> Notifying | None:
+    """Whom the alert itself says to tell; None if it says nothing."""
+    from fencepost.airflow.notifying import Notifying
+
+    if public is None or "notify" not in public:
+        return None
+    return Notifying(name, public["output"], tuple(map(Notify.model_validate, public["notify"])))
 
 
 def _facts(batch: Batch | None) -> Facts:
@@ -128,10 +149,12 @@ def _standing(
     from fencepost.airflow.connections import with_connections
     from fencepost.ledger.ledger import Ledger
 
-    pipeline = None
+    pipeline, has_settings = None, public is not None and "settings" in public
     try:
-        pipeline = find_pipeline(name) if public is None else pipeline_of_public(public, name)
+        pipeline = pipeline_of_public(public, name) if public and has_settings else find_pipeline(name)
         batch = Ledger(with_connections(pipeline)).read().last(interval)
     except FencepostError as error:
         return pipeline, None, f"unknown ({error})"
+    except Exception as error:  # its words may quote what it read
+        return pipeline, None, f"unknown ({describe(error)})"
     return pipeline, batch, f"{batch.state}, revision {batch.revision}" if batch else "not planned"

@@ -7,10 +7,15 @@
 is nothing to decide, and it is a green no-op; after any other failure it fails too, and so does the run. The decision is in the
 ledger before the task is green: who, when, why. An answer holds for the revision and the validation that the question was about.
 If there are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for each attempt).
+
+An answer outlives its attempt. It is kept in the task's state store before it is carried out, so the next attempt carries it out
+if the worker was killed, and asks nobody again. A question that nobody answers in time is not asked again: the task fails.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,11 +31,13 @@ from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import Asked, Decision, StepResult, utc_now
+from fencepost.errors import FencepostError
+from fencepost.model import Asked, Batch, Decision, State, StepResult, utc_now
 from fencepost.protocol.awaiting import Need
 from fencepost.protocol.decisions import asked_about
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import DECIDED, has_passed
+from fencepost.spark.diagnosis import describe
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
 OPTIONS = [PUBLISH, WRITE_AGAIN, SKIP]
 DECIDE = "decide"
 LONGEST = 1000  # characters of a reason
+ANSWER = "fencepost answer"  # its key in the task's state store
+
+log = logging.getLogger("fencepost.decide")
 
 
 class DecideOperator(HITLOperator):
@@ -76,8 +86,11 @@ class DecideOperator(HITLOperator):
         with airflow_errors(self.pipeline):
             view = Ledger(with_connections(self.pipeline)).read()
         batch = view.last(interval)
-        if batch is not None and (batch.state in DECIDED or has_passed(batch)):
+        if batch is not None and _needs_nobody(batch):
             return {"choice": None}
+        if batch is not None and _is_to_be_written_again(batch):
+            self.log.info("batch %s was planned by the decision %r; it goes on", batch.id, WRITE_AGAIN)
+            return {"choice": WRITE_AGAIN}
         found = snapshot_of(view).by_key[str(interval)].awaiting() if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
             self.kept = Kept(told=True)  # the task that failed before it has told people
@@ -86,6 +99,9 @@ class DecideOperator(HITLOperator):
                 f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."
             )
         asked = asked_about(batch)
+        if (kept := _kept_answer(context, asked)) is not None:
+            self.log.info("carrying out the answer that %s gave at %s to an earlier attempt", kept.by, kept.decided_at)
+            return self._carry_out(context, kept)
         self.subject, self.body = subject_of(batch), body_of(found)
         self.log.info("asking about batch %s for %s", batch.id, self.response_timeout)
         try:
@@ -101,6 +117,8 @@ class DecideOperator(HITLOperator):
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
     ) -> dict[str, JsonValue]:
         """Carry out the choice, with the reason and the name of the person, if the batch is still as it was when `asked`."""
+        if event.get("error_type") == "timeout":
+            return self._without_answer(context, asked)
         answer = super().execute_complete(context, event)
         (choice,) = answer["chosen_options"]
         reason = str(answer["params_input"].get("reason", "")).strip()
@@ -118,23 +136,92 @@ class DecideOperator(HITLOperator):
             decided_at=answer["responded_at"],
             asked=Asked.model_validate(asked),
         )
-        with airflow_errors(self.pipeline):
-            done = report(self.log, self._do(context, choice, decision))
-        return {**done, "choice": choice}
+        _keep_answer(context, decision)
+        return self._carry_out(context, decision)
 
-    def _do(self, context: Context, choice: str, decision: Decision) -> StepResult:
+    def _without_answer(self, context: Context, asked: dict[str, Any] | None) -> dict[str, JsonValue]:
+        """The end of a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
+        from fencepost.ledger.ledger import Ledger
+
+        batch = None
+        try:
+            batch = Ledger(with_connections(self.pipeline)).read().last(interval_of(context))
+        except FencepostError as error:
+            self.log.warning("the ledger does not say what became of the batch: %s", error)
+        if batch is not None and _needs_nobody(batch):
+            return {"choice": None}
+        if batch is not None and not (batch.state is State.REJECTED and _is_about(asked, batch)):
+            raise AirflowException(f"batch {batch.id} is {batch.state} by now. Nothing was decided.")
+        raise AirflowFailException(
+            f"nobody answered within {self.pipeline.quality.ask_operator_minutes:g} minutes, so nothing was decided. Clear this "
+            "task to ask again, or decide by a command: `fencepost publish` or `fencepost skip`."
+        )
+
+    def _carry_out(self, context: Context, decision: Decision) -> dict[str, JsonValue]:
+        try:
+            with airflow_errors(self.pipeline):
+                done = report(self.log, self._do(context, decision))
+        except AirflowFailException:
+            _forget_answer(context)  # it cannot be carried out: whoever clears this task is asked again
+            raise
+        return {**done, "choice": decision.action}
+
+    def _do(self, context: Context, decision: Decision) -> StepResult:
         from fencepost.steps.advance import begin_batch, skip_batch
         from fencepost.steps.plan import plan_batch
         from fencepost.steps.replay import plan_replay
 
         interval, pipeline = interval_of(context), with_connections(self.pipeline)
-        if choice == PUBLISH:
+        if decision.action == PUBLISH:
             return begin_batch(pipeline, interval, decision)  # a staged batch is copied by advance, which comes next
-        if choice == SKIP:
+        if decision.action == SKIP:
             return skip_batch(pipeline, interval, decision)
         if decision.asked is not None and decision.asked.addition:
             return plan_replay(pipeline, interval, decision)
         return plan_batch(pipeline, interval, reprocess=True, decision=decision)
+
+
+def _needs_nobody(batch: Batch) -> bool:
+    return batch.state in DECIDED or has_passed(batch)
+
+
+def _is_to_be_written_again(batch: Batch) -> bool:
+    """Whether a person's answer planned this revision, and it was not judged since."""
+    decided, states = batch.decision, {State.PLANNED, State.WRITTEN}
+    return decided is not None and decided.action == WRITE_AGAIN and batch.state in states and batch.verdict is None
+
+
+def _is_about(asked: dict[str, Any] | None, batch: Batch) -> bool:
+    return asked is None or Asked.model_validate(asked) == asked_about(batch)
+
+
+def _keep_answer(context: Context, decision: Decision) -> None:
+    """Keep an answer for the next attempt. Without it, that one asks again."""
+    asked = decision.asked.model_dump(mode="json") if decision.asked is not None else None
+    kept = {"decision": decision.model_dump(mode="json"), "asked": asked}
+    _in_store(context, lambda store: store.set(ANSWER, kept))
+
+
+def _kept_answer(context: Context, asked: Asked) -> Decision | None:
+    """The answer that an earlier attempt got to this very question, and could not carry out; None if there is none."""
+    kept = _in_store(context, lambda store: store.get(ANSWER))
+    if not isinstance(kept, Mapping) or kept.get("asked") != asked.model_dump(mode="json"):
+        return None
+    return Decision.model_validate({**kept["decision"], "asked": asked})
+
+
+def _forget_answer(context: Context) -> None:
+    _in_store(context, lambda store: store.delete(ANSWER))
+
+
+def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
+    """What the task's state store answers; None if it does not, or there is none."""
+    store = context.get("task_state_store")
+    try:
+        return act(store) if store is not None else None
+    except Exception as error:
+        log.warning("the state store of the task decide did not answer: %s", describe(error))
+        return None
 
 
 class AgainOperator(FencepostSparkOperator):

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from jinja2 import StrictUndefined, TemplateError
 from pydantic import JsonValue
@@ -63,11 +63,25 @@ class NoNotes:
         """Nothing."""
 
 
-def notes_outside_of_tasks(pipeline: Pipeline) -> Notes:
+@dataclass(frozen=True)
+class Notifying:
+    """What has to be known of a pipeline to tell somebody of it: its name, that of its output, and whom to tell."""
+
+    name: str
+    output: str
+    notify: tuple[Notify, ...]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Self:
+        """Of a pipeline that can be read."""
+        return cls(pipeline.name, pipeline.output.name, pipeline.notify)
+
+
+def notes_outside_of_tasks(told: Notifying) -> Notes:
     """The same notes for a callback in the triggerer, whose context has no stores."""
     from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
-    notes: Notes = AssetStateStoreAccessor(name=output_asset(pipeline.name, pipeline.output.name).name)
+    notes: Notes = AssetStateStoreAccessor(name=output_asset(told.name, told.output).name)
     return notes
 
 
@@ -86,7 +100,9 @@ class Sent:
     error: str = ""
 
 
-def tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes) -> list[Sent]:
+def tell(
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
+) -> list[Sent]:
     """Send the event through each entry that wants it and has not sent it. It raises nothing."""
     try:
         return _tell(context, pipeline, happened, notes)
@@ -96,7 +112,7 @@ def tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Hap
 
 
 def tell_recovered(
-    context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
 ) -> list[Sent]:
     """Send that an interval is published or skipped, if something bad was sent of it before. It raises nothing."""
     if not any(happened.event in entry.on for entry in pipeline.notify):
@@ -111,7 +127,9 @@ def tell_recovered(
     return sent
 
 
-def _tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes) -> list[Sent]:
+def _tell(
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
+) -> list[Sent]:
     wanted = {_key(entry, happened): entry for entry in _wanting(pipeline, happened)}
     new = {key: entry for key, entry in wanted.items() if _noted(notes, key) is None}
     sent = send(context, tuple(new.values()), happened)
@@ -130,7 +148,7 @@ def _tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Ha
     return sent
 
 
-def _wanting(pipeline: Pipeline, happened: Happening) -> list[Notify]:
+def _wanting(pipeline: Pipeline | Notifying, happened: Happening) -> list[Notify]:
     is_backfill = happened.run.type == "backfill"
     is_wanted = happened.ends_trouble or not is_backfill
     found = [entry for entry in pipeline.notify if happened.event in entry.on and (entry.backfills or is_wanted)]
