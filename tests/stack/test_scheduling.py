@@ -48,6 +48,7 @@ def test_a_published_interval_run_again_is_a_no_op_that_says_so(
     assert [(r["changed"], r["revision"], r["state"]) for r in results] == [(False, 1, "published")] * 4
 
 
+@pytest.mark.timeout(900)
 def test_a_backfill_writes_again_once_however_often_its_run_is_cleared(
     running: Running, backfilled: list[dict[str, Any]]
 ) -> None:
