@@ -184,6 +184,24 @@ def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
     )
 
 
+def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
+    """The schedule's intervals, from its start on, that lie before one that is `known` and overlap none of these, in order.
+
+    Under `catchup` Airflow makes a run for each interval behind its latest run, and a backfill's run counts for that too. So it
+    makes none for these. Without `catchup` intervals are left out on purpose.
+    """
+    if not schedule.catchup:
+        return
+    cron, begin = Cron.of(schedule), schedule.start
+    for one in sorted(known, key=lambda interval: interval.start):
+        if begin < one.start:  # only in a gap the cron is asked, which takes time
+            for interval in cron.intervals_from(begin):
+                if interval.end > one.start or (schedule.end is not None and interval.start >= schedule.end):
+                    break
+                yield interval
+        begin = max(begin, one.end)
+
+
 def clock_changes(schedule: Schedule, now: datetime) -> str:
     """What the schedule does where clocks change by other than whole hours, for a person; empty where it keeps its times."""
     unusual = list(Cron.of(schedule).unusual_between(min(schedule.start, now), now + AHEAD))

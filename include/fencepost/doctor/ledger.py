@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fencepost.config.intervals import Cron
+from fencepost.config.intervals import Cron, left_out
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
@@ -15,6 +15,7 @@ from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
+from fencepost.protocol.left_out import LeftOut
 from fencepost.protocol.unread import Unread, before_ranges, unread
 from fencepost.protocol.view import PASSED, View
 
@@ -55,6 +56,15 @@ def check_unread_records(look: Look) -> Finding:
     if not before.offsets:
         return ok("no record lies before the first range")
     return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If they need not be read, all is well.")
+
+
+def check_intervals_left_out(look: Look) -> Finding:
+    """Each interval of the schedule that lies before a planned one is planned too: Airflow makes no run for it by itself."""
+    pipeline = look.pipeline
+    found = LeftOut.of(left_out(pipeline.schedule, look.view.intervals))
+    if not found.intervals:
+        return ok("no interval of the schedule was left out")
+    return warning(f"{found.description}.", f"{found.advice}.", found.command(pipeline.name))
 
 
 def check_announcements(look: Look) -> Finding:

@@ -14,6 +14,7 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from fencepost.config.intervals import left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable, SettingsError
 from fencepost.model import Batch, State, utc_now
@@ -29,6 +30,7 @@ from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_docume
 from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
 from fencepost.pages.words import standing
 from fencepost.protocol.awaiting import Awaiting, need_of
+from fencepost.protocol.left_out import LeftOut
 from fencepost.protocol.snapshot import Row, Snapshot
 from fencepost.quality.report_files import ReportMissing, report_file
 
@@ -91,6 +93,7 @@ def batches(
     return page(
         request,
         "batches",
+        left_out=_left_out(pipeline, snapshot),
         card=_card(look, last if last in TRENDS else TRENDS[0]),
         awaiting=look.awaiting,
         awaits={str(one.batch.interval): one for one in look.awaiting},
@@ -234,6 +237,13 @@ def _card(look: Look, length: int) -> Card:
         return Card(look.pipeline, look.snapshot, error, awaiting=look.awaiting)
     lag = None if ends is None else lag_now(snapshot, look.pipeline.schedule, ends, utc_now())
     return replace(card_of(look.pipeline, snapshot, lag, length, look.awaiting), unread=before)
+
+
+def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> LeftOut:
+    """The intervals of the schedule that have neither a batch nor a run, though a later one has."""
+    found = LeftOut.of(left_out(pipeline.schedule, [row.interval for row in snapshot.rows]))
+    runs = runs_of(pipeline.name, found.intervals)
+    return found.without({one for one in found.intervals if one.start in runs})
 
 
 def _pipeline(dag_id: str) -> Pipeline:

@@ -186,6 +186,22 @@ def test_the_page_says_what_lies_before_the_first_range_as_far_as_the_topic_stil
     assert "Never read" not in get("/pipelines/orders").text
 
 
+def test_the_page_names_the_intervals_of_the_schedule_that_have_no_run(
+    get: Get, ledgers: FakeLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those before the first batch one has a run, which waits."""
+    ledgers.content["orders"] = [batch(6), batch(7)]
+    first = hour(3)
+    monkeypatch.setattr(
+        app_module, "runs_of", lambda _, intervals: {i.start: "waits" for i in intervals if i.start == first.start}
+    )
+    text = get("/pipelines/orders").text
+    assert '<p class="note" id="left-out"><b>No run.</b> 5 intervals of the schedule have no batch' in text
+    assert "2026-01-01 00:00 to 2026-01-01 03:00 UTC; 2026-01-01 04:00 to 2026-01-01 06:00 UTC." in text
+    ledgers.content["orders"] = ledger(3)
+    assert "left-out" not in get("/pipelines/orders").text
+
+
 def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:
     retried = batch(3)
     assert retried.written is not None
