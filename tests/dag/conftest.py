@@ -36,6 +36,12 @@ kafka: {bootstrap.servers: "127.0.0.1:1", sasl.password: hunter2}
 """
 
 
+@pytest.fixture(autouse=True)
+def _has_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's settings say where its UI is, as where it was set up with care."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
+
+
 @pytest.fixture
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty FENCEPOST_PIPELINES."""

@@ -620,6 +620,22 @@ def test_an_unforeseen_error_is_sent_by_its_kind_alone(
     assert "record" not in text
 
 
+def test_without_the_address_of_airflows_ui_no_link_leads_to_the_readers_own_machine(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(settings=settings("rejected, failed"))
+    for address in (None, ""):
+        if address is None:
+            monkeypatch.delenv("AIRFLOW__API__BASE_URL")
+        else:
+            monkeypatch.setenv("AIRFLOW__API__BASE_URL", address)
+        rejected, failed = (example_of(pipeline, event).for_templates() for event in ("rejected", "failed"))
+        assert rejected["text"].endswith("See tab Report of run test of DAG counted in Airflow.")
+        assert failed["text"].endswith("See run test of DAG counted in Airflow.")
+        assert [rejected["run_url"], rejected["report"]] == ["", ""]
+        assert "http" not in str(rejected) + str(failed)
+
+
 def test_a_task_that_was_killed_is_told_of_by_the_dag_processor_which_has_no_notes(
     make_pipeline: MakePipeline, slack: HttpReceiver, in_task: InTask, store: Store
 ) -> None:

@@ -1,4 +1,7 @@
-"""Addresses in Airflow's UI, for messages and notifications."""
+"""Where to look in Airflow's UI, for messages and notifications: an address, if this Airflow's settings have the UI's.
+
+`[api] base_url` has it, and nothing else does: without it a link would lead to the reader's own machine.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,22 @@ from airflow.sdk.configuration import conf
 
 
 def run_address(dag_id: str, run_id: str) -> str:
-    """A DAG run's page."""
-    base = conf.get("api", "base_url", fallback="http://localhost:8080/").rstrip("/")
-    return f"{base}/dags/{dag_id}/runs/{quote(run_id)}"
+    """A DAG run's page; empty if the UI's address is not known."""
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return f"{base}/dags/{dag_id}/runs/{quote(run_id)}" if base else ""
 
 
 def report_address(dag_id: str, run_id: str) -> str:
-    """The page with the report of the run's batch: the plugin's tab of a DAG run."""
-    return f"{run_address(dag_id, run_id)}/plugin/run-report"
+    """The page with the report of the run's batch: the plugin's tab of a DAG run; empty as above."""
+    page = run_address(dag_id, run_id)
+    return f"{page}/plugin/run-report" if page else ""
+
+
+def run_place(dag_id: str, run_id: str) -> str:
+    """A DAG run's page, for a person: its address, or else its place in the UI."""
+    return run_address(dag_id, run_id) or f"See run {run_id} of DAG {dag_id} in Airflow."
+
+
+def report_place(dag_id: str, run_id: str) -> str:
+    """The page with the report, as above."""
+    return report_address(dag_id, run_id) or f"See tab Report of run {run_id} of DAG {dag_id} in Airflow."

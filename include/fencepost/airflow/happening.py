@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from fencepost.airflow.addresses import report_address, run_address
+from fencepost.airflow.addresses import report_address, report_place, run_address, run_place
 from fencepost.airflow.question import report_of
 from fencepost.config.notify import Event
 from fencepost.model import Batch, Interval, State, StepResult
@@ -178,7 +178,7 @@ class Happening:
     def text(self) -> str:
         """A ready sentence, and where to look."""
         facts, run = self.facts, self.run
-        page = report_address if facts.number and self.event != "failed" else run_address
+        page = report_place if facts.number and self.event != "failed" else run_place
         revision = f", revision {facts.revision}" if facts.revision is not None else ""
         test = "This is a test. " if self.is_test else ""
         return (

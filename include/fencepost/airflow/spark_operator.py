@@ -27,7 +27,7 @@ from airflow.sdk.exceptions import (
 )
 from pydantic import JsonValue
 
-from fencepost.airflow.addresses import report_address
+from fencepost.airflow.addresses import report_place
 from fencepost.airflow.aftermath import Kept, after_step, after_verdict
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.connections import with_connections
@@ -84,7 +84,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 after_verdict(self, pipeline, context, interval, time.monotonic() - began)
             if kind not in REPORTED:
                 raise
-            raise type(error)(f"{error} It is shown at {report_address(run.dag_id, run.run_id)}") from error
+            raise type(error)(f"{error} Report: {report_place(run.dag_id, run.run_id)}") from error
         judged = self.step == "validate" and (result.changed or self._has_just_been_judged(context))
         after_step(self, pipeline, context, interval, result, time.monotonic() - began, judged=judged)
         return result
