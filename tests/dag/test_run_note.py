@@ -58,6 +58,16 @@ def test_a_rejection_that_a_person_decided_about_is_behind_the_run() -> None:
     assert final_note(results, states, {}) == f"advance: published revision 2. {SEEN}"
 
 
+def test_where_results_are_kept_elsewhere_the_note_tells_which_step_was_the_last() -> None:
+    """As by an XCom backend on object storage: Airflow's database has the address alone."""
+    elsewhere = dict.fromkeys(WELL, "s3://xcom/counted/run/some-id")
+    assert final_note(elsewhere, WELL, {}) == f"advance succeeded. {SEEN}"
+    assert final_note({}, WELL, {}) == f"advance succeeded. {SEEN}"
+    states = {"plan": "success", "write": "failed", "validate": "upstream_failed"}
+    assert final_note(elsewhere, states, {}) == f"write failed. Before, plan succeeded. {SEEN}"
+    assert final_note({}, {}, {}) == f"nothing was done. {SEEN}"
+
+
 def test_what_is_no_steps_result_is_passed_over() -> None:
     results = {"plan": result("plan", "planned"), "decide": {"choice": None}}
     assert final_note(results, {"plan": "success", "decide": "success"}, {}).startswith("plan: planned")

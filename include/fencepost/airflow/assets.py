@@ -28,7 +28,11 @@ def output_asset(pipeline: str, output: str, access_control: AssetAccessControl 
 
     In an Airflow with teams, `access_control` names the pipeline's team as a producer, if the reader is of another one.
     """
-    return Asset(name=asset_name(pipeline, output), uri=asset_uri(pipeline, output), access_control=access_control)
+    return Asset(
+        name=asset_name(pipeline, output),
+        uri=asset_uri(pipeline, output),
+        access_control=access_control or AssetAccessControl(),
+    )
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:

@@ -67,10 +67,13 @@ def running_note(conf: Mapping[str, Any]) -> str:
 
 
 def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
-    """The note's text at the end. Results have ids and small numbers only, so the note shows no record's values."""
-    well = [step for step in STEPS if states.get(step) == "success" and _is_result(results.get(step))]
+    """The note's text at the end. Results have ids and small numbers only, so the note shows no record's values.
+
+    A result that an XCom backend keeps elsewhere is not fetched: this runs in the scheduler, which must not wait for it.
+    """
+    well = [step for step in STEPS if states.get(step) == "success" and not _is_other(results.get(step))]
     failed = [step for step in STEPS if states.get(step) == "failed"]
-    last = f"{well[-1]}: {results[well[-1]]['message']}." if well else ""
+    last = _told(well[-1], results.get(well[-1])) if well else ""
     # If a person decided about a failed validate, later steps have succeeded.
     if failed and (not well or STEPS.index(failed[-1]) > STEPS.index(well[-1])):
         last = f"{', '.join(failed)} failed." + (f" Before, {last}" if last else "")
@@ -89,5 +92,14 @@ def _may_write(dag_run: DagRun) -> bool:
     return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))
 
 
+def _told(step: str, result: Any) -> str:
+    return f"{step}: {result['message']}." if _is_result(result) else f"{step} succeeded."
+
+
 def _is_result(result: Any) -> bool:
     return isinstance(result, dict) and {"step", "batch", "message"} <= result.keys()
+
+
+def _is_other(result: Any) -> bool:
+    """Whether it is what a task returns that ran no step."""
+    return isinstance(result, dict) and not _is_result(result)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 NO_MANUAL_RUNS = (
     "Fencepost's DAGs take no manual runs: such a run has no data interval of its own. Choose Backfill in the same form, with "
-    "the interval's start in both fields."
+    "the interval's start in both fields. Outside Airflow's UI, instead of dag.test(), `fencepost try` shows what a batch would "
+    "be, and `fencepost run` runs an interval."
 )
 
 

@@ -84,10 +84,12 @@ def about(run: Run, row: Row) -> Batch:
     """The revision that a run is about.
 
     It is the newest one in its steps' results. A step that planned a revision and then failed has no result, so a run that did
-    not succeed also owns the revisions planned while it ran. If there is neither, it is the revision that matters most now.
+    not succeed also owns the revisions planned while it ran. So does one whose results are not in Airflow's database, since an
+    XCom backend keeps them elsewhere. If there is neither, it is the revision that matters most now.
     """
     told = next((b for b in row.revisions.all if b.revision == run.told), None)
-    own = [b for b in row.revisions.all if not run.succeeded and _planned_within(b, run)]
+    is_unknown = run.told is None or not run.succeeded
+    own = [b for b in row.revisions.all if is_unknown and _planned_within(b, run)]
     known = [b for b in (told, *own) if b is not None]
     return max(known, key=lambda b: b.revision) if known else row.telling
 

@@ -158,6 +158,10 @@ def row_of(*states: State) -> Row:
     return taken([batch(1, state, revision=n) for n, state in enumerate(states, start=1)]).rows[0]
 
 
+def planned_later(made: Batch) -> Batch:
+    return made.model_copy(update={"plan": made.plan.model_copy(update={"planned_at": LATER})})
+
+
 BEGAN = batch(1).plan.planned_at  # when our hand-made revisions were planned
 LATER = BEGAN + timedelta(hours=3)
 
@@ -189,6 +193,12 @@ LATER = BEGAN + timedelta(hours=3)
             "a rejected run, and a revision planned from elsewhere long before it",
             row_of(State.REJECTED, State.PLANNED),
             Run(hour(1), 1, began=LATER, ended=LATER),
+            1,
+        ),
+        (
+            "its results are elsewhere, and a newer revision was planned after it",
+            taken([batch(1, State.SUPERSEDED), planned_later(batch(1, State.PUBLISHED, revision=2))]).rows[0],
+            Run(hour(1), None, succeeded=True, began=BEGAN, ended=BEGAN + timedelta(minutes=1)),
             1,
         ),
         ("Airflow has forgotten its results", row_of(State.PUBLISHED, State.REJECTED), Run(hour(1)), 2),
