@@ -104,6 +104,14 @@ def test_a_published_interval_behind_it_does_not_move_the_frontier(
     assert frontier(broker, rejected) == {0: 11}
 
 
+def test_what_metrics_tell_of_the_pipeline_follows_a_persons_decision(rejected: Pipeline) -> None:
+    skipped = skip_batch(rejected, day(1), decision("skip"))
+    later = advance_batch(rejected, day(1))
+    assert (skipped.changed, later.changed, later.state) == (True, False, State.SKIPPED)
+    for told in (skipped.details, later.details):
+        assert (told["verdict_settled"], told["frontier_time"]) == (True, day(1).end.isoformat())
+
+
 def test_a_mended_transform_is_written_as_a_new_revision(
     spark: Any, rejected: Pipeline, broker: Broker, make_pipeline: Make
 ) -> None:

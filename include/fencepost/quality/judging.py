@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,10 +97,32 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Found:
     result = expectation.metrics_validate(metrics=metrics, execution_engine=engine, runtime_configuration=dict(runtime))
     success = boolean(result.success)
     if not by_record:
+        within = _within(one, answer)
+        if within is not None and within is not success:
+            return Found(error=f"Great Expectations says {success}, the figure and its bounds as they are say {within}")
         return Found(success, _observed(one, answer, result.result), judged_count=judged_count)
     if holds is not success:
         return Found(error=f"Great Expectations says {success}, the counts {unexpected} of {judged} say {holds}")
     return Found(success, None, answer.elements, answer.judged, answer.unexpected)
+
+
+def _within(one: Prepared, answer: Answer) -> bool | None:
+    """Whether a figure lies within its bounds, by exact comparison; None where nothing is compared."""
+    kwargs, figure = one.kwargs, one.entry.figure
+    if "quantile_ranges" in kwargs:
+        pairs = zip(answer.figure, kwargs["quantile_ranges"]["value_ranges"], strict=True)
+        compared = [(_key(value, None), _key(low, None), _key(high, None)) for value, (low, high) in pairs]
+    elif figure is not None:
+        bounds = kwargs.get("min_value"), kwargs.get("max_value")
+        compared = [(_key(answer.figure, figure), *(_key(bound, figure) for bound in bounds))]
+    else:
+        return None
+    if any(value is None for value, _, _ in compared):
+        return None
+    above, below = (operator.gt if kwargs.get(f"strict_{end}") else operator.ge for end in ("min", "max"))
+    return all(
+        (low is None or above(value, low)) and (high is None or below(high, value)) for value, low, high in compared
+    )
 
 
 def _of_records(answer: Answer, metric: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import functools
 import json
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, localcontext
@@ -249,6 +250,14 @@ def _is_json(text: str) -> bool:
 
 
 def _is_time(text: str, template: str) -> bool:
+    """Whether Python parses the text by the format. One without a year has 29 February, which Python looks for in 1900."""
+    if _parses(text, template):
+        return True
+    has_year = any(directive in "YyGcx" for directive in re.findall("%(.)", template, re.DOTALL))
+    return not has_year and _parses(f"2000/{text}", f"%Y/{template}")
+
+
+def _parses(text: str, template: str) -> bool:
     try:
         datetime.strptime(text, template)  # noqa: DTZ007
     except ValueError:

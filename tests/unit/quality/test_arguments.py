@@ -14,6 +14,7 @@ from fencepost.config.pipeline import load_suite
 from fencepost.errors import SettingsError
 from fencepost.suite.arguments import SPARK_TYPES, Unknown
 from fencepost.suite.catalogue import EXPRESSION, FRESHNESS, HISTORY, KNOWN, ROW_BY_ROW, VOLUME, arguments_of
+from fencepost.suite.conditions import _is_time
 
 V, C = "expect_column_values_to_", "expect_column_"
 PAIR: dict[str, Any] = {"column_A": "a", "column_B": "b"}
@@ -292,6 +293,30 @@ def test_a_format_is_tried_with_a_day_that_every_year_has(
 
     monkeypatch.setattr(arguments, "datetime", LeapDay)
     load(tmp_path, f"{V}match_strftime_format", {**COLUMN, "strftime_format": template})
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "holds"),
+    [
+        ("%m-%d", "02-29", True),
+        ("%m-%d", "02-30", False),
+        ("%m-%d", " 02-29", False),
+        ("%m-%d", "02-29 ", False),
+        ("%d %b %H:%M", "29 Feb 12:30", True),
+        ("%%Y %m-%d", "%Y 02-29", True),
+        ("%Y-%m-%d", "1900-02-29", False),
+        ("%Y-%m-%d", "2000-02-29", True),
+        ("%m/%d/%y", "02/29/01", False),
+        ("%H:%M", "24:00", False),
+        ("%m-%d", "2000/02-29", False),
+        ("%j", "366", True),
+        ("%j", "367", False),
+    ],
+)
+def test_a_format_without_a_year_has_29_february_and_one_with_a_year_has_that_years_days(
+    template: str, text: str, holds: bool
+) -> None:
+    assert _is_time(text, template) is holds
 
 
 def test_a_number_keeps_all_its_digits_from_the_file_to_the_check(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from fencepost.quality.gathering import Answer
-from fencepost.quality.judging import judge_records
+from fencepost.quality.judging import boolean, judge_records
 from fencepost.quality.prepare import prepare
 from fencepost.suite.catalogue import BOUNDS, KNOWN, Kind
 from fencepost.suite.declared import Declared
@@ -46,3 +47,28 @@ def test_a_figure_is_compared_with_each_bound_on_either_side_of_it(name: str) ->
     assert [(kwargs, found[i].success, found[i].error) for i, (kwargs, _) in enumerate(asked)] == [
         (kwargs, holds, "") for kwargs, holds in asked
     ]
+
+
+MAX, QUANTILES = "expect_column_max_to_be_between", "expect_column_quantile_values_to_be_between"
+RANGES = {"quantiles": [0.5, 0.9], "value_ranges": [[1, 5], [None, 9]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "figure", "holds"),
+    [
+        (MAX, {"max_value": 2**53}, 2**53 + 1, False),
+        (MAX, {"min_value": 2**53, "strict_min": True}, 2**53 + 1, True),
+        (QUANTILES, {"quantile_ranges": RANGES}, [5, 9], True),
+        (QUANTILES, {"quantile_ranges": RANGES}, [5, 10], False),
+    ],
+)
+def test_an_answer_that_the_exact_figure_contradicts_is_none(
+    monkeypatch: pytest.MonkeyPatch, name: str, kwargs: dict[str, Any], figure: Any, holds: bool
+) -> None:
+    one = prepare(Declared(index=0, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
+    answers = {0: Answer(10, 10, figure=figure)}
+    assert judge_records([one], answers)[0].success is holds
+    monkeypatch.setattr("fencepost.quality.judging.boolean", lambda success: not boolean(success))
+    found = judge_records([one], answers)[0]
+    assert found.success is None
+    assert found.error == f"Great Expectations says {not holds}, the figure and its bounds as they are say {holds}"
