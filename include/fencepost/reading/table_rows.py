@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
@@ -45,19 +45,25 @@ def rows_of_revision(spark: SparkSession, reader: Reader, one: Announcement, col
     wanted = to_arrow_schema(flat)
     cast = [column.cast(field.type) for column, field in zip(rows.columns, wanted, strict=True)]
     frame = spark.createDataFrame(pa.Table.from_arrays(cast, schema=wanted), flat)
-    parsed = [
-        F.from_json(F.col(f"`{f.name}`"), f.dataType.simpleString()).alias(f.name)
-        if isinstance(f.dataType, NESTED)
-        else F.col(f"`{f.name}`")
-        for f in columns.fields
-    ]
-    return frame.select(*parsed)
+    return frame.select(*map(_parsed, columns.fields))
+
+
+def _parsed(field: t.StructField) -> Column:
+    column = F.col(f"`{field.name.replace('`', '``')}`")
+    if not isinstance(field.dataType, NESTED):
+        return column
+    # As JSON: in SQL a type whose fields have other names than letters and digits cannot be written without quotation.
+    return F.from_json(column, field.dataType.json()).alias(field.name)
 
 
 def _selected(columns: t.StructType) -> str:
-    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text."""
-    as_text = (*NESTED, t.DecimalType)
-    return ", ".join(
-        f"{quoted(f.name)}::text AS {quoted(f.name)}" if isinstance(f.dataType, as_text) else quoted(f.name)
-        for f in columns.fields
-    )
+    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text: of a numeric without the zeros
+    behind its last digit, since the table's column may have a larger scale."""
+
+    def selected(field: t.StructField) -> str:
+        name = quoted(field.name)
+        if isinstance(field.dataType, t.DecimalType):
+            return f"trim_scale({name})::text AS {name}"
+        return f"{name}::text AS {name}" if isinstance(field.dataType, NESTED) else name
+
+    return ", ".join(map(selected, columns.fields))
