@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.rights import check_rights
 from fencepost.errors import FencepostError, KafkaRefused, RecordRefused, SettingsError, TopicMissing
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.errors import translate
 from fencepost.kafka.transaction import Transaction
+from fencepost.ledger.ledger import Ledger
+from fencepost.preflight.finding import Level
+from fencepost.preflight.look import Look
+from fencepost.steps.trial_output import of_names
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG
+from kafka_tools import QUIET_LOG, create_topic
 
 
 @pytest.fixture
@@ -36,7 +45,12 @@ def write(settings: ClientSettings, topic: str, timestamp: int | None = None) ->
 @pytest.mark.parametrize(
     ("name", "config", "raised", "words"),
     [
-        ("no topic's name!", {}, SettingsError, "TOPIC_EXCEPTION.*at most 249"),
+        (
+            "no topic's name!",
+            {},
+            SettingsError,
+            "TOPIC_EXCEPTION.*at most 249.*pipeline.yaml: output.topic, output.staging_topic or",
+        ),
         ("odd-settings", {"no.such.setting": "1"}, KafkaRefused, "INVALID_CONFIG.*Create the topic yourself"),
     ],
 )
@@ -45,6 +59,31 @@ def test_a_topic_that_is_not_created_says_why(
 ) -> None:
     with pytest.raises(raised, match=words):
         Cluster(settings).ensure_topic(name, 1, config)
+
+
+@pytest.mark.parametrize(
+    ("there", "changes"),
+    [
+        ("beside_a-out", {"output": {"topic": "beside.a-out"}}),
+        ("fencepost_beside_staging", {"name": "beside", "output": {"topic": "beside-b-out"}}),
+    ],
+)
+def test_a_topic_that_cannot_stand_beside_another_is_found_by_doctor_and_try_before_a_plan(
+    broker: Broker, make_pipeline: Callable[..., Pipeline], there: str, changes: dict[str, Any]
+) -> None:
+    """Kafka takes dots and underscores for the same. Whose topic that is, pipeline.yaml may not even name."""
+    create_topic(broker.bootstrap, there, 1)
+    pipeline = make_pipeline(**changes)
+    ledger = Ledger(pipeline)
+    (refused,) = of_names(ledger)
+    (found,) = [one for one in check_rights(Look(pipeline, ledger)) if one.level is Level.ERROR]
+    for words in (refused, found.found):
+        assert f"collides with existing topic: {there}" in words or f"collides with existing topics: {there}" in words
+        assert "a.b cannot stand beside a_b" in words
+        assert "output.staging_topic" in words
+    create_topic(broker.bootstrap, there.replace("beside", "free"), 1)
+    free = make_pipeline(name="free_of_it", output={"topic": there.replace("beside", "free")})
+    assert of_names(Ledger(free)) == []
 
 
 def test_partitions_that_another_run_has_added_meanwhile_are_taken(settings: ClientSettings) -> None:

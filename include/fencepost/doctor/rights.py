@@ -53,7 +53,9 @@ def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | N
     except AccessDenied:
         grant = _grant(look, create)
         return warning(f"{missing} this user may not create it.", "Create the topic, or grant the right.", grant)
-    except (NeedsOperator, SettingsError) as refused:
+    except SettingsError as refused:
+        return error(f"{missing} Kafka takes no topic of that name: {refused}", "", kind=SettingsError)
+    except NeedsOperator as refused:
         return warning(f"{missing} Kafka refuses to create it: {refused}", "Create the topic.")
     return None
 

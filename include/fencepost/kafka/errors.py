@@ -126,7 +126,9 @@ FINAL: dict[int, Meaning] = {
     **_all(
         SettingsError,
         "TOPIC_EXCEPTION",
-        "Correct the topic's name in pipeline.yaml: at most 249 letters, digits, '.', '_' and '-'.",
+        "A topic's name has at most 249 letters, digits, '.', '_' and '-', and Kafka takes '.' and '_' for the same: a.b cannot "
+        "stand beside a_b. Name another topic in pipeline.yaml: output.topic, output.staging_topic or quality.quarantine_topic. "
+        "The other topics of a pipeline have the name of its folder: rename that.",
     ),
     **_all(
         SettingsError,

@@ -36,7 +36,7 @@ from fencepost.spark.transform import analysis_errors, apply_transform, value_sc
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
-from fencepost.steps.trial_output import of_sizes, of_table
+from fencepost.steps.trial_output import of_names, of_sizes, of_table
 from fencepost.steps.trial_rows import SIZE, Aside, Sourced, counts_of_rows, of_source, unfit_rows, with_size
 from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
@@ -83,7 +83,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     1. read them, and decode them with the schemas that a plan would freeze;
     2. transform, and give the rows the form of records, each for the output or for quarantine;
     3. read the records as the gate does, and judge them: of a sample, checks about a whole batch are not judged;
-    4. compare them with what the output takes: its table's columns, its topics' largest records.
+    4. compare them with what the output takes: its table's columns, its topics' names and largest records.
 
     Raises:
         SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
@@ -156,7 +156,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, source, unfit), *refused, *too_large),
+        stops=(*_stops(pipeline, source, unfit), *of_names(ledger), *refused, *too_large),
         remarks=(*_remarks(pipeline, looked, told), *changed, *large),
     )
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from fencepost.errors import AccessDenied, AnotherCluster, StoreRefused, StoreUnavailable, TopicMissing
+from fencepost.config.rights import Use, rights_of
+from fencepost.errors import (
+    AccessDenied,
+    AnotherCluster,
+    NeedsOperator,
+    SettingsError,
+    StoreRefused,
+    StoreUnavailable,
+    TopicMissing,
+)
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval
 from fencepost.outputs.output import output_of
@@ -20,6 +29,22 @@ def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> t
     except (StoreRefused, StoreUnavailable, AccessDenied, AnotherCluster) as error:
         return [str(error).rstrip(".")], []
     return [], [f"{told[0].upper()}{told[1:]}"] if told else []
+
+
+def of_names(ledger: Ledger) -> list[str]:
+    """Why the names of topics that a plan would make are none, or collide with those of others. Nothing is made."""
+    refused = list[str]()
+    for right in rights_of(ledger.pipeline):
+        if right.use is not Use.CREATE:
+            continue
+        try:
+            if ledger.cluster.find(right.name) is None:
+                ledger.cluster.check_may_create(right.name)
+        except SettingsError as error:
+            refused.append(str(error).rstrip("."))
+        except (AccessDenied, NeedsOperator):  # somebody else may make it
+            continue
+    return refused
 
 
 def of_sizes(ledger: Ledger, written: int, aside: int) -> tuple[list[str], list[str]]:
