@@ -57,7 +57,7 @@ def test_columns_of_any_name_and_scale_are_read_as_they_were_published(spark: An
     start = day(1).start.isoformat()
     values = f"'{one}', '[{one}]', '{{\"k\": {one}}}', '{start}', 1"
     database.run(
-        f"insert into orders values (12.30, 12345678901234567890.0123456789, 100, 7, {values}), "
+        f"insert into orders values (12.30, 12345678901234567890.0123456789, 100, 7, {values}), "  # noqa: S608
         f"(null, null, null, null, null, null, null, '{start}', 1), (-0.01, 1e20, 0, -1, {values})"
     )
     reader = Reader.of("p", {"bootstrap.servers": "unused:1"}, None, database.settings)

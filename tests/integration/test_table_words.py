@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import types as t
 
+from fencepost.config.pipeline import TableSettings
+from fencepost.doctor.store import check_table
+from fencepost.model import State, TableOutput, TablePublication
 from fencepost.outputs.columns import what_differs
 from fencepost.outputs.connection import StatementFailed, session
+from fencepost.outputs.postgres import PostgresTable
 from fencepost.outputs.refusals import Refusal, refusal_of
 from fencepost.outputs.store import Store
+from fencepost.preflight.finding import Level
+from fencepost.protocol.view import View
+from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written, an_output
 from rigs.postgres_server import PostgresServer
 from tables import Database
 
@@ -323,3 +333,73 @@ def test_where_no_statement_would_do_something_else_is_advised(
     (told,) = advised(database, t.StringType())
     assert re.search(advises, told)
     assert "ALTER TABLE" not in told
+
+
+def published_days(database: Database, *numbers: int) -> tuple[PostgresTable, View]:
+    """The output as a pipeline has it that has published a row for each of these days, and what its ledger says."""
+    database.prepare()
+    batches, output = [], TableOutput(table="public.orders")
+    for number in numbers:
+        publication = TablePublication(table="public.orders", ledger="ledger-1", lease=number, begun_at=NOW)
+        written = a_written(a_receipt(rows=1, topic="staging"), output=an_output(1, topic="staging"))
+        changes = {"interval": a_day(number), "publication": publication, "written": written, "lease": number}
+        plan = a_plan((0, 1), output=output, staging=an_output(0, topic="staging"))
+        batches.append(a_batch(State.PUBLISHED, plan=plan, **changes))
+        committed = json.dumps({"1": {"rows": 1, "ledger": "ledger-1", "lease": number}})
+        start, end = a_day(number).start.isoformat(), a_day(number).end.isoformat()
+        database.run(
+            "insert into fencepost_batches (table_name, interval_start, interval_end, ledger, lease, batch, revisions, rows) "  # noqa: S608
+            f"values ('public.orders', '{start}', '{end}', 'ledger-1', {number}, '{batches[-1].id}', '{committed}', 1)"
+        )
+        database.run(f"insert into orders values ({number}, '{start}', 1)")  # noqa: S608
+    asker: Any = SimpleNamespace(**vars(database.asker), output=SimpleNamespace(), ledger_topic="ledger")
+    ledger: Any = SimpleNamespace(pipeline=asker, cluster=SimpleNamespace(id="here"), topic_id="ledger-1")
+    return PostgresTable(ledger, "public.orders"), View.of(batches)
+
+
+def partition(number: int, of: str = "orders") -> str:
+    """The statement that makes the partition of a day."""
+    return (
+        f"create table d{number} partition of {of} for values from ('{a_day(number).start}') to ('{a_day(number).end}')"
+    )
+
+
+@pytest.mark.parametrize("drops", ["drop table d0", "alter table orders detach partition d0"])
+def test_an_interval_whose_partition_somebody_has_dropped_is_missed_by_nobody_and_counted_by_the_doctor(
+    database: Database, drops: str
+) -> None:
+    parts = "; ".join(partition(number) for number in range(3))
+    database.run(f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {parts}")
+    table, view = published_days(database, 0, 1, 2)
+    assert (table.lacks(lambda: view), table.dropped(view)) == ("", 0)
+    database.run(drops)
+    assert (table.lacks(lambda: view), table.dropped(view)) == ("", 1)
+    database.run("delete from d1")
+    assert "1 intervals: it was emptied" in table.lacks(lambda: view), "an emptied partition is another matter"
+    database.run(partition(3) + "; drop table if exists d0; " + partition(0))
+    assert "in 2 intervals" in table.lacks(lambda: view), "a partition that is made again takes its interval again"
+
+
+@DEEP
+def test_rows_that_are_gone_from_a_table_that_would_take_them_again_are_missed(database: Database) -> None:
+    database.run(
+        f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {partition(0)}; create table r partition of orders default"
+    )
+    table, view = published_days(database, 0, 1)
+    database.run("drop table d0")
+    assert "in 1 intervals" in table.lacks(lambda: view)
+    assert table.dropped(view) == 0
+
+
+def test_the_doctor_counts_the_tables_without_an_index_that_it_does_not_name(database: Database) -> None:
+    parts = "; ".join(partition(number) for number in range(7))
+    database.run(f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {parts}")
+    database.prepare()
+    settings = TableSettings(kind="postgres", table="orders")
+    pipeline = SimpleNamespace(**vars(database.asker), output=settings)
+    look: Any = SimpleNamespace(pipeline=pipeline, cluster=SimpleNamespace(id="here"), view=View())
+    (found,) = check_table(look)
+    assert "Table public.d0, public.d1, public.d2, public.d3, public.d4, and 2 more, has no index" in found.found
+    database.run(found.command)
+    (after,) = check_table(look)
+    assert after.level is Level.OK

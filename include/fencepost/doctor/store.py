@@ -140,9 +140,10 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
         found = True
         # For a partitioned table the server makes one for each partition, and does not take CONCURRENTLY.
         on = f"ON {store.quoted}" if store.is_partitioned(oid) else f"CONCURRENTLY ON {unindexed[0]}"
+        more = f", and {len(unindexed) - FEW_TABLES} more," if len(unindexed) > FEW_TABLES else ""
         yield warning(
-            f"Table {', '.join(unindexed[:FEW_TABLES])} has no index that finds an interval: a valid B-tree that begins with "
-            f"{RESERVED_COLUMNS[0]}, over all rows. Each publication and each comparison reads all of it.",
+            f"Table {', '.join(unindexed[:FEW_TABLES])}{more} has no index that finds an interval: a valid B-tree that begins "
+            f"with {RESERVED_COLUMNS[0]}, over all rows. Each publication and each comparison reads all of it.",
             "Make one.",
             f'CREATE INDEX {on} ("{RESERVED_COLUMNS[0]}")',
         )
@@ -197,12 +198,18 @@ def check_table_contents(look: Look) -> Finding:
     """The table has what the ledger has published there, and nothing that the ledger does not know."""
     if look.role("ledger") is None:
         return skipped("there is no ledger yet")
+    output = PostgresTable(look.ledger, _table(look))
     try:
-        lacks = PostgresTable(look.ledger, _table(look)).lacks(look.ledger.read)
+        lacks = output.lacks(look.ledger.read)
     except LedgerLost as lost:
         return error(str(lost), "", kind=LedgerLost)
     if lacks:
         return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run them.", kind=StoreRefused)
+    if dropped := output.dropped(look.view):
+        return ok(
+            f"the table has every interval that the ledger has published there, but {dropped} of which it has no partition any "
+            "more: to bring one back, make its partition, and reprocess it"
+        )
     return ok("the table has every interval that the ledger has published there")
 
 

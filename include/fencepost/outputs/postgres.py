@@ -575,15 +575,16 @@ class PostgresTable:
     def lacks(self, read: Callable[[], View]) -> str:
         """By the rows of all intervals, and by the intervals of which the table has a row.
 
-        The table is asked between two reads of the ledger: what both of them have published, it has to have.
+        The table is asked between two reads of the ledger: what both of them have published, it has to have. An interval without
+        a partition is left out: somebody has dropped or detached that.
         """
         before = read()
-        found, after = self._contents(), read()
+        found, after = self._contents(before), read()
         if found.owner is not None and found.owner != self._owner:
             return f"table {self._table} belongs to {found.owner}, and this is {self._owner}"
         self._check_known(after, list(found.held.values()))
         one, two = (differing(v, self._table, found.held, found.filled) for v in (before, after))
-        both = {str(batch.id): batch for batch in one if batch in two}
+        both = {str(b.id): b for b in one if b in two and b.interval.start not in found.without_partition}
         if not both:
             return ""
         return (
@@ -615,15 +616,21 @@ class PostgresTable:
             told += f"{'. ' if batches else ''}Rows of {len(foreign)} intervals are of nobody's batches: remove them"
         return told
 
-    def _contents(self) -> _Contents:
+    def dropped(self, view: View) -> int:
+        """Of how many intervals that were published there the table has no partition any more."""
+        return len(self._contents(view).without_partition)
+
+    def _contents(self, view: View) -> _Contents:
         with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if not store.is_prepared():
                 return _Contents()
             oid, known = store.oid(), store.registered()
             filled = self._filled(store, oid) if oid is not None else set()
-            owner = known.owner if known is not None else None
-            return _Contents(owner, {held.start: held for held in store.rows()}, filled)
+            owner, held = known.owner if known is not None else None, {held.start: held for held in store.rows()}
+            lacking = {batch.interval.start for batch in differing(view, self._table, held, filled)} - filled
+            without = store.without_partition(oid, lacking) if oid is not None else set()
+            return _Contents(owner, held, filled, without)
 
     def _filled(self, store: Store, oid: int) -> set[datetime]:
         unindexed = store.unindexed(oid)
@@ -683,6 +690,7 @@ class _Contents:
     owner: Owner | None = None
     held: dict[datetime, Held] = field(default_factory=dict)
     filled: set[datetime] = field(default_factory=set)
+    without_partition: set[datetime] = field(default_factory=set)  # of those that it lacks
 
 
 class _Staged:
