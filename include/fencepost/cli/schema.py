@@ -33,7 +33,8 @@ def schema(
     not fit.
 
     With --sample it reads records of the source, half the newest and half from everywhere, for every format: fields that are not
-    declared, and declared types that no longer fit, with their share. That needs no Spark.
+    declared, and declared types that no longer fit, with their share. That needs no Spark. Exit code 1: a batch of such records
+    would not be published.
 
     Example: fencepost schema nyc_weather --sample 1000
     """
@@ -63,7 +64,7 @@ def schema(
 
 
 def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
-    from fencepost.drafting.drift import check_size, look_for_drift
+    from fencepost.drafting.drift import check_size, look_for_drift, noted
     from fencepost.kafka.client_settings import client_settings
     from fencepost.kafka.cluster import Cluster
 
@@ -74,7 +75,7 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
     else:
         cut = f" ({sample.cut})" if sample.cut else ""
         say = f"{drift.records:,} sampled records of topic {pipeline.source.topic}{cut}"
-        if not drift.undeclared and not drift.misfits:
+        if not drift.undeclared and not drift.misfits and not drift.undeclarable:
             none = "the format declares nothing" if pipeline.source.format == "bytes" else "all fit what is declared"
             out.print(f"{say}: {none}", markup=False, soft_wrap=True)
         else:
@@ -82,8 +83,10 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
             _print_drift(drift)
         if drift.absent:
             out.print(f"declared, and in none of them: {', '.join(drift.absent)}", markup=False)
+        if drift.set_aside:
+            out.print(next(noted(drift)), markup=False, soft_wrap=True)
     if not drift.fits:
-        raise typer.Exit(2)
+        raise typer.Exit(1)
 
 
 def plain_drift(drift: Drift) -> dict[str, Any]:
@@ -92,7 +95,9 @@ def plain_drift(drift: Drift) -> dict[str, Any]:
         "records": drift.records,
         "undeclared": [{"field": d.name, "records": d.records, "type": d.what} for d in drift.undeclared],
         "misfits": [{"field": d.name, "records": d.records, "reason": d.what} for d in drift.misfits],
+        "undeclarable": [{"field": d.name, "records": d.records, "reason": d.what} for d in drift.undeclarable],
         "absent": list(drift.absent),
+        "malformed": drift.malformed,
         "fits": drift.fits,
     }
 
@@ -108,6 +113,8 @@ def _print_drift(drift: Drift) -> None:
     for one in drift.undeclared:
         what = f"not declared; would be {one.what}" if one.what else "not declared"
         table.add_row(*_cells(one, drift), Text(what))
+    for one in drift.undeclarable:
+        table.add_row(*_cells(one, drift), Text(f"no column can be for it: {one.what}"))
     out.print(table)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from fencepost.drafting.drift import look_for_drift, told
+from fencepost.drafting.drift import LISTED, look_for_drift, noted, told
 from fencepost.preflight.finding import Finding, ok, skipped, warning
 from fencepost.preflight.look import Look
 
 RECORDS = 200
 MOST_BYTES, SECONDS = 8_000_000, 10.0
-LISTED = 5
 
 
 def check_source_fields(look: Look) -> Iterator[Finding]:
@@ -37,4 +36,7 @@ def check_source_fields(look: Look) -> Iterator[Finding]:
             "Set source.tombstones in pipeline.yaml: drop leaves them out, pass gives them to the transform.",
         )
     if not drifted and not refused:
-        yield ok(f"{drift.records:,} sampled records have the declared fields, and no others")
+        more = "".join(f"; {one}" for one in noted(drift))
+        yield ok(
+            f"{drift.records:,} sampled records have the declared fields, and no others that could be declared{more}"
+        )

@@ -132,19 +132,27 @@ def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
     """Why each of these names, which are so often, cannot be declared as a column; of names that differ in case one can."""
     found, kept = dict[str, str](), dict[str, str]()
     for name in names:
-        if name.startswith("_"):
-            found[name] = "it begins with _"
-        elif not re.fullmatch(r"\w+", name):
-            found[name] = "a column's name has letters, digits and _ only"
-        elif len(name.encode()) > LONGEST_NAME:
-            found[name] = f"it is longer than {LONGEST_NAME} bytes"
+        if why := why_no_column(name):
+            found[name] = why
         elif (other := kept.get(without_case(name))) is None:
             kept[without_case(name)] = name
         else:
             rarer = min(other, name, key=lambda one: names[one])
             kept[without_case(name)] = name if rarer == other else other
-            found[rarer] = "to Spark it is the same as another name that differs only in case"
+            found[rarer] = SAME_TO_SPARK
     return found
+
+
+SAME_TO_SPARK = "to Spark it is the same as another name that differs only in case"
+
+
+def why_no_column(name: str) -> str | None:
+    """Why no column can have a name, or None."""
+    if name.startswith("_"):
+        return "it begins with _"
+    if not re.fullmatch(r"\w+", name):
+        return "a column's name has letters, digits and _ only"
+    return f"it is longer than {LONGEST_NAME} bytes" if len(name.encode()) > LONGEST_NAME else None
 
 
 def named(columns: Collection[Column]) -> tuple[Column, ...]:

@@ -1,30 +1,39 @@
-"""How a topic has drifted from what a pipeline declares: fields that nobody declared, and types that no longer fit."""
+"""How a topic has drifted from what a pipeline declares: fields that nobody declared, and types that no longer fit.
+
+What nobody can change by declaring it has not drifted: a field that no column can be for, and malformed records that the pipeline
+sets aside as its settings say.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.sql_types import is_required, without_not_null
+from fencepost.drafting.columns import SAME_TO_SPARK, why_no_column
 from fencepost.drafting.declared import arrow_of
 from fencepost.drafting.registered import decoder_for
-from fencepost.drafting.types import Inferred, infer
+from fencepost.drafting.types import NAME, Inferred, infer
 from fencepost.errors import SettingsError
-from fencepost.formats.format import HEADER
+from fencepost.formats.avro_schema import Avro, Field, check_holdable, parse
+from fencepost.formats.format import HEADER, BadSchema, taken_names
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
+from fencepost.formats.names import without_case
 from fencepost.formats.rows import Decoder
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import ReadSchemas
+from fencepost.quality.quarantine import Accounts, over_limit
 from fencepost.schemas.freeze import look_up_ids, read_schemas
 
 RECORD = "(the whole record)"
+LISTED = 5  # fields in a sentence
 
 
 @dataclass(frozen=True)
@@ -39,17 +48,24 @@ class FieldDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """What a sample says. `records` have a value; `absent` are declared fields that none of them has."""
+    """What a sample says. `records` have a value, of which `malformed` do not fit; `absent` are declared fields that none has.
+
+    `undeclarable` are fields that no column can be for, with the reason. `set_aside` is what becomes of malformed records where a
+    batch of such records is published all the same.
+    """
 
     records: int
     undeclared: tuple[FieldDrift, ...] = ()
     misfits: tuple[FieldDrift, ...] = ()
     absent: tuple[str, ...] = ()
+    undeclarable: tuple[FieldDrift, ...] = ()
+    malformed: int = 0
+    set_aside: str = ""
 
     @property
     def fits(self) -> bool:
-        """Whether every record fits what is declared."""
-        return not self.misfits
+        """Whether a batch of such records would be published, as far as they are what is declared."""
+        return not self.misfits or bool(self.set_aside)
 
 
 def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: Any) -> tuple[Sample, Drift]:
@@ -66,6 +82,23 @@ def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: 
 
 def drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
     """How these values drifted from the source's format and schema."""
+    found = _drift_of(pipeline, values)
+    return replace(found, set_aside=_set_aside(pipeline, found, len(values)))
+
+
+def _set_aside(pipeline: Pipeline, drift: Drift, read: int) -> str:
+    """What becomes of malformed records; empty where they fail a batch like the sample, or where a declared type fits no more and
+    no limit would say so."""
+    policy, limit = pipeline.source.on_malformed, pipeline.quality.quarantine_limit
+    if not drift.malformed or policy == "fail":
+        return ""
+    done = "go to quarantine" if policy == "quarantine" else "are dropped"
+    if policy == "quarantine" and limit is not None:
+        return "" if over_limit(limit, Accounts(read=read, malformed_kept=drift.malformed)) else done
+    return "" if any(one.name != RECORD for one in drift.misfits) else done
+
+
+def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
     known = [value for value in values if value is not None]
     source = pipeline.source
     declared = {name: arrow_of(without_not_null(sql)) for name, sql in source.columns.items()}
@@ -89,7 +122,7 @@ def _of_json(
     required: Sequence[str],
     text_of: Callable[[bytes], bytes],
 ) -> Drift:
-    whole, sound, objects = Counter[str](), list[bytes](), list[dict[str, Any]]()
+    whole, sound, objects, bad = Counter[str](), list[bytes](), list[dict[str, Any]](), set[int]()
     for value in values:
         try:
             text = text_of(value)
@@ -100,13 +133,15 @@ def _of_json(
     misfits = [FieldDrift(RECORD, count, reason) for reason, count in whole.most_common()]
     for name, kind in declared.items():
         _, why = JsonDecoder(pa.schema([(name, kind)]), [name] if name in required else []).decode_values(sound)
+        bad.update(row for row, reason in enumerate(why) if reason is not None)
         found = Counter(reason for reason in why if reason is not None)
         for reason, count in found.most_common():
             misfits.append(FieldDrift(name, count, reason.removeprefix(f"{name}: ")))
-    seen = Counter(path for one in objects for path in set(_unknown(one, declared, "")))
-    new = [FieldDrift(path, count, _type_at(objects, path)) for path, count in seen.most_common()]
+    seen = Counter(one for values_of in objects for one in dict.fromkeys(_unknown(values_of, declared, "")))
+    new = [FieldDrift(path, count, _type_at(objects, path)) for (path, why), count in seen.most_common() if why is None]
+    never = [FieldDrift(path, count, why) for (path, why), count in seen.most_common() if why is not None]
     absent = tuple(name for name in declared if objects and not any(name in one for one in objects))
-    return Drift(len(values), tuple(new), tuple(misfits), absent)
+    return Drift(len(values), tuple(new), tuple(misfits), absent, tuple(never), whole.total() + len(bad))
 
 
 def _in_short(reason: str) -> str:
@@ -114,16 +149,28 @@ def _in_short(reason: str) -> str:
     return reason.partition(" at line ")[0]
 
 
-def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: str) -> Iterator[str]:
-    """The paths of an object's fields that are not among these, and of those within it."""
+# A field's path, and why no column can be for it, or None.
+Unknown = tuple[str, str | None]
+
+
+def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: str) -> Iterator[Unknown]:
+    """An object's fields that are not among these, and those within it."""
+    taken = {without_case(name) for name in fields}
     for name, inner in value.items():
-        if name not in fields:
-            yield f"{at}{name}"
-        else:
+        if name in fields:
             yield from _within(inner, fields[name], f"{at}{name}")
+        elif without_case(name) in taken:
+            yield f"{at}{name}", SAME_TO_SPARK
+        else:
+            yield f"{at}{name}", _why_no_field(name) if at else why_no_column(name)
 
 
-def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[str]:
+def _why_no_field(name: str) -> str | None:
+    """Why no field of a struct can have a name, or None."""
+    return None if NAME.fullmatch(name) else "the name of a struct's field has ASCII letters, digits and _ only"
+
+
+def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
     if pa.types.is_struct(kind) and isinstance(value, dict):
         yield from _unknown(value, {field.name: field.type for field in kind}, f"{at}.")
     elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and isinstance(value, list):
@@ -141,20 +188,36 @@ def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
 
 
 def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) -> Drift:
-    from fencepost.formats.avro_schema import parse
-
     _, why = decoder.decode_values(values)
     found = Counter(reason for reason in why if reason is not None)
     ids = Counter(int.from_bytes(value[1:HEADER]) for value in values if len(value) >= HEADER and not value[0])
     read = {name for one in parse(schemas.reader.text).fields for name in (one.name, *one.aliases)}
-    seen, types = Counter[str](), dict[str, str]()
+    seen, fields = Counter[str](), dict[str, Field]()
     for writer in schemas.writers:
         for one in parse(writer.text).fields if ids[writer.id] else ():
             if one.name not in read:
                 seen[one.name] += ids[writer.id]
-                types[one.name] = one.type.says()
-    new = tuple(FieldDrift(name, count, types[name]) for name, count in seen.most_common())
-    return Drift(len(values), new, tuple(FieldDrift(RECORD, n, reason) for reason, n in found.most_common()))
+                fields[one.name] = one
+    lasting = {name: _why_not_read(one, read) for name, one in fields.items()}
+    new = [
+        FieldDrift(name, count, fields[name].type.says()) for name, count in seen.most_common() if lasting[name] is None
+    ]
+    never = [FieldDrift(name, count, reason) for name, count in seen.most_common() if (reason := lasting[name])]
+    misfits = tuple(FieldDrift(RECORD, count, reason) for reason, count in found.most_common())
+    return Drift(len(values), tuple(new), misfits, (), tuple(never), found.total())
+
+
+def _why_not_read(one: Field, read: Collection[str]) -> str | None:
+    """Why no reader's schema can have a field of Avro beside those that are read, or None."""
+    if without_case(one.name) in map(without_case, read):
+        return SAME_TO_SPARK
+    if taken_names([one.name]):
+        return "the transform's source has a column of that name already"
+    try:
+        check_holdable(Avro("record", fields=(one,)))
+    except BadSchema as error:
+        return str(error)
+    return None
 
 
 def _of_json_schema(
@@ -176,10 +239,20 @@ def _of_json_schema(
 
 def told(drift: Drift) -> Iterator[str]:
     """A sentence for each thing that drifted, for the doctor."""
-    for one in drift.misfits:
+    for one in drift.misfits if not drift.fits else ():
         yield f"{one.name} does not fit in {_share(one.records, drift.records)}: {one.what}"
     for one in drift.undeclared:
         yield f"{one.name} is in {_share(one.records, drift.records)}, and is not declared"
+
+
+def noted(drift: Drift) -> Iterator[str]:
+    """A sentence for each thing that is otherwise than declared, and has not drifted."""
+    if drift.set_aside:
+        yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"
+    if drift.undeclarable:
+        names = [one.name for one in drift.undeclarable]
+        more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+        yield f"no column can be for {', '.join(names[:LISTED])}{more}"
 
 
 def _share(part: int, whole: int) -> str:

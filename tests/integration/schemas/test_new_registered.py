@@ -205,5 +205,5 @@ def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: Sc
     fill(broker, "new-drift-json", [framed(number, value) for value in values])
     pipeline = load_pipeline(new("drift_json", "new-drift-json").folder)
     _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
-    assert [(one.name, one.records) for one in drift.undeclared] == [("user-id", 1)]
+    assert [(one.name, one.records) for one in drift.undeclarable] == [("user-id", 1)]
     assert [(one.name, one.records) for one in drift.misfits] == [("n", 1)]

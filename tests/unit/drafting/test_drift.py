@@ -14,20 +14,22 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
-from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, drift_of, told
+from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, drift_of, noted, told
 from fencepost.preflight.finding import Level
 
 
-def declaring(folder: Path, **schema: str) -> Pipeline:
+def declaring(folder: Path, /, *, quality: Any = None, on_malformed: str = "fail", **schema: str) -> Pipeline:
     """A pipeline of JSON records with these fields."""
     place = folder / "declaring"
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     settings: dict[str, Any] = {
         "source": {"topic": "in", "schema": schema} if schema else {"topic": "in", "format": "bytes"},
         "output": {"topic": "out"},
         "schedule": {"start": "2026-01-01"},
         "kafka": {"bootstrap.servers": "127.0.0.1:1"},
     }
+    settings["source"]["on_malformed"] = on_malformed
+    settings["quality"] = quality or {}
     (place / "pipeline.yaml").write_text(yaml.safe_dump(settings))
     (place / "transform.sql").write_text("SELECT * FROM source")
     (place / "expectations.yaml").write_text("expectations: []")
@@ -56,8 +58,9 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
         ("at", 1),
         ("inner", 1),
     }
+    assert found.malformed == 4
+    assert found.undeclarable == (FieldDrift("user-id", 2, "a column's name has letters, digits and _ only"),)
     assert set(found.undeclared) == {
-        FieldDrift("user-id", 2, "bigint"),
         FieldDrift("new", 1, "double"),
         FieldDrift("inner.c", 1, ""),
         FieldDrift("items[*].d", 1, ""),
@@ -71,10 +74,94 @@ def test_a_topic_that_has_what_is_declared_has_not_drifted(values: list[bytes | 
     assert drift_of(declaring(tmp_path, n="int"), values).fits
 
 
-def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
-    def record(*fields: dict[str, Any]) -> Any:
-        return SimpleNamespace(id=1, text=json.dumps({"type": "record", "name": "R", "fields": list(fields)}))
+NEVER = [
+    *("@timestamp", "user-id", "event.type", "_id", "", "N", "x" * 256),
+    *("inner.user-id", "inner.A", "inner.größe", "items[*].b c", "map.*.b-c"),
+]
 
+
+def test_a_field_that_no_column_can_be_for_has_not_drifted(tmp_path: Path) -> None:
+    """At any depth; `größe` can be a column, and no field of a struct."""
+    pipeline = declaring(
+        tmp_path, n="int", inner="struct<a: int>", items="array<struct<b: int>>", map="map<string, struct<b: int>>"
+    )
+    inner = {"a": 1, "user-id": 1, "A": 1, "größe": 1, "_id": 1}
+    record = {"n": 1, "inner": inner, "items": [{"b c": 1}], "map": {"x": {"b-c": 1}}, "größe": 1}
+    record |= {name: 1 for name in NEVER if "." not in name or name == "event.type"}
+    found = drift_of(pipeline, [json.dumps(record).encode()] * 3)
+    assert sorted(one.name for one in found.undeclarable) == sorted(NEVER)
+    assert [(one.name, one.what) for one in found.undeclared] == [("inner._id", ""), ("größe", "bigint")]
+    found = drift_of(pipeline, [json.dumps({"n": 1, "@timestamp": 1, "user-id": 2}).encode()])
+    assert list(told(found)) == []
+    assert list(noted(found)) == ["no column can be for @timestamp, user-id"]
+
+
+GOOD, NO_JSON, MISFIT = b'{"n": 1}', b"NaN", b'{"n": "x"}'
+HUNDREDTH = {"quarantine_limit": {"share": 0.01}}
+NO_LIMIT = {"quarantine_limit": "none"}
+SET_ASIDE: dict[str, tuple[str, Any, list[bytes], bool]] = {
+    "one of a hundred, as many as the limit allows": ("quarantine", HUNDREDTH, [NO_JSON], True),
+    "also of another type": ("quarantine", HUNDREDTH, [MISFIT], True),
+    "two of a hundred": ("quarantine", HUNDREDTH, [NO_JSON, MISFIT], False),
+    "two of a hundred, one above the limit of rows": (
+        "quarantine",
+        {"quarantine_limit": {"rows": 1}},
+        [NO_JSON] * 2,
+        False,
+    ),
+    "half without a limit": ("quarantine", NO_LIMIT, [NO_JSON] * 50, True),
+    "a type that fits no more, and no limit says so": ("quarantine", NO_LIMIT, [MISFIT], False),
+    "half that are dropped": ("drop", HUNDREDTH, [NO_JSON] * 50, True),
+    "a type that fits no more, whose records are dropped": ("drop", HUNDREDTH, [MISFIT], False),
+    "one that fails its batch": ("fail", NO_LIMIT, [NO_JSON], False),
+}
+
+
+@pytest.mark.parametrize(("policy", "quality", "bad", "fits"), SET_ASIDE.values(), ids=SET_ASIDE)
+def test_malformed_records_that_are_set_aside_as_the_settings_say_have_not_drifted(
+    policy: str, quality: Any, bad: list[bytes], fits: bool, tmp_path: Path
+) -> None:
+    pipeline = declaring(tmp_path, quality=quality, on_malformed=policy, n="int")
+    found = drift_of(pipeline, [*bad, *[GOOD] * (100 - len(bad))])
+    assert found.malformed == len(bad)
+    assert found.fits is fits
+    assert (list(told(found)) == []) is fits
+    done = "go to quarantine" if policy == "quarantine" else "are dropped"
+    said = f"{len(bad)} of 100 sampled records are malformed, and {done} (source.on_malformed)"
+    assert list(noted(found)) == ([said] if fits else [])
+
+
+def record(*fields: dict[str, Any]) -> Any:
+    return SimpleNamespace(id=1, text=json.dumps({"type": "record", "name": "R", "fields": list(fields)}))
+
+
+def test_a_field_of_avro_that_no_reader_can_have_has_not_drifted() -> None:
+    """A type that Spark lacks, a name that no column has, one that only differs in case."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    kinds = {
+        "n": "int",
+        "next": ["null", "R"],
+        "wide": decimal,
+        "user-id": "int",
+        "N": "int",
+        "_key": "int",
+        "_id": "int",
+    }
+    writer = record(*({"name": name, "type": kind} for name, kind in kinds.items()))
+    schemas: Any = SimpleNamespace(reader=record({"name": "n", "type": "int"}), writers=[writer])
+    decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
+    found = _of_avro([b"\0\0\0\0\1"], decoder, schemas)
+    assert found.undeclared == (FieldDrift("_id", 1, "int"),)
+    assert {one.name: one.what for one in found.undeclarable} == {
+        "next": "next: R contains itself, and Spark has no such type",
+        "wide": "wide: a decimal of 64 digits; Spark's have 38 at most",
+        "user-id": "the schema: 'user-id': the name of a column has letters, digits and _ only",
+        "N": "to Spark it is the same as another name that differs only in case",
+        "_key": "the transform's source has a column of that name already",
+    }
+
+
+def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
     old, new = {"name": "buyer", "type": "int"}, {"name": "customer", "type": "int", "aliases": ["buyer"]}
     schemas: Any = SimpleNamespace(reader=record(new), writers=[record(old, {"name": "more", "type": "int"})])
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
