@@ -15,6 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import steps
@@ -156,6 +157,22 @@ def test_it_stops_at_the_first_that_is_not_published_and_goes_on_there(pipeline:
     assert [b.state for b in batches(pipeline)] == passed, "what somebody skipped holds nothing up"
 
 
+def test_the_newest_intervals_of_the_schedule_are_those_before_its_end_and_after_its_start(
+    pipeline: Pipeline, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pipeline.folder / "pipeline.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["schedule"] |= {"start": "2026-03-29T12:00+02:00", "end": "2026-03-31T12:00+02:00"}
+    file.write_text(yaml.safe_dump(settings))
+    for number, ended in (("1", days()[3:]), ("9", days()[2:])):
+        done = CliRunner().invoke(app, ["run", pipeline.name, "--last", number])
+        assert done.exit_code == 0, done.output
+        assert [b.interval for b in batches(pipeline) if b.state is State.PUBLISHED] == ended
+    monkeypatch.setattr("fencepost.cli.run_each.utc_now", lambda: days()[2].end - timedelta(seconds=1))
+    none = CliRunner().invoke(app, ["run", pipeline.name, "--last", "1"])
+    assert "(cron '0 0 * * *' in Europe/Vienna, from 2026-03-29T12:00+02:00) has ended yet" in str(none.exception)
+
+
 def test_a_time_that_no_whole_interval_covers_is_named_with_what_runs_it(pipeline: Pipeline, run: Run) -> None:
     """At both ends, in words and as JSON; nothing is said of a time that intervals cover."""
     done = run(pipeline, "--start", "2026-03-28T01:00+01:00", "--end", "2026-03-30T12:00+02:00")
@@ -204,6 +221,10 @@ def test_a_transform_meets_nothing_of_what_it_set_in_the_interval_before(pipelin
         (("--start", "2998-12-31", "--end", "2999-01-09"), "has not ended, so nothing was run.$"),
         (("--start", "0001-01-01", "--end", "2026-03-28"), "times that a cron does not know"),
         ((*SPAN, "--reprocess"), "--reprocess goes with one interval"),
+        ((*SPAN, "--last", "1"), "--last takes the newest intervals of the schedule: give it, or --start and --end"),
+        (("--last", "1", "--reprocess"), "--reprocess goes with one interval"),
+        (("--last", "1", "--allow-future"), "--allow-future goes with --start and --end"),
+        (("--end", "2026-04-01"), "Give --start and --end, or --last"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
+from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
 from fencepost.cli.run_each import run_each
 from fencepost.cli.steps import show_steps, spark_session, steps_after_plan
 from fencepost.config.pipeline import Pipeline
@@ -17,8 +17,8 @@ from fencepost.model import Interval, State, StepResult, offsets_of
 
 def run(
     pipeline: PipelineName,
-    start: Start,
-    end: End,
+    start: Annotated[str | None, typer.Option(help="Start of the interval, ISO 8601; UTC if it has no zone.")] = None,
+    end: Annotated[str | None, typer.Option(help="End of the interval (exclusive), ISO 8601.")] = None,
     reprocess: Annotated[
         bool, typer.Option(help="Write a published interval again: the same frozen input, a new revision.")
     ] = False,
@@ -31,6 +31,10 @@ def run(
     each: Annotated[
         bool, typer.Option("--each", help="Run every interval of the schedule between --start and --end, in order.")
     ] = False,
+    last: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run so many of the schedule's newest intervals that have ended, in order."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan, write, validate and publish one interval, here and now, without Airflow.
@@ -38,23 +42,37 @@ def run(
     Run it again after any failure: it keeps what is done, and finishes the rest.
 
     With --each the schedule cuts the time between --start and --end into intervals, as it does in Airflow. They run one after
-    another in one Spark session, until one is not published. The same command continues there.
+    another in one Spark session, until one is not published. The same command continues there. --last takes the newest intervals
+    between schedule.start and schedule.end instead.
 
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
-    found, interval = pipeline_of(pipeline), interval_of(start, end)
-    if each:
+    found, asked_for = pipeline_of(pipeline), _asked_for(start, end, last)
+    if each or isinstance(asked_for, int):
         if reprocess:
             raise SettingsError(
-                "--reprocess goes with one interval: a command over --each that was interrupted and repeated would write again "
+                "--reprocess goes with one interval: a command over many that was interrupted and repeated would write again "
                 "what it has written. In Airflow, a backfill with the parameter reprocess writes many intervals again."
             )
         if another_cluster:
             raise SettingsError("--another-cluster goes with one interval: once it is published, the next ones follow.")
-        run_each(found, interval, allow_future=allow_future, as_json=as_json)
+        if last is not None and allow_future:
+            raise SettingsError("--allow-future goes with --start and --end: --last takes intervals that have ended.")
+        run_each(found, asked_for, allow_future=allow_future, as_json=as_json)
         return
     asked = {"reprocess": reprocess, "allow_future": allow_future, "another_cluster": another_cluster}
-    show_steps(pipeline, interval, _steps(found, interval, asked), as_json=as_json)
+    show_steps(pipeline, asked_for, _steps(found, asked_for, asked), as_json=as_json)
+
+
+def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:
+    """The interval between the times, or how many of the newest."""
+    if last is not None:
+        if start is not None or end is not None:
+            raise SettingsError("--last takes the newest intervals of the schedule: give it, or --start and --end.")
+        return last
+    if start is None or end is None:
+        raise SettingsError("Give --start and --end, or --last for the newest intervals of the schedule.")
+    return interval_of(start, end)
 
 
 def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Iterator[StepResult]:

@@ -1,4 +1,5 @@
-"""`fencepost run --each`: every interval of the schedule between two times, one after another in one Spark session.
+"""`fencepost run --each` and `--last`: every interval of the schedule between two times, or the newest, one after another in one
+Spark session.
 
 Each interval goes through the very steps of a single run, so that killed anywhere and repeated the command ends like as many
 single runs.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import typer
@@ -16,7 +18,7 @@ from rich.markup import escape
 
 from fencepost.cli.console import err, plain_error, print_json
 from fencepost.cli.steps import for_one_interval, spark_session, steps_after_plan
-from fencepost.config.intervals import intervals_between, parts_left_out
+from fencepost.config.intervals import in_zone, intervals_between, newest_ended, parts_left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval, StepResult, utc_now
@@ -26,17 +28,21 @@ from fencepost.spark.diagnosis import unexpected
 TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message is for a person
 
 
-def run_each(pipeline: Pipeline, within: Interval, *, allow_future: bool, as_json: bool) -> None:
-    """Run the intervals in order, a line for each, and stop at the first that is not published or skipped."""
+def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, as_json: bool) -> None:
+    """Run the intervals between two times, or so many of the newest, in order, a line for each, and stop at the first that is not
+    published or skipped."""
     began = time.monotonic()
     done: list[dict[str, Any]] = []
     failure: FencepostError | None = None
     intervals: list[Interval] = []
     left_out: list[tuple[Interval, Interval]] = []
     try:
-        intervals = chosen_intervals(pipeline, within, allow_future=allow_future)
+        if isinstance(asked, int):
+            intervals = newest_intervals(pipeline, asked)
+        else:
+            intervals = chosen_intervals(pipeline, asked, allow_future=allow_future)
+            left_out = parts_left_out(pipeline.schedule, asked, intervals)
         err.print(f"{_intervals(len(intervals))} of the schedule, {_span(intervals)}", soft_wrap=True)
-        left_out = parts_left_out(pipeline.schedule, within, intervals)
         for part, whole in left_out:
             err.print(f"[yellow]{_left_out(part, whole)}[/]", soft_wrap=True)
         progress = _Progress(len(intervals))
@@ -104,6 +110,22 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
             "cron says; give --start and --end that have a whole one between them."
         )
     return chosen
+
+
+def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
+    """So many of the schedule's intervals that have ended, in order, or as many as there are.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    schedule = pipeline.schedule
+    newest = list(islice(newest_ended(schedule, utc_now()), number))
+    if not newest:
+        raise SettingsError(
+            f"pipeline {pipeline.name}: no interval of its schedule (cron {schedule.cron!r} in {schedule.timezone}, from "
+            f"{in_zone(schedule.start, schedule.timezone)}) has ended yet. Wait, or set an earlier schedule.start."
+        )
+    return newest[::-1]
 
 
 def steps_of_each(

@@ -136,6 +136,18 @@ def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Ite
         yield interval
 
 
+def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
+    """The schedule's intervals that have ended, the newest first: those that Airflow makes runs for. `schedule.end` bounds an
+    interval's start, so the last one may end after it."""
+    cron = Cron.of(schedule)
+    end = cron.at_or_before(now)
+    if schedule.end is not None:
+        end = min(end, cron.after(cron.before(schedule.end)))
+    while (begin := cron.before(end)) >= schedule.start:
+        yield Interval(start=begin, end=end)
+        end = begin
+
+
 def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
     """Where `chosen`, the intervals that lie wholly within a time, leave out part of it at its ends: each part, and the interval
     that it is of."""

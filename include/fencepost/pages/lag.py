@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fencepost.config.intervals import Cron
+from fencepost.config.intervals import newest_ended
 from fencepost.config.pipeline import Schedule
 from fencepost.pages.trend import Lag
 from fencepost.protocol.frontier import Place
@@ -13,15 +13,8 @@ from fencepost.protocol.snapshot import Snapshot
 
 
 def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
-    """The end of the newest interval that has ended; None before the first one has.
-
-    `schedule.end` bounds an interval's start, so the last interval may end after it.
-    """
-    cron = Cron.of(schedule)
-    end = cron.at_or_before(now)
-    if schedule.end is not None:
-        end = min(end, cron.after(cron.before(schedule.end)))
-    return end if end >= cron.after(cron.at_or_after(schedule.start)) else None
+    """The end of the newest interval that has ended; None before the first one has."""
+    return next((interval.end for interval in newest_ended(schedule, now)), None)
 
 
 def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[Place, int], now: datetime) -> Lag:
