@@ -26,6 +26,7 @@ from fencepost.cli.new import new
 from fencepost.cli.notify import notify
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
+from fencepost.cli.remove import remove
 from fencepost.cli.replay import replay
 from fencepost.cli.review import judge, suggest
 from fencepost.cli.run import run
@@ -96,6 +97,7 @@ for command in (
     skip,
     withdraw,
     publish,
+    remove,
     pipelines,
     suggest,
     judge,

@@ -29,6 +29,7 @@ from fencepost.errors import (
     AccessDenied,
     FencepostError,
     KafkaUnavailable,
+    NeedsOperator,
     OpenTransaction,
     SettingsError,
     TopicMissing,
@@ -239,6 +240,58 @@ class Cluster:
         except FencepostError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until it is not seen any more. Nothing to do where there is none.
+
+        Raises:
+            AccessDenied: this user may not.
+            KafkaRefused: the cluster deletes no topics.
+        """
+        futures = self._admin.delete_topics([topic], request_timeout=self._timeout)
+        try:
+            self._ask(f"deleting topic {topic}", futures[topic], Need("Delete", "topic", topic))
+        except TopicMissing:
+            return
+        deadline = time.monotonic() + self._timeout
+        while self.find(topic) is not None and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def groups(self) -> list[str]:
+        """The consumer groups that this user may see, in order.
+
+        Raises:
+            KafkaUnavailable: a broker does not answer, so some are not known.
+        """
+        doing = "listing consumer groups"
+        listed = self._ask(doing, self._admin.list_consumer_groups(request_timeout=self._timeout))
+        for error in listed.errors:
+            with translated(doing, self.settings, self._complaints):
+                raise error
+        return sorted(group.group_id for group in listed.valid)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a consumer group and its offsets. Nothing to do where there is none.
+
+        Raises:
+            AccessDenied: this user may not.
+            NeedsOperator: a consumer is in it.
+        """
+        need = Need("Delete", "group", group)
+
+        def ask() -> None:
+            futures = self._admin.delete_consumer_groups([group], request_timeout=self._timeout)
+            self._ask(f"deleting group {group}", futures[group], need)
+
+        try:
+            self._settled(ask, COORDINATOR_MOVED)
+        except FencepostError as error:
+            cause = error.__cause__
+            code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+            if code == KafkaError.NON_EMPTY_GROUP:
+                raise NeedsOperator(f"group {group}: a consumer is in it. Stop it, then run again.") from None
+            if code != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:

@@ -1,0 +1,64 @@
+"""`fencepost remove`: deletes what trying a pipeline made in Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
+from fencepost.cli.console import err, out, print_json
+from fencepost.config.loading import load_pipelines
+from fencepost.config.pipeline import Pipeline
+
+
+def remove(
+    pipeline: PipelineName,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what the command lists without it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what trying a pipeline made in Kafka: its topics and consumer groups, each by its name.
+
+    Without --yes it lists them, and deletes nothing. It refuses while anything of the pipeline is published: removing such a
+    pipeline, with what readers know of it, comes later. Stop its runs first.
+
+    A topic whose name you chose stays if it ever had a record, or if another pipeline names it. The source, the folder with its
+    reports, schemas in a registry, a table with its bookkeeping, and Airflow's runs stay too.
+
+    Example: fencepost remove orders_daily
+    """
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.steps.remove import plan_removal
+    from fencepost.steps.remove import remove as remove_all
+
+    found = pipeline_of(pipeline)
+    ledger = Ledger(found)
+    removal = plan_removal(ledger, _named_by_others(found))
+    kept = removal.kept
+    told = [f"topic {name}" for name in removal.topics] + [f"group {name}" for name in removal.groups]
+    if not as_json:
+        for name, why in kept.items():
+            out.print(f"stays    topic {name}: {why}", markup=False, soft_wrap=True)
+    if not yes:
+        if not as_json:
+            for one in told:
+                out.print(f"delete   {one}", markup=False, soft_wrap=True)
+        say = f"fencepost remove {found.name} --yes deletes them" if told else "there is nothing to delete"
+        err.print(f"Nothing is deleted: {say}.", markup=False, soft_wrap=True)
+    else:
+        for one in remove_all(ledger, removal):
+            if not as_json:
+                out.print(f"deleted  {one}", markup=False, soft_wrap=True)
+    if as_json:
+        groups, topics = list(removal.groups), list(removal.topics)
+        print_json({"pipeline": found.name, "topics": topics, "groups": groups, "kept": dict(kept), "deleted": yes})
+
+
+def _named_by_others(own: Pipeline) -> dict[str, str]:
+    """The topics that other pipelines of the folder name, each with one of them."""
+    found = dict[str, str]()
+    for name, other in load_pipelines()[0].items():
+        if name != own.name:
+            topics = (other.source.topic, other.output.topic, other.staging_topic, other.quarantine_topic)
+            found |= dict.fromkeys((topic for topic in topics if topic is not None), name)
+    return found

@@ -1,0 +1,33 @@
+"""What of a pipeline may be deleted: nothing, while anything of it is published. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.model import Interval, State
+from fencepost.protocol.announcement import Announcement
+from fencepost.protocol.view import View
+
+LISTED = 3  # intervals in a text
+
+
+def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
+    """Why nothing is deleted: intervals that are published, or being published, by the ledger or by what was announced last.
+
+    Empty if there is none. Announcements outlive a lost ledger.
+    """
+    standing = {batch.interval for batch in view.all() if batch.state in {State.PUBLISHED, State.PUBLISHING}}
+    announced = {one.interval: one.state for one in announcements}
+    published = sorted(
+        {*standing, *(interval for interval, state in announced.items() if state == State.PUBLISHED.value)},
+        key=lambda interval: interval.start,
+    )
+    if not published:
+        return ""
+    what = "1 interval is" if len(published) == 1 else f"{len(published):,} intervals are"
+    return f"{what} published, or being published ({_listed(published)})"
+
+
+def _listed(intervals: list[Interval]) -> str:
+    more = len(intervals) - LISTED
+    return "; ".join(one.told for one in intervals[:LISTED]) + (f"; and {more:,} more" if more > 0 else "")

@@ -1,0 +1,135 @@
+"""Deletes what trying a pipeline made in Kafka: its topics and groups, each by its name, while nothing of it is published.
+
+The ledger goes last, so an interrupted removal finds the rest when it is repeated. Whatever somebody else may own stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import GroupInUse, TransitionRefused
+from fencepost.kafka.cluster import Topic, check_allowed
+from fencepost.kafka.errors import Need, not_authorized
+from fencepost.ledger.announcements import read_announcements
+from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.lost import offsets_of, offsets_told, unexplained, whose
+from fencepost.protocol.removal import why_not_removed
+from fencepost.protocol.view import View
+
+LATER = "Removing a pipeline that has published comes later: skip and withdraw do not take back what readers have seen."
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is deleted, in this order, and which topics stay and why."""
+
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+    kept: Mapping[str, str]
+
+
+def plan_removal(ledger: Ledger, named_by_others: Mapping[str, str]) -> Removal:
+    """What a removal deletes. `named_by_others` has the topics that other pipelines name, each with a pipeline. Changes nothing.
+
+    Raises:
+        TransitionRefused: something of the pipeline is published, or being published.
+        GroupInUse: there is no ledger, and the pipeline's group has offsets.
+    """
+    pipeline, view = ledger.pipeline, ledger.look()
+    _check_nothing_published(ledger, view)
+    topics, kept = list[str](), dict[str, str]()
+    for name in _names(pipeline, view):
+        topic = ledger.cluster.find(name)
+        if topic is None:
+            continue
+        if why := _why_kept(ledger, topic, named_by_others):
+            kept[name] = why
+        else:
+            topics.append(name)
+    of_pipeline = re.compile(rf"{re.escape(pipeline.group)}(\.(validated|(lane|malformed|publish)-[\w-]+))?")
+    groups = [group for group in ledger.cluster.groups() if of_pipeline.fullmatch(group)]
+    return Removal(tuple(topics), tuple(groups), kept)
+
+
+def remove(ledger: Ledger, removal: Removal) -> Iterator[str]:
+    """Delete all of it; what is deleted is told as soon as it is.
+
+    1. check that this user may delete all of it, so that no half stays;
+    2. fence the pipeline's coordinator, and check again that nothing is published;
+    3. delete topics, groups and at last the ledger.
+
+    Raises:
+        AccessDenied: this user may not; nothing is deleted.
+        TransitionRefused: a run has published in the meantime; nothing is deleted.
+    """
+    _check_rights(ledger, removal)  # 1
+    if ledger.exists():  # 2
+        ledger.transact(lambda view: _check_nothing_published(ledger, view))
+    for topic in removal.topics:  # 3
+        if topic != ledger.pipeline.ledger_topic:
+            ledger.cluster.delete_topic(topic)
+            yield f"topic {topic}"
+    for group in removal.groups:
+        ledger.cluster.delete_group(group)
+        yield f"group {group}"
+    if ledger.pipeline.ledger_topic in removal.topics:
+        ledger.cluster.delete_topic(ledger.pipeline.ledger_topic)
+        yield f"topic {ledger.pipeline.ledger_topic}"
+
+
+def _check_nothing_published(ledger: Ledger, view: View) -> None:
+    pipeline = ledger.pipeline
+    topic = ledger.cluster.find(pipeline.announcements_topic)
+    told = read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group) if topic is not None else ()
+    if why := why_not_removed(view, (announcement for _, announcement in told)):
+        raise TransitionRefused(f"pipeline {pipeline.name}: {why}, so nothing is deleted. {LATER}")
+    source = ledger.cluster.find(pipeline.source.topic)
+    if view.revisions or source is None:
+        return
+    if ahead := unexplained(view, source.name, offsets_of(ledger, pipeline.group, source, settled=True)):
+        found = offsets_told(pipeline.group, source.name, ahead)
+        raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {whose(pipeline)}")
+
+
+def _names(pipeline: Pipeline, view: View) -> list[str]:
+    """The topics that the pipeline writes to, by its settings and by its plans, without the source; the ledger is the last."""
+    planned = [
+        place.topic
+        for batch in view.all()
+        for place in (batch.plan.staging, batch.plan.quarantine)
+        if place is not None
+    ]
+    names = [
+        pipeline.staging_topic,
+        pipeline.quarantine_topic,
+        *planned,
+        *([pipeline.output.topic] if pipeline.output.topic is not None else []),
+        pipeline.announcements_topic,
+        pipeline.ledger_topic,
+    ]
+    return [name for name in dict.fromkeys(names) if name != pipeline.source.topic]
+
+
+def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) -> str:
+    """Why a topic stays; empty if it does not. One that has the pipeline's name in its own is nobody else's."""
+    if topic.name.startswith(f"fencepost.{ledger.pipeline.name}."):
+        return ""
+    if topic.name in named_by_others:
+        return f"pipeline {named_by_others[topic.name]} names it too"
+    ends = sum(ledger.cluster.high_watermarks(topic))
+    return f"it has had {'1 record' if ends == 1 else f'{ends:,} records'}, perhaps somebody else's" if ends else ""
+
+
+def _check_rights(ledger: Ledger, removal: Removal) -> None:
+    doing = f"pipeline {ledger.pipeline.name}: deleting what it made"
+    check_allowed(ledger.cluster, [Need("Delete", "topic", name) for name in removal.topics], doing)
+    lacking = []
+    for group in removal.groups:
+        rights = ledger.cluster.rights("group", group)
+        if rights is not None and "Delete" not in rights:
+            lacking.append(Need("Delete", "group", group))
+    if lacking:
+        raise not_authorized(f"{doing}: Kafka at {ledger.settings.bootstrap} refuses access.", lacking)
