@@ -318,7 +318,7 @@ def _moment(text: str, *, zoned: bool) -> int:
     day, text = _leading_day(text)
     seconds, micros, offset = 0, 0, 0
     if text:
-        hour, text = _number_at(_after(text, "T "), 2)
+        hour, text = _number_at(_after(text, "Tt "), 2)
         minute, text = _number_at(_after(text, ":"), 2)
         second = 0
         if text.startswith(":"):
@@ -346,7 +346,7 @@ def _moment(text: str, *, zoned: bool) -> int:
 
 def _offset(text: str) -> tuple[int, str]:
     """Seconds east of Greenwich."""
-    if text[0] == "Z":
+    if text[0] in "Zz":
         return 0, text[1:]
     sign = 1 if text[0] == "+" else -1
     hours, text = _number_at(_after(text, "+-"), 2)

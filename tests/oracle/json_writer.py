@@ -183,8 +183,8 @@ def _moment(random: Random, kind: pa.DataType) -> str:
     if random.random() < 0.1:
         return f'"{day}"'
     second = random.choice(["", f":{r(0, 59):02}", f":{r(0, 59):02}.{r(0, 999_999):06}", f":{r(0, 59):02}.{r(0, 9)}"])
-    zone = random.choice(["", "Z", "+00:00", "-18:00", f"+{r(0, 17):02}:{r(0, 59):02}", "+0530", "-03"])
-    return f'"{day}{random.choice("T ")}{r(0, 23):02}:{r(0, 59):02}{second}{zone if kind.tz else ""}"'
+    zone = random.choice(["", "Z", "z", "+00:00", "-18:00", f"+{r(0, 17):02}:{r(0, 59):02}", "+0530", "-03"])
+    return f'"{day}{random.choice("T t")}{r(0, 23):02}:{r(0, 59):02}{second}{zone if kind.tz else ""}"'
 
 
 MAKERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Random, Any], str]]] = [

@@ -407,6 +407,84 @@ def test_a_reason_names_the_place_and_no_value() -> None:
     assert [column.null_count for column in columns] == [len(reasons)] * 2
 
 
+MARKS = {
+    b"\xef\xbb\xbf": b'{"n": 1}',
+    b"\xff\xfe": '{"n": 1}'.encode("utf-16-le"),
+    b"\xfe\xff": '{"n": 1}'.encode("utf-16-be"),
+}
+NO_JSON = {
+    **{mark + text: "begins with a byte order mark, which is not JSON" for mark, text in MARKS.items()},
+    b'{"n": 5, "x": NaN}': "NaN is not JSON at line 1 column 15",
+    '{"né": NaN}'.encode(): "NaN is not JSON at line 1 column 9",
+    b'{"n": -NaN}': "NaN is not JSON at line 1 column 8",
+    b'{"n": nan}': "NaN is not JSON at line 1 column 8",
+    b'{"n": [1, NaN, 2]}': "NaN is not JSON at line 1 column 11",
+    b'{"n": 1, "x":\r\n {"y": NaN}}': "NaN is not JSON at line 2 column 8",
+    b'{"n": Infinity}': "Infinity is not JSON at line 1 column 7",
+    b'{"n": -Infinity}': "Infinity is not JSON at line 1 column 8",
+    b'{"n": +inf}': "Infinity is not JSON at line 1 column 7",
+    b'{"n": -inf}': "Infinity is not JSON at line 1 column 8",
+    b'{"n": %b1, NaN%b}' % (b"[" * 250, b"]" * 250): "NaN is not JSON",
+    b'{"n": Nancy}': "not JSON: expected value at line 1 column 7",
+    b'{"n": information}': "not JSON: expected value at line 1 column 7",
+    b'{"n": 1.NaN}': "not JSON: invalid number at line 1 column 9",
+    b'{"n": "x" NaN}': "not JSON: expected `,` or `}` at line 1 column 11",
+    b'{NaN: 1}': "not JSON: key must be a string at line 1 column 2",
+}  # fmt: skip
+
+
+def test_what_many_libraries_write_and_json_does_not_have_is_named() -> None:
+    """Alone, and among many records that are written alike."""
+    for text, reason in NO_JSON.items():
+        assert JsonDecoder(pa.schema([("n", pa.float64())])).decode_values([text])[1] == [reason], text
+    values = [b'{"n": %d}' % n for n in range(1000)] + list(NO_JSON)
+    _, why = JsonDecoder(pa.schema([("n", pa.float64())])).decode_array(pa.array(values, pa.binary()))
+    assert why == [None] * 1000 + list(NO_JSON.values())
+
+
+FINER = "digits below the microsecond, which no timestamp holds; declared as string, it can be cut in the transform"
+ZONED_TIME = "not a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
+A_TIME = "not a time without a zone such as 2026-01-31T23:59:59.999999"
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+# A text, and what it is with and without a zone: a value, or the reason.
+TIMES: dict[str, tuple[datetime | str, datetime | str]] = {
+    "2026-01-01t00:00:00z": (FIRST, A_TIME),
+    "2026-01-01T00:00:00z": (FIRST, A_TIME),
+    "2026-01-01 00:00z": (FIRST, A_TIME),
+    "2026-01-01t00:00:00.000000000+00:00": (FIRST, A_TIME),
+    "2026-01-01t00:00": (FIRST, FIRST.replace(tzinfo=None)),
+    "2026-01-01T00:00:00.0000001Z": (FINER, A_TIME),
+    "2026-01-01t00:00:00.123456789z": (FINER, A_TIME),
+    "2026-01-01T00:00:00.123456789": (FINER, FINER),
+    "2026-01-01T00:00:00.123456000Z": (FIRST.replace(microsecond=123456), A_TIME),
+    "9999-12-31T23:59:59.9999999-01:00": (ZONED_TIME, A_TIME),
+    "2026-01-01T00:00:00.1234567Z[UTC]": (ZONED_TIME, A_TIME),
+    "2026-02-30T00:00:00.1234567Z": (ZONED_TIME, A_TIME),
+    "2026-01-01x00:00:00Z": (ZONED_TIME, A_TIME),
+    "20260101T000000Z": (ZONED_TIME, A_TIME),
+}
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_time_may_have_small_letters_and_one_of_more_digits_says_so(place: int) -> None:
+    """Alone, in an array, and among many that are usual."""
+    kind, usual = [(pa.timestamp("us", tz="UTC"), "2026-01-01T00:00:00Z"), (pa.timestamp("us"), "2026-01-01T00:00:00")][
+        place
+    ]
+    schema = pa.schema([("x", kind), ("list", pa.list_(kind))])
+    texts, wanted = list(TIMES), [both[place] for both in TIMES.values()]
+    for text, one in zip(texts, wanted, strict=True):
+        for record in (f'{{"x":"{text}"}}', f'{{"list":["{text}"]}}'):
+            columns, (why,) = JsonDecoder(schema).decode_values([record.encode()])
+            at = "list[*]" if "list" in record else "x"
+            found = columns[0][0].as_py() if at == "x" or why else columns[1][0].as_py()[0]
+            assert (found, why) == ((None, f"{at}: {one}") if isinstance(one, str) else (one, None)), record
+    values = [f'{{"x":"{text}"}}'.encode() for text in [*[usual] * 1000, *texts]]
+    (column,), reasons = JsonDecoder(pa.schema([("x", kind)])).decode_array(pa.array(values, pa.binary()))
+    assert column.to_pylist()[1000:] == [None if isinstance(one, str) else one for one in wanted]
+    assert reasons[1000:] == [f"x: {one}" if isinstance(one, str) else None for one in wanted]
+
+
 def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_records() -> None:
     """2,500 rows, so that they come out in several pieces."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

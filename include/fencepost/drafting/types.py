@@ -24,7 +24,7 @@ import pyarrow as pa
 from jiter import LosslessFloat
 
 from fencepost.formats.framing import Malformed
-from fencepost.formats.json_columns import ZONE, converter, exact
+from fencepost.formats.json_columns import BELOW_MICROSECOND, ZONE, converter, exact
 from fencepost.formats.names import twins
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a field in a struct
@@ -39,7 +39,8 @@ DATA = re.compile(
     re.DOTALL,
 )
 ZONED = re.compile(rf".*{ZONE}", re.DOTALL)
-HAS_TIME = re.compile(r".{10}[T ].*", re.DOTALL)
+HAS_TIME = re.compile(r".{10}[Tt ].*", re.DOTALL)
+MORE_DIGITS = "more than six digits of a second: a value with others than 0 behind the sixth would be malformed"
 MONEY = 6  # decimal places up to which a decimal is worth a word
 STRING = pa.string()
 
@@ -134,10 +135,14 @@ def _text(values: Sequence[str]) -> Inferred:
     if fits(values, pa.date32()):
         return Inferred("date", pa.date32())
     zoned = [HAS_TIME.fullmatch(value) is not None and ZONED.fullmatch(value) is not None for value in values]
+    more_digits = any(map(BELOW_MICROSECOND.search, values))
     if all(zoned) and fits(values, pa.timestamp("us", tz="UTC")):
-        return Inferred("timestamp", pa.timestamp("us", tz="UTC"))
+        return Inferred("timestamp", pa.timestamp("us", tz="UTC"), MORE_DIGITS if more_digits else "")
     if not any(zoned) and fits(values, pa.timestamp("us")):
-        return Inferred("timestamp_ntz", pa.timestamp("us"), "times without a zone")
+        note = f"times without a zone, {MORE_DIGITS}" if more_digits else "times without a zone"
+        return Inferred("timestamp_ntz", pa.timestamp("us"), note)
+    if more_digits and fits((BELOW_MICROSECOND.sub(r"\1", value) for value in values), pa.timestamp("us", tz="UTC")):
+        return as_text("times with digits below the microsecond: kept as text")
     return as_text()
 
 

@@ -104,7 +104,7 @@ def converter(kind: pa.DataType, at: str) -> Convert:
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale, at)
     if pa.types.is_timestamp(kind):
-        return _text(at, _instant if kind.tz else _local, ZONED_TIME if kind.tz else A_TIME)
+        return _time(at, _instant if kind.tz else _local, ZONED_TIME if kind.tz else A_TIME)
     if pa.types.is_struct(kind):
         return _struct({f.name: converter(f.type, f"{at}.{f.name}") for f in kind}, at)
     if pa.types.is_map(kind):
@@ -256,6 +256,30 @@ def _text(at: str, read: Callable[[str], Any], what: str) -> Convert:
     return convert
 
 
+def _time(at: str, read: Callable[[str], Any], what: str) -> Convert:
+    convert = _text(at, read, what)
+
+    def converted(value: Any, minus: Callable[[], bool]) -> Any:
+        try:
+            return convert(value, minus)
+        except Malformed:
+            if type(value) is str and _is_too_fine(value, read):
+                raise Malformed(f"{at}: {FINER}") from None
+            raise
+
+    return converted
+
+
+def _is_too_fine(text: str, read: Callable[[str], Any]) -> bool:
+    """Whether a text would be read if it had no digits below the microsecond."""
+    cut = BELOW_MICROSECOND.sub(r"\1", text)
+    try:
+        read(cut)
+    except ValueError:
+        return False
+    return cut != text
+
+
 def _base64(text: str) -> bytes:
     found = binascii.a2b_base64(text)
     if binascii.b2a_base64(found, newline=False).decode() != text:
@@ -270,20 +294,23 @@ DAY = (
     f"|(?:[0-9]{{2}}{LEAP}|{LEAP}00)-02-29)"
 )
 MINUTE = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-# Minutes, seconds, or seconds with a fraction in whole microseconds. Arrow reads no more than six digits of it.
+OFFSET = "[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?"
+# Minutes, seconds, or seconds with a fraction in whole microseconds. Arrow reads the usual: six digits of it at most, T and Z.
 USUAL_TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?"
-TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}}0*)?)?"
-ZONE = "(?:Z|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?)"
-ZONED = f"{DAY}[T ]{USUAL_TIME}{ZONE}"
+ZONED = f"{DAY}[T ]{USUAL_TIME}(?:Z|{OFFSET})"
 UNZONED = f"{DAY}(?:[T ]{USUAL_TIME})?"
+TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}}0*)?)?"
+ZONE = f"(?:[Zz]|{OFFSET})"
 is_date = re.compile(DAY).fullmatch
-is_timestamp = re.compile(f"{DAY}(?:[T ]{TIME}{ZONE}?)?").fullmatch
-is_timestamp_ntz = re.compile(f"{DAY}(?:[T ]{TIME})?").fullmatch
+is_timestamp = re.compile(f"{DAY}(?:[Tt ]{TIME}{ZONE}?)?").fullmatch
+is_timestamp_ntz = re.compile(f"{DAY}(?:[Tt ]{TIME})?").fullmatch
+BELOW_MICROSECOND = re.compile(r"(\.[0-9]{6})[0-9]+")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FIRST, LAST = ((end.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))  # noqa: DTZ901
 A_DAY = "a day such as 2026-01-31"
 A_TIME = "a time without a zone such as 2026-01-31T23:59:59.999999"
+FINER = "digits below the microsecond, which no timestamp holds; declared as string, it can be cut in the transform"
 ZONED_TIME = "a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
 
 
@@ -296,7 +323,7 @@ def _day(text: str) -> date:
 def _instant(text: str) -> int:
     if not is_timestamp(text):
         raise ValueError("another text")
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.upper())
     micros = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
     if not FIRST <= micros <= LAST:
         raise ValueError("another year")

@@ -12,6 +12,7 @@ column needs its text.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ class _Piece:
                 record = parse(text)
             except ValueError as error:
                 too_much = str(error).startswith(TOO_MUCH)
-                reason = _reason_in_parts(text) if too_much else _reason(error)
+                reason = _reason_in_parts(text) if too_much else _reason(error, text)
                 if reason is None:
                     self.untold[row] = None
                 else:
@@ -180,7 +181,7 @@ def parsed_record(value: bytes) -> dict[str, Any]:
         record = _parsed(value)
     except ValueError as error:
         if not str(error).startswith(TOO_MUCH):
-            raise Malformed(_reason(error)) from None
+            raise Malformed(_reason(error, value)) from None
         if reason := _reason_in_parts(value):
             raise Malformed(reason) from None
         record = _with_sources(str(value, "utf-8"))
@@ -189,10 +190,25 @@ def parsed_record(value: bytes) -> dict[str, Any]:
     return record
 
 
-def _reason(error: ValueError) -> str:
+# What libraries write of numbers that JSON does not have; and where the parser says that it stopped, at such a word or in it.
+NO_NUMBER = re.compile(rb"(?<![\w.])[-+]?(?:(nan)|inf(?:inity)?)(?!\w)", re.IGNORECASE)
+STOPPED = re.compile(r"(?:expected value|invalid number|expected ident) at line (\d+) column (\d+)").fullmatch
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def _reason(error: ValueError, text: bytes) -> str:
     """Why the parser refuses a text, without anything of the text."""
     words = str(error)
-    return "a duplicate name in one object" if words.startswith("Detected duplicate key") else f"not JSON: {words}"
+    if words.startswith("Detected duplicate key"):
+        return "a duplicate name in one object"
+    if text.startswith(BYTE_ORDER_MARKS):
+        return "begins with a byte order mark, which is not JSON"
+    if stopped := STOPPED(words):
+        line, column = map(int, stopped.groups())
+        whole, at = text.split(b"\n", line)[line - 1], column - 1
+        if number := NO_NUMBER.match(whole, max(at - 1, 0)) or NO_NUMBER.match(whole, at):
+            return f"{'NaN' if number[1] else 'Infinity'} is not JSON at line {line} column {column}"
+    return f"not JSON: {words}"
 
 
 # This also takes an unterminated string as a whole: searching in it for another beginning would take quadratic time. So would
@@ -215,7 +231,7 @@ def _reason_in_parts(value: bytes) -> str | None:
         return "not UTF-8"
     if not text.lstrip(" \t\r\n").startswith("{"):
         return "not a JSON object"
-    depth, begin = 0, 0
+    depth, begin, part = 0, 0, b""
     parts: list[list[str]] = [[]]  # those that are open, in pieces
     try:
         for found in LARGE.finditer(text):
@@ -230,15 +246,17 @@ def _reason_in_parts(value: bytes) -> str | None:
                     begin = found.start()
             elif closes:
                 if depth % PART == 0 and len(parts) > 1:
-                    _parsed("".join([*parts.pop(), text[begin : found.end()]]).encode())
+                    part = "".join([*parts.pop(), text[begin : found.end()]]).encode()
+                    _parsed(part)
                     begin = found.end()
                 depth -= 1
             elif digits:
                 parts[-1].append(text[begin : found.start(3)])
                 begin = found.end()
-        _parsed("".join([*parts.pop(), text[begin:]]).encode())
+        part = "".join([*parts.pop(), text[begin:]]).encode()
+        _parsed(part)
     except ValueError as error:
-        return _reason(error).partition(" at line ")[0]  # which is the part's
+        return _reason(error, part).partition(" at line ")[0]  # which is the part's
     return None
 
 

@@ -43,7 +43,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "double": ("1", "0.1", "1e300", "-0.0", "0e99999999999999999999"),
     "boolean": ("true", "false"),
     "date": ('"2026-01-31"', '"0001-01-01"'),
-    "timestamp": ('"2026-01-31T10:00:00Z"', '"2026-01-31 10:00+0100"'),
+    "timestamp": ('"2026-01-31T10:00:00Z"', '"2026-01-31 10:00+0100"', '"2026-01-31t10:00:00.1234560z"'),
     "timestamp_ntz": ('"2026-01-31T10:00:00.123456"', '"2026-01-31"'),
     "array<bigint>": ("[]", "[1, null]"),
     "struct<a:bigint,b:struct<c:date>>": ('{"a": 1, "b": null}', '{"b": {"c": "2026-01-01"}}'),
@@ -61,6 +61,7 @@ TEXTS = {
     "times with a zone and without": ('"2026-01-31T10:00:00Z"', '"2026-01-31T10:00:00"'),
     "an object with a name that no struct has": ('{"@type": 1}',),
     "two names that differ in case": ('{"a": 1, "A": 2}',),
+    "digits below the microsecond": ('"2026-01-31T10:00:00.1234567Z"', '"2026-01-31T10:00:00Z"'),
     "empty objects": ("{}",),
 }
 
@@ -71,6 +72,19 @@ def test_a_type_is_one_that_holds_every_value(sql: str) -> None:
     assert [(column.name, column.sql) for column in fields.columns] == [("x", sql)]
     assert fields.bad == 0
     assert is_sql_type(sql)
+
+
+def test_a_draft_says_that_times_have_more_digits_than_a_timestamp() -> None:
+    zeros, digits = '"2026-01-31T10:00:00.1200000"', '"2026-01-31T10:00:00.1200001"'
+    more = "more than six digits of a second: a value with others than 0 behind the sixth would be malformed"
+    for values, sql, note in (
+        ([f'{zeros[:-1]}Z"'], "timestamp", more),
+        ([zeros], "timestamp_ntz", f"times without a zone, {more}"),
+        ([digits, zeros], "string", "times with digits below the microsecond: kept as text"),
+        (['"1.1234567"'], "string", ""),
+    ):
+        (column,) = of(*values).columns
+        assert (column.sql, column.note) == (sql, note)
 
 
 @pytest.mark.parametrize("what", TEXTS)
