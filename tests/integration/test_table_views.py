@@ -17,13 +17,14 @@ from fencepost.config.pipeline import Pipeline, TableSettings
 from fencepost.config.table_rights import grants
 from fencepost.doctor.examination import examine
 from fencepost.doctor.store import check_table_rights
-from fencepost.errors import AccessDenied
+from fencepost.errors import AccessDenied, LoginRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.event import extra_of
 from fencepost.outputs.output import lacks_of, output_of
 from fencepost.preflight.finding import Level, ask
 from fencepost.preflight.look import Look
+from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from rigs.postgres_server import PASSWORD, PostgresServer, query
 from steps import latest, run
@@ -120,6 +121,35 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     assert "column name is character varying(3)" in said
     assert "column n is" not in said, "a bigint holds an int"
     assert "in 1 intervals" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"password": "another"}, "password authentication failed"), ({"user": "nobody_here"}, "authentication failed")],
+)
+def test_the_doctor_finds_a_login_that_a_run_would_be_refused_with(
+    broker: Broker, make_table: Make, postgres: PostgresServer, wrong: dict[str, str], words: str
+) -> None:
+    pipeline = make_table(postgres=postgres.database() | wrong)
+    fill(broker, pipeline)
+    (found,) = (one for one in examine(pipeline) if one.level is Level.ERROR)
+    assert (words in found.found, found.kind) == (True, LoginRefused)
+    assert not any(secret in found.message for secret in (PASSWORD, "another"))
+    with pytest.raises(LoginRefused):
+        plan_batch(pipeline, day(1))
+
+
+def test_the_doctor_finds_a_user_who_may_not_make_the_missing_tables(
+    broker: Broker, make_table: Make, postgres: PostgresServer
+) -> None:
+    pipeline = make_table()
+    fill(broker, pipeline)
+    postgres.run("revoke create on schema public from public", dbname=store_of(pipeline)["dbname"])
+    postgres.run("alter schema public owner to postgres", dbname=store_of(pipeline)["dbname"])
+    (found,) = (one for one in examine(pipeline) if one.level is Level.ERROR)
+    assert (found.check, "may not make tables in schema public" in found.found) == ("table", True)
+    with pytest.raises(AccessDenied):
+        plan_batch(pipeline, day(1))
 
 
 @pytest.mark.deep

@@ -17,7 +17,7 @@ from fencepost.doctor.examination import examine
 from fencepost.doctor.kafka import unfinished
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
 from fencepost.doctor.topics import replication
-from fencepost.errors import AccessDenied, KafkaRefused, NeedsOperator, SettingsError, TopicMissing
+from fencepost.errors import AccessDenied, KafkaRefused, LoginRefused, NeedsOperator, SettingsError, TopicMissing
 from fencepost.kafka.cluster import Copies
 from fencepost.model import State
 from fencepost.preflight.finding import Finding, Level, ask, error, ok, require, warning
@@ -37,11 +37,17 @@ LOOK: Any = SimpleNamespace(
 
 def test_a_check_that_raises_is_a_finding_and_the_next_one_is_asked() -> None:
     def check_the_moon(what: str) -> Finding:
-        raise {"settings": SettingsError("wrong"), "access": AccessDenied("no"), "defect": KeyError("secret record")}[
-            what
-        ]
+        raise {
+            "settings": SettingsError("wrong"),
+            "access": AccessDenied("no"),
+            "login": LoginRefused("no"),
+            "defect": KeyError("secret record"),
+        }[what]
 
-    (wrong,), (denied,), (defect,) = (ask(check_the_moon, what) for what in ("settings", "access", "defect"))
+    (wrong,), (denied,), (refused,), (defect,) = (
+        ask(check_the_moon, what) for what in ("settings", "access", "login", "defect")
+    )
+    assert (refused.level, refused.kind) == (Level.ERROR, LoginRefused), "a run would be refused at once"
     assert (wrong.check, wrong.level, wrong.kind) == ("the moon", Level.ERROR, SettingsError)
     assert denied.level is Level.SKIPPED
     assert (defect.level, "KeyError" in defect.found, "secret" in defect.found) == (Level.WARNING, True, False)

@@ -14,7 +14,9 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.settings import check_schema_registry
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
+from fencepost.preflight.finding import Level, ask
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry
 
@@ -172,6 +174,14 @@ def test_an_answer_means_that_error_and_its_words_are_not_repeated(
     assert "hunter2" not in str(found.value)
     if isinstance(found.value, FencepostError):
         assert "pipeline p: schema registry http://127.0.0.1:" in str(found.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_the_doctor_finds_credentials_that_the_registry_refuses_to_the_plan(
+    answering: Callable[..., Pipeline], status: int
+) -> None:
+    (found,) = ask(check_schema_registry, answering({VERSIONS: (status, "{}")}))
+    assert (found.level, f"(HTTP {status})" in found.found) == (Level.ERROR, True)
 
 
 def test_a_registry_that_is_away_is_worth_another_try(load: Load) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fencepost.config.connections import Found
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError
+from fencepost.errors import AccessDenied, SettingsError
 from fencepost.formats import FORMATS
 from fencepost.paths import reports_folder
 from fencepost.preflight.finding import Finding, error, ok, warning
@@ -34,6 +34,8 @@ def check_schema_registry(pipeline: Pipeline) -> Finding:
     subject = pipeline.subject("source" if FORMATS[pipeline.source.format].has_registry else "output")
     try:
         Registry(pipeline, "AVRO").versions(subject)
+    except AccessDenied as denied:  # a plan asks the same, and no other check tells of rights in the registry
+        return error(str(denied), "", kind=type(denied))
     except NotRegistered:
         return ok(f"{pipeline.schema_registry.url} answers; it has no subject {subject}")
     return ok(f"{pipeline.schema_registry.url} answers, and has subject {subject}")

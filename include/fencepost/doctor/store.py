@@ -111,6 +111,9 @@ def check_table(look: Look) -> Iterator[Finding]:
             check_owner(table, Owner(look.pipeline.name, look.cluster.id), known.owner)
         if why := (store.why_not_kept() if store.is_prepared() else ""):
             yield error(f"{why[:1].upper()}{why[1:]}", "Run these statements.", kind=StoreRefused)
+        if not (oid and store.is_prepared()) and (why := store.why_not_made()):
+            yield error(f"Tables are missing, and {why}", "", kind=StoreRefused)
+            return
         if oid is None:
             yield ok(f"table {table} does not exist yet: the first write that has rows makes it")
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fencepost.errors import AccessDenied, FencepostError, NeedsOperator
+from fencepost.errors import AccessDenied, FencepostError, LoginRefused, NeedsOperator
 from fencepost.spark.diagnosis import unexpected
 
 log = logging.getLogger("fencepost.doctor")
@@ -77,15 +77,17 @@ def name_of(check: Callable[..., Answer]) -> str:
 def ask(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> list[Finding]:
     """What a check finds. Never raises, and takes `limit` seconds at most: a check that does not end is left behind.
 
-    An error that a check raises is its finding. Without access it could not be checked; the rights are a check of their own.
+    An error that a check raises is its finding. Without a right it could not be checked; the rights are a check of their own.
     """
     answered: list[Finding] = []
 
     def run() -> None:
         try:
             answered.extend(_listed(check(*about)))
+        except LoginRefused as refused:  # a run would be refused at once
+            answered.append(Finding(Level.ERROR, str(refused), kind=LoginRefused))
         except AccessDenied as denied:
-            answered.append(skipped(f"Kafka, or the registry, does not tell: {denied}"))
+            answered.append(skipped(f"these credentials may not look: {denied}"))
         except FencepostError as raised:
             answered.append(Finding(Level.ERROR, str(raised), kind=type(raised)))
         except BaseException as raised:
