@@ -15,12 +15,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: packages ## what tests need: packages, jars, browser, and an archive of Java classes (a second run does only what changed)
+setup: packages ## packages, jars, and an archive of Java classes (a second run does only what changed)
 	@$(BIN)/python -m fencepost_stack.class_archive
 
 .PHONY: packages
-packages: # pinned packages, jars, browser: what needs a network, and of this repository little but fencepost_stack
+packages: # pinned packages, jars: what needs a network, and of this repository little but fencepost_stack
 	@include/fencepost_stack/setup.sh "$(VENV)" "$(PYTHON)"
+
+.PHONY: browser
+browser: packages # the browser that tests of the pages use, where the machine has none
+	@$(BIN)/python tests/chromium.py
 
 .PHONY: demo
 demo: packages ## start everything, run three days of real flights and weather through Airflow
@@ -39,11 +43,11 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost_stack down; fi
 
 .PHONY: test
-test: packages ## each claim once (ARGS="-k name": those of all tests that it names)
+test: browser ## each claim once (ARGS="-k name": those of all tests that it names)
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
 .PHONY: test-all
-test-all: packages ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
+test-all: browser ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
 	@$(BIN)/python tests/side_by_side.py --deep
 
 .PHONY: compose
@@ -81,7 +85,7 @@ bench: setup ## speed beside Spark's own sink, or Flink's: ratios, JSON and a ch
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: pictures
-pictures: setup ## the README's pictures again, from the running demo
+pictures: setup browser ## the README's pictures again, from the running demo
 	@PYTHONPATH=tests $(BIN)/python docs/make_pictures.py
 
 .PHONY: lint

