@@ -91,7 +91,15 @@ def start_stack(only: str | None = None, seen: Report = _silent) -> dict[str, An
         progress.end()
 
 
-def up(only: Only = None) -> None:
+def up(
+    only: Only = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            help="Make a database of this name in PostgreSQL, with a user who owns it, for a pipeline's table."
+        ),
+    ] = None,
+) -> None:
     """Start Kafka, PostgreSQL and Airflow on this machine, and a schema registry if a pipeline uses one.
 
     Running services stay as they are.
@@ -99,8 +107,30 @@ def up(only: Only = None) -> None:
     Example: fencepost up --only kafka
     """
     with errors_shown():
+        if database is not None:
+            _check_database(database, only)
         services = start_stack(only)
+        login = _stack().make_database(database) if database is not None else {}
     _print_services(services)
+    if login:
+        from fencepost_stack.own_database import settings
+
+        out.print(f"  {'its database':<15} {_psql(login)}", markup=False)
+        out.print(
+            f"\nin pipeline.yaml of a pipeline with output.kind: postgres:\n\n{settings(login)}", markup=False, end=""
+        )
+
+
+def _check_database(name: str, only: str | None) -> None:
+    """Refuse a name that no database can have, before anything starts."""
+    from fencepost_stack.errors import LocalStackError
+    from fencepost_stack.own_database import check_name
+
+    check_name(name)
+    if only not in {None, Service.POSTGRES, Service.AIRFLOW}:
+        raise LocalStackError(
+            f"--only {only} starts no PostgreSQL, so --database has none to be in. Give --only postgres."
+        )
 
 
 def down(only: Only = None) -> None:

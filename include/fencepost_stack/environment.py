@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from fencepost_stack.state_folder import StateFolder
 
@@ -26,11 +27,16 @@ def use_stack() -> None:
         os.environ.setdefault("KAFKA_BOOTSTRAP", kafka["bootstrap"])
     if registry["running"]:
         os.environ.setdefault("SCHEMA_REGISTRY_URL", registry["url"])
-    # What belongs together is set together: another server is not told this one's password.
-    if postgres["running"] and "REPORTING_HOST" in missing:
-        os.environ.update(postgres["reporting"])
+    # A login goes with its address: another server is not told this one's password.
+    if postgres["running"] and not {"REPORTING_HOST", "REPORTING_PORT"} & os.environ.keys():
+        _set(postgres["reporting"])
     if airflow["running"] and "FENCEPOST_AIRFLOW_URL" in missing:
-        os.environ["FENCEPOST_AIRFLOW_URL"] = airflow["url"]
-        os.environ["FENCEPOST_AIRFLOW_USER"] = airflow["username"]
-        os.environ["FENCEPOST_AIRFLOW_PASSWORD"] = airflow["password"]
-        os.environ.setdefault("AIRFLOW_CONN_SPARK_DEFAULT", SPARK)
+        of_login = {"URL": "url", "USER": "username", "PASSWORD": "password"}
+        _set({f"FENCEPOST_AIRFLOW_{name}": airflow[key] for name, key in of_login.items()})
+        _set({"AIRFLOW_CONN_SPARK_DEFAULT": SPARK})
+
+
+def _set(values: Mapping[str, str]) -> None:
+    """Set the variables that nobody has set."""
+    for name, value in values.items():
+        os.environ.setdefault(name, value)

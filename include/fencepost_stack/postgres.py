@@ -20,6 +20,7 @@ from psycopg2 import sql
 
 from fencepost_stack.credentials import Credentials
 from fencepost_stack.errors import LocalStackError, ServiceFailed
+from fencepost_stack.own_database import ensure_own_database, own_login
 from fencepost_stack.ports import LOOPBACK
 from fencepost_stack.processes import Process, await_ready, spawn, stop
 from fencepost_stack.reporting import READER, WRITER, ensure_reporting, reader_login, write_passfile
@@ -71,6 +72,12 @@ class Postgres:
     def reader(self) -> dict[str, str]:
         """The login of who reads the tables of `reporting`. A file beside the server's folder has the password."""
         return reader_login(LOOPBACK, self.port, self.folder.with_name("pgpass"))
+
+    def make_database(self, name: str) -> dict[str, str]:
+        """Make a database of one's own, and its owner, if they are missing; the owner's login in libpq's names."""
+        passfile = self.folder.with_name("pgpass-of") / name
+        ensure_own_database(lambda database: self._connect(SUPERUSER, database), name, passfile)
+        return own_login(LOOPBACK, self.port, name, passfile)
 
     def start(self, timeout: float = 60.0) -> None:
         """Start and wait until the database answers. Raises ServiceFailed, and leaves nothing running."""

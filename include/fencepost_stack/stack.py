@@ -225,6 +225,11 @@ class Stack:
         log = self.state.logs / "postgres.log"
         return Postgres(self.state.postgres, self._port("postgres"), credentials, log, process)
 
+    def make_database(self, name: str) -> dict[str, str]:
+        """Make a database and its owner in the PostgreSQL that runs, if they are missing; the owner's login in libpq's names."""
+        with self._registry.locked():
+            return self._postgres().make_database(name)
+
     def _airflow(self) -> Airflow:
         credentials = Credentials.ensure(self.state)
         plan = AirflowPlan(

@@ -80,3 +80,25 @@ def test_what_is_set_stays_and_another_server_is_not_told_this_one_s_password(
     monkeypatch.setenv("REPORTING_HOST", "db.example")
     others = ("db.example", None, None, "https://airflow.example", None, None)
     assert found() == ["kafka:9092", "http://127.0.0.1:2/v7", *others]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"REPORTING_PASSWORD": "mine"}, ("127.0.0.1", "4", "mine", "http://127.0.0.1:3", "admin", "hunter2")),
+        ({"REPORTING_PORT": "5433"}, (None, "5433", None, "http://127.0.0.1:3", "admin", "hunter2")),
+        (
+            {"FENCEPOST_AIRFLOW_USER": "ann", "FENCEPOST_AIRFLOW_PASSWORD": "hers"},
+            ("127.0.0.1", "4", "swordfish", "http://127.0.0.1:3", "ann", "hers"),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_a_login_that_is_given_alone_is_used_at_the_local_service(
+    stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: tuple[str | None, ...]
+) -> None:
+    for service in stack.values():
+        service["running"] = True
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert tuple(found()[2:]) == expected

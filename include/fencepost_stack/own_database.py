@@ -1,0 +1,73 @@
+"""A database for a pipeline of one's own, with a user who owns it and has no other right in the server.
+
+A file of libpq's beside the server's data has the password, so no setting and no variable needs it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from psycopg2 import sql
+
+from fencepost_stack.errors import LocalStackError
+from fencepost_stack.ports import LOOPBACK
+from fencepost_stack.state_folder import write_private
+
+TAKEN = {"airflow", "nyc_delays", "postgres", "reader", "reporting", "template0", "template1"}
+NAME = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,62}")
+
+Connect = Callable[[str], Any]  # a superuser's connection to the database of that name
+
+
+def check_name(name: str) -> None:
+    """Raise LocalStackError if no database can have this name here."""
+    if name in TAKEN or not NAME.fullmatch(name):
+        why = (
+            "the local stack uses it"
+            if name in TAKEN
+            else "it has to be small letters, digits and _, and begin with a letter"
+        )
+        raise LocalStackError(f"--database {name}: {why}. Give another name, such as the pipeline's.")
+
+
+def ensure_own_database(connect: Connect, name: str, passfile: Path) -> None:
+    """Make the database and its owner if they are missing, and the owner's password the one in the file. Idempotent."""
+    made, password = sql.Identifier(name), _password(name, passfile)
+    with closing(connect("postgres")) as connection:
+        connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,))
+            word = "CREATE" if cursor.fetchone() is None else "ALTER"
+            cursor.execute(sql.SQL(word + " ROLE {} LOGIN PASSWORD %s").format(made), (password,))
+            cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,))
+            if cursor.fetchone() is None:
+                cursor.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(made, made))
+            cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(made))
+
+
+def own_login(host: str, port: int, name: str, passfile: Path) -> dict[str, str]:
+    """The owner's login in libpq's names; its password is in the file."""
+    return {"host": host, "port": str(port), "dbname": name, "user": name, "passfile": str(passfile)}
+
+
+def settings(login: Mapping[str, str]) -> str:
+    """The section of pipeline.yaml with this login, wherever the local server is when the pipeline runs."""
+    address = {"host": f"${{REPORTING_HOST:-{LOOPBACK}}}", "port": "${REPORTING_PORT:-5432}"}
+    return "postgres:\n" + "".join(f"  {name}: {value}\n" for name, value in {**login, **address}.items())
+
+
+def _password(name: str, passfile: Path) -> str:
+    """The password in the file; a new one, and the file, if there is none. It is good for this machine's address alone."""
+    place = f"{LOOPBACK}:*:{name}:{name}:"
+    known = passfile.read_text() if passfile.exists() else ""
+    if known.startswith(place):
+        return known.removeprefix(place).strip()
+    password = secrets.token_hex(16)
+    passfile.parent.mkdir(mode=0o700, exist_ok=True)
+    write_private(passfile, f"{place}{password}\n")
+    return password
