@@ -52,19 +52,21 @@ def test_a_published_interval_run_again_is_a_no_op_that_says_so(
 def test_a_backfill_writes_again_once_however_often_its_run_is_cleared(
     running: Running, backfilled: list[dict[str, Any]]
 ) -> None:
-    run = backfilled[1]
+    """Airflow keeps the parameters with the run. Each backfill is a request of its own."""
+    run_id, names = backfilled[1]["dag_run_id"], list[str]()
     for revision in (2, 3):
-        again = {"reprocess_behavior": "completed", "dag_run_conf": {"reprocess": True}}
-        number = running.backfill("ordered", 2, 2, **again)
-        running.end_backfill("ordered")
-        asked = running.api.call("GET", f"/dags/ordered/dagRuns/{run['dag_run_id']}")["conf"]
+        number = running.backfill("ordered", 2, 2, reprocess_behavior="completed", dag_run_conf={"reprocess": True})
+        ended = f"/backfills/{number}"  # not cancelled, or Airflow would not start its run again
+        await_value(lambda path=ended: running.api.call("GET", path)["completed_at"], f"backfill {number} to end", 300)
+        asked = running.api.call("GET", f"/dags/ordered/dagRuns/{run_id}")["conf"]
         assert asked["request"].startswith(f"backfill {number} of ")
-        assert running.api.xcom("ordered", run["dag_run_id"], "advance")["revision"] == revision
-        running.api.clear("ordered", run["dag_run_id"], ["plan"])
-        running.end_backfill("ordered")
-        found = running.api.xcom("ordered", run["dag_run_id"], "plan")
-        assert (found["changed"], found["revision"]) == (False, revision)
-        assert f"{asked['request']} asked for reprocess" in found["message"]
+        assert running.api.xcom("ordered", run_id, "advance")["revision"] == revision
+        names.append(asked["request"])
+    running.api.clear("ordered", run_id, ["plan"])
+    assert running.api.await_run("ordered", run_id)["state"] == "success"
+    found = running.api.xcom("ordered", run_id, "plan")
+    assert (found["changed"], found["revision"]) == (False, 3)
+    assert f"{names[1]} asked for reprocess, and revision 3 was planned for that" in found["message"]
 
 
 def test_a_backfill_that_runs_backwards_is_refused_by_name(running: Running, backfilled: list[dict[str, Any]]) -> None:
