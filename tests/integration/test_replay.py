@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from conftest import at, day
 from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.errors import NeedsOperator, SettingsError, TransformFailed
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State
 from fencepost.protocol.snapshot import snapshot_of
@@ -24,7 +24,7 @@ from fencepost.reading.validated import read_validated
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
+from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import partition_of
 from steps import kafka_of, latest, replay, run
 
@@ -281,3 +281,32 @@ def test_a_replay_that_failed_holds_no_interval_up(spark: Any, broker: Broker, m
     assert replay(spark, pipeline, day(1)).state is State.PUBLISHED
     marks = group_offsets(broker.bootstrap, pipeline.lane_group("replay-0"), pipeline.quarantine_topic, [0, 1, 2])
     assert marks, "its marks have a group of their own"
+
+
+OVERFLOWING = """
+expectations:
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}
+  - {type: expect_column_values_to_match_regex, severity: quarantine, kwargs: {column: name, regex: '^(a|b)*$'}}
+"""
+
+
+@pytest.mark.deep
+def test_a_replayed_result_that_overflows_a_regex_names_the_rule_and_the_record(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    shared: dict[str, Any] = {"source": SOURCE, "output": OUTPUT, "quality": OFF}
+    pipeline = make_pipeline(DROPPING, RESULT_RULES, **shared)
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records = [(b"good", {"n": 1, "name": "ab"}), (b"low", {"n": -1, "name": "ab" * 20_000})]
+    produce(broker.bootstrap, pipeline.source.topic, [(key, value, 1, at(1)) for key, value in records])
+    run(spark, pipeline, day(1))
+    overflowing = make_pipeline(DROPPING, OVERFLOWING, name=pipeline.name, **shared)
+    with pytest.raises(TransformFailed) as stopped:
+        replay(spark, overflowing, day(1))
+    said = str(stopped.value)
+    assert "expectations.1: expect_column_values_to_match_regex(name): regex '^(a|b)*$' overflows Java's stack" in said
+    assert ", of record " in said
+    assert "abab" not in said
+    mended = make_pipeline(DROPPING, OVERFLOWING.replace("(a|b)", "[ab]"), name=pipeline.name, **shared)
+    replay(spark, mended, day(1))
+    assert [r.key for r in read_all(broker.bootstrap, pipeline.output.topic)] == [b"good", b"low"]

@@ -317,6 +317,15 @@ def test_workers_are_forked_with_their_imports_where_the_package_is_installed(lo
     assert "spark.python.daemon.module" not in submit_conf(another, "local[2]")
 
 
+def test_a_command_refuses_a_master_that_spark_does_not_know(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fencepost.spark.session import build_session
+
+    monkeypatch.delenv("SPARK_ENV_LOADED", raising=False)
+    monkeypatch.setenv("FENCEPOST_SPARK_MASTER", "localhost:7077")
+    with pytest.raises(SettingsError, match="FENCEPOST_SPARK_MASTER gives the master 'localhost:7077'"):
+        build_session(load(), "run")
+
+
 def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

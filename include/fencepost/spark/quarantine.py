@@ -147,14 +147,28 @@ def set_apart(raw: DataFrame) -> DataFrame:
 SET_APART = ("result", "result_key", "result_value", "result_headers")
 
 
-def judged_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas, rules: Rules) -> DataFrame:
-    """Malformed records with `_record` and, of a replay, results, as `SET_APART` has them; with `rule` and `reason`.
+def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
+    """Malformed records with `_record` and, of a replay, results, as `SET_APART` has them, with the fields of the latter.
 
-    `rule` is the first that a result fails, `reason` why a record, or a result, cannot be read. Both are null in a result that
-    passes. `schema` is the type of what the transform gives today, `schemas` are those of the plan.
+    `schema` is the type of what the transform gives today, `schemas` are those of the plan.
     """
     known = frame.select("_record", F.col("_malformed").alias("_why"), *(f"_{name}" for name in SET_APART))
-    parsed = parse_results(known, "_result_value", pipeline, schema, schemas)
+    return parse_results(known, "_result_value", pipeline, schema, schemas)
+
+
+def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
+    """The results in rows of `parsed_again`, as rules look at them, with the coordinates of their records."""
+    places = [F.col("_record")[name.removeprefix("_")].alias(name) for name in PLACES]
+    results = parsed.where(F.col("_result") & F.col("_unparsed").isNull())
+    return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
+
+
+def judged_again(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
+    """Rows of `parsed_again` with `rule` and `reason` instead of the fields.
+
+    `rule` is the first that a result fails, `reason` why a record, or a result, cannot be read. Both are null in a result that
+    passes.
+    """
     failed = rules.first_failed(parsed.select(*(f"`{name}`" for name in schema.fieldNames())))
     reason = F.when(F.col("_result"), F.concat(F.lit("result: "), "_unparsed")).otherwise(F.col("_why"))
     judged = parsed.select(

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import DriverDied
-from fencepost.spark.master import is_local
+from fencepost.spark.master import check_master, is_local
 from fencepost.spark.sql_settings import pin_settings
 from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
 
@@ -36,6 +36,7 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
         master = spark_master()
+        check_master(master, "FENCEPOST_SPARK_MASTER")
         check_java()
         conf = {"spark.master": master, **submit_conf(pipeline, master, records)}
         os.environ.update(local_dirs(conf, master))

@@ -6,6 +6,7 @@ It runs when the first has committed all of its rows, by the protocol of all wri
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,16 @@ from pyspark.sql.types import StructType
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import NO_SCHEMAS, Batch, Receipt
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.quarantine import NO_RULES, SET_APART, judged_again, set_apart, to_malformed, to_routed_again
+from fencepost.spark.quarantine import (
+    NO_RULES,
+    SET_APART,
+    judged_again,
+    judged_results,
+    parsed_again,
+    set_apart,
+    to_malformed,
+    to_routed_again,
+)
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.run_writers import run_writers
 from fencepost.spark.transform import analysis_errors
@@ -48,15 +58,24 @@ def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_sche
     schema = StructType.fromJson(json.loads(value_schema))
     wanted = with_record(frame.where(malformed | F.col("_result")))
     with analysis_errors(pipeline):
-        judged = judged_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS, rules)
+        parsed = parsed_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS)
+        judged = judged_again(parsed, schema, rules)
         records = to_routed_again(judged, pipeline)
-    receipts = _write(ledger, batch, records, raw, replayed_job(ledger, batch, rules.named))
+    results = partial(judged_results, parsed, schema)
+    receipts = _write(ledger, batch, records, raw, replayed_job(ledger, batch, rules.named), results)
     with spark_reads(f"batch {batch.id}, write"):
         unread = judged.where(F.col("_result") & F.col("reason").isNotNull()).count()
     return receipts, unread
 
 
-def _write(ledger: Ledger, batch: Batch, records: DataFrame, raw: DataFrame, job: WriteJob) -> list[Receipt]:
+def _write(
+    ledger: Ledger,
+    batch: Batch,
+    records: DataFrame,
+    raw: DataFrame,
+    job: WriteJob,
+    judged: Callable[[], DataFrame] | None = None,
+) -> list[Receipt]:
     tasks = {r: job.writers.first + i for i, r in enumerate(batch.plan.source.ranges)}
-    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce)
+    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts
