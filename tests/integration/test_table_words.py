@@ -380,6 +380,17 @@ def test_an_interval_whose_partition_somebody_has_dropped_is_missed_by_nobody_an
     assert "in 2 intervals" in table.lacks(lambda: view), "a partition that is made again takes its interval again"
 
 
+def test_rows_of_a_withdrawn_interval_are_told_with_the_statement_that_removes_them(database: Database) -> None:
+    """A ledger that was restored from an older copy may have an interval that was published withdrawn."""
+    database.run(f"create table orders (id integer, {OWN})")
+    table, view = published_days(database, 0, 1)
+    gone = View.of([view.all()[0], view.all()[1].model_copy(update={"state": State.WITHDRAWN, "publication": None})])
+    told = table.lacks(lambda: gone)
+    assert told.startswith("table public.orders has rows of 1 intervals that were withdrawn")
+    assert database.run(told.split("removes them: ")[1] + " returning id") == [(1,)]
+    assert table.lacks(lambda: gone) == ""
+
+
 @DEEP
 def test_rows_that_are_gone_from_a_table_that_would_take_them_again_are_missed(database: Database) -> None:
     database.run(

@@ -24,7 +24,7 @@ from fencepost.outputs.connection import StatementFailed, meaning
 from fencepost.outputs.conversions import TableColumn
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, need_of
-from fencepost.protocol.decisions import decide_publish, decide_skip, record_verdict
+from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_verdict
 from fencepost.protocol.frontier import validated_ends
 from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
@@ -144,9 +144,21 @@ def test_where_the_table_differs_is_found_by_publication_and_by_rows() -> None:
         assert len(differing(other, "public.t", row, {start})) == 1, "it has what is not published"
         assert differing(other, "public.t", {start: a_row(revisions={})}, set()) == ()
     withdrawn = View.of([of_table(State.WITHDRAWN, rows=0)])
-    assert differing(withdrawn, "public.t", {start: a_row(revisions=committed(r1=3))}, {start}) == ()
+    row = {start: a_row(revisions=committed(r1=3))}
+    assert len(differing(withdrawn, "public.t", row, {start})) == 1, "it has rows of an interval that is none"
+    assert differing(withdrawn, "public.t", row, set()) == (), "they were removed"
+    assert differing(withdrawn, "public.t", {}, {start}) == (), "somebody else's, which the count of all rows finds"
     under_way = View.of([of_table(State.PUBLISHED), of_table(State.PUBLISHING, revision=2)])
     assert differing(under_way, "public.t", {}, set()) == (), "its commit may be ahead of the ledger"
+
+
+def test_nobody_is_told_that_readers_may_see_what_is_not_committed_to_a_table() -> None:
+    """Of a topic they may. A table shows nothing before its commit, so such a publication is given up, unless it is committed."""
+    under_way = View.of([of_table(State.PUBLISHING)])
+    for decide in (decide_skip, decide_withdraw):
+        with pytest.raises(TransitionRefused, match=r"table public\.t may have committed it") as raised:
+            decide(under_way, a_day(0), a_decision(decide.__name__.removeprefix("decide_")))
+        assert "readers may see" not in str(raised.value)
 
 
 def test_a_revision_that_the_ledger_lacks_is_named() -> None:

@@ -24,6 +24,7 @@ from fencepost.errors import (
 )
 from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT, description, is_denied, is_of_rows, is_unavailable
 
+OLDEST = 14  # PostgreSQL's version; it tells of a COPY that is under way
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 30  # how long a statement waits for a lock
 # Of a session that only asks: it decides nothing, so it gives up early, and somebody asks again.
@@ -169,7 +170,8 @@ def session(
     `limit` is the most seconds that one statement takes, or the connection.
 
     Raises:
-        StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, or has no such database.
+        StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, is older than `OLDEST`, or
+            has no such database.
     """
     from adbc_driver_postgresql import dbapi
 
@@ -184,7 +186,15 @@ def session(
         local = LOCAL | {"application_name": name, "lock_timeout": f"{round(wait * 1000)}ms"}
         if limit is not None:
             local["statement_timeout"] = f"{round(limit * 1000)}ms"
-        if found.run("SELECT current_setting('synchronous_commit')") != [("remote_apply",)]:  # which is more than `on`
+        ((durable, version),) = found.run(
+            "SELECT current_setting('synchronous_commit'), current_setting('server_version_num')::integer"
+        )
+        if version < OLDEST * 10_000:
+            raise StoreRefused(
+                f"{where}: the server is PostgreSQL {version // 10_000}, and a table needs {OLDEST} or a later one. Upgrade it, "
+                "or name another in postgres:."
+            )
+        if durable != "remote_apply":  # which is more than `on`
             local["synchronous_commit"] = "on"
         rows = ", ".join(f"(${2 * n + 1}::text, ${2 * n + 2}::text)" for n in range(len(local)))
         found.run(

@@ -55,6 +55,7 @@ from fencepost.outputs.refusals import Refusal, refusal_of
 from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT
 from fencepost.outputs.store import (
     MADE_MEANWHILE,
+    MOST,
     SHOWN,
     Registered,
     Store,
@@ -585,12 +586,23 @@ class PostgresTable:
         self._check_known(after, list(found.held.values()))
         one, two = (differing(v, self._table, found.held, found.filled) for v in (before, after))
         both = {str(b.id): b for b in one if b in two and b.interval.start not in found.without_partition}
-        if not both:
-            return ""
-        return (
-            f"table {self._table} does not have what the ledger has published there in {len(both)} intervals: it was emptied or "
-            f"made anew, or it or the ledger was restored from an older copy. These put that right: {_commands(both.values())}"
-        )
+        withdrawn = [batch for batch in both.values() if after.is_withdrawn(batch.interval)]
+        others = [batch for batch in both.values() if batch not in withdrawn]
+        told = list[str]()
+        if others:
+            told.append(
+                f"table {self._table} does not have what the ledger has published there in {len(others)} intervals: it was "
+                "emptied or made anew, or it or the ledger was restored from an older copy. These put that right: "
+                f"{_commands(others)}"
+            )
+        if withdrawn:
+            starts = ", ".join(f"'{batch.interval.start.isoformat()}'" for batch in withdrawn[:MOST])
+            these = f"FROM {quoted(*self._table.split('.', 1))} WHERE {quoted(INTERVAL)} IN ({starts})"
+            told.append(
+                f"table {self._table} has rows of {len(withdrawn)} intervals that were withdrawn, which nobody publishes. This "
+                f"removes them: DELETE {these}"
+            )
+        return ". ".join(told)
 
     def counted(self, view: View) -> str | None:
         """Where rows of an interval are not those that were published there, by a count of all of the table, with the commands

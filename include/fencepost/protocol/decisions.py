@@ -40,8 +40,8 @@ from fencepost.model import (
     Verdict,
     Written,
 )
-from fencepost.protocol.advice import REASON, go_on, plan_first, what_next, why_not_passed
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.advice import REASON, go_on, or_give_up, plan_first, what_next, why_not_passed
+from fencepost.protocol.obstacle import GivenUp, is_unseen
 from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, has_had_offsets, has_passed
 
 
@@ -385,9 +385,8 @@ def decide_skip(
         note += f"; {given_up.told(batch)}"
     elif batch.state is State.PUBLISHING:
         raise TransitionRefused(
-            f"batch {batch.id} is being published, and nothing keeps it from its output: readers may see its records already, so "
-            f"it cannot be skipped any more. {go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it "
-            "by a new revision."
+            f"batch {batch.id} is being published, and nothing keeps it from its output: {_seen(batch)}, so it cannot be skipped "
+            f"any more. {go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
         )
     elif batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -432,10 +431,15 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
             f"{under_way.command('skip', REASON)} drops the addition alone."
         )
     if passed is not None and passed.state is State.PUBLISHING:
+        stuck = (
+            or_give_up(passed)
+            if is_unseen(passed)
+            else f"If it cannot go on, {passed.command('run', '--reprocess')} replaces it, and {passed.command('skip', REASON)} "
+            "drops it."
+        )
         return (
-            f"batch {passed.id} is publishing: readers may see its records already, and after a withdrawal another interval "
-            f"would read them again. {go_on(passed)} finishes it. If it cannot go on, {passed.command('run', '--reprocess')} "
-            f"replaces it, and {passed.command('skip', REASON)} drops it."
+            f"batch {passed.id} is publishing: {_seen(passed)}, and after a withdrawal another interval would read its records "
+            f"again. {go_on(passed)} finishes it. {stuck}"
         )
     if passed is not None:
         return (
@@ -448,6 +452,15 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
             f"would be in no interval. Withdraw {after.interval} first, or finish this one."
         )
     return None
+
+
+def _seen(batch: Batch) -> str:
+    """What readers may see of a publication that nobody has given up. In a table they see nothing of it before its commit."""
+    return (
+        f"{batch.known_publication.taker} may have committed it"
+        if is_unseen(batch)
+        else "readers may see its records already"
+    )
 
 
 def record_withdrawn(batch: Batch, decision: Decision) -> Batch:

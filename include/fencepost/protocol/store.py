@@ -137,7 +137,7 @@ def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Col
 
     It lacks revisions, or has some that are not published: a copy of either forgets what was given up. Or another publication put
     them there, of another ledger. `filled` are the intervals, by start, of which the table has a row. An interval that is being
-    published is left out, and so is a withdrawn one.
+    published is left out. Of a withdrawn one the table has to have no rows.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:
@@ -147,7 +147,9 @@ def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Col
         into = planned.in_force.publication
         if there != wanted and not (isinstance(into, TablePublication) and into.table == table):
             wanted = {}  # it was published somewhere else; a table that was renamed has what was published under its old name
-        if planned.last.state is State.PUBLISHING or planned.is_withdrawn or not (wanted or (there and row.rows)):
+        if planned.last.state is State.PUBLISHING or not (wanted or (there and row.rows)):
+            continue
+        if planned.is_withdrawn and interval.start not in filled:
             continue
         if there != wanted or (row.rows and interval.start not in filled):
             found.append(planned.in_force)

@@ -1,0 +1,72 @@
+"""Which servers a table may be on, with a server that is a fake: nobody has one that is too old."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from adbc_driver_postgresql import dbapi
+from pydantic import SecretStr
+
+from fencepost.config.asker import Asker
+from fencepost.doctor.store import check_store
+from fencepost.errors import StoreRefused
+from fencepost.outputs.connection import session
+from fencepost.outputs.postgres import PostgresTable
+from fencepost.preflight.finding import Level, ask
+
+SETTINGS = {"host": "db", "dbname": "reporting", "user": "writer", "password": "secret"}
+
+
+class Server:
+    """A server of that version, and the statements that it was asked."""
+
+    def __init__(self, version: int) -> None:
+        self.version, self.asked = version, list[str]()
+        self.description: Any = None
+
+    def cursor(self) -> Any:
+        return self
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def execute(self, statement: str, values: object = None) -> None:
+        self.asked.append(statement)
+        self.description = ["a column"] if statement.startswith("SELECT") else None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return [("on", self.version)]
+
+    def close(self) -> None:
+        pass
+
+
+def pipeline() -> Any:
+    secrets = {name: SecretStr(value) for name, value in SETTINGS.items()}
+    return Asker(name="orders", resolved=True, postgres=secrets)
+
+
+@pytest.mark.parametrize(("version", "name"), [(130_099, "13"), (90_624, "9"), (100_000, "10")])
+def test_a_server_that_is_too_old_is_refused_by_name_before_anything_is_made_there(
+    monkeypatch: pytest.MonkeyPatch, version: int, name: str
+) -> None:
+    server = Server(version)
+    monkeypatch.setattr(dbapi, "connect", lambda _: server)
+    why = f"database reporting: the server is PostgreSQL {name}, and a table needs 14 or a later one"
+    ledger: Any = SimpleNamespace(pipeline=pipeline(), cluster=SimpleNamespace(id="here"))
+    with pytest.raises(StoreRefused, match=rf"pipeline orders: .*{why}.* Nothing was planned"):
+        PostgresTable(ledger, "public.orders").prepare()
+    (found,) = ask(check_store, SimpleNamespace(pipeline=pipeline()))
+    assert (found.level, why in found.found) == (Level.ERROR, True)
+    assert not [statement for statement in server.asked if statement.startswith(("CREATE", "INSERT"))]
+
+
+def test_the_oldest_server_that_will_do_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dbapi, "connect", lambda _: Server(140_000))
+    with session(pipeline()) as tx:
+        assert tx.run("SELECT 1")
