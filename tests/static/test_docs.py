@@ -29,7 +29,8 @@ from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
-from fencepost.outputs import topic_settings
+from fencepost.outputs import store, topic_settings
+from fencepost.outputs.connection import OLDEST
 from fencepost.preflight.finding import name_of
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.steps import write_job
@@ -53,6 +54,7 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
 )
+TABLES = (ROOT / "docs" / "tables.md").read_text()
 CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.rights", "doctor.topics", "doctor.ledger")
 CHECKS += ("doctor.store", "doctor.fields", "doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
 ERRORS = {
@@ -99,6 +101,25 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         if fragment:
             anchors = {anchor(heading) for heading in HEADING.findall(prose(file.read_text()))}
             assert fragment in anchors, f"{target}: no such heading"
+
+
+def test_no_table_is_cut_in_two(document: Path) -> None:
+    """A row behind an empty line is a table of its own, which needs a line of dashes."""
+    lines = ["", *prose(document.read_text()).splitlines(), ""]
+    begins = [n for n, line in enumerate(lines) if line.startswith("|") and not lines[n - 1].startswith("|")]
+    assert [lines[n][:60] for n in begins if not re.match(r"^\|( *:?-+:? *\|)+$", lines[n + 1])] == []
+
+
+def test_an_administrator_makes_the_two_tables_as_fencepost_does() -> None:
+    documented = [
+        block for language, block in FENCE.findall(TABLES) if language == "sql" and "fencepost_batches (" in block
+    ]
+    made = (("fencepost_tables", store.TABLES), ("fencepost_batches", store.BATCHES))
+    assert documented == ["\n\n".join(f"CREATE TABLE {name} {columns};" for name, columns in made) + "\n"]
+
+
+def test_the_oldest_server_that_is_taken_is_the_one_that_the_page_names() -> None:
+    assert f"The server is PostgreSQL {OLDEST} or a later one" in TABLES
 
 
 def test_every_page_is_linked_from_the_front_door() -> None:

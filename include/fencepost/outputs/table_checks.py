@@ -170,7 +170,7 @@ def references(tx: Session, oid: int) -> list[Reference]:
         "GROUP BY c.oid, n.nspname, r.relname ORDER BY 1, 2",
         oid,
     )
-    return [Reference(*rest, frozenset(map(tuple, json.loads(parts)))) for *rest, parts in found]
+    return [Reference(*row[:-1], parts=frozenset((oid, name) for oid, name in json.loads(row[-1]))) for row in found]
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
