@@ -34,7 +34,7 @@ def database(postgres: PostgresServer) -> Database:
     return Database(postgres)
 
 
-def refused(database: Database, *statements: str, removing: bool = False) -> Refusal:
+def refused(database: Database, *statements: str, removing: bool = False, record: str = "") -> Refusal:
     """What the last of these statements is refused for, as a publication tells it."""
     failed = None
     with session(database.asker) as tx:
@@ -48,7 +48,7 @@ def refused(database: Database, *statements: str, removing: bool = False) -> Ref
     with session(database.asker) as tx:
         oid = Store(tx, "public.orders").oid()
         assert oid is not None
-        return refusal_of(tx, oid, failed, removing=removing)
+        return refusal_of(tx, oid, failed, removing=removing, record=record)
 
 
 def without_partition(database: Database, *days: int) -> list[int]:
@@ -73,8 +73,11 @@ def test_a_row_without_a_partition_is_told_with_the_partitions_that_are_missing(
         "create table \"some Lands\" partition of orders for values in ('AT') partition by range (id); "
         'create table first partition of "some Lands" for values from (0) to (9)'
     )
-    why = refused(database, "insert into orders values (77, 'AT')")
+    why = refused(
+        database, "insert into orders values (77, 'AT')", record="the record in topic staging, partition 0, offset 7"
+    )
     assert 'no partition of table public."some Lands", which is partitioned by RANGE (id), takes' in why.why
+    assert "(SQLSTATE 23514), of the record in topic staging, partition 0, offset 7: make the partition" in why.why
     database.run('create table rest partition of "some Lands" default')
     database.run("insert into orders values (77, 'AT')")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -33,7 +35,7 @@ from fencepost.steps.obstacle import give_up
 from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
-from kafka_tools import create_topic, group_offsets
+from kafka_tools import create_topic, group_offsets, read_all
 from makers import a_decision
 from steps import announced, copied_and_not_recorded, kafka_of, latest, plan_and_write, replay, run
 from tables import ROWS, ask, fill, numbers_in, of_revision, store_of, with_suite
@@ -253,31 +255,41 @@ def test_every_type_is_in_the_table_exactly(spark: Any, broker: Broker, make_tab
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("statements", "select", "why"),
+    ("statements", "select", "why", "refused"),
     [
         (
             "",
-            ["n", "concat(name, chr(0)) name"],
+            ["n", "if(n = 3, concat(name, chr(0)), name) name"],
             r"a NUL character, or that is not UTF-8 \(SQLSTATE 22021, column name\)",
+            {3},
         ),
         pytest.param(
             "alter table numbers alter n set not null",
             ["nullif(n, 3) n", "name"],
             r"SQLSTATE 23502, column n\)",
+            {None},
             marks=DEEP,
         ),
         pytest.param(
-            "alter table numbers add constraint small check (n < 3)",
+            "alter table numbers add constraint small check (n < 4)",
             ["n", "name"],
             r"SQLSTATE 23514, constraint small\)",
+            {4, 5},
             marks=DEEP,
         ),
-        ("create unique index one on numbers (name)", ["n", "name"], r"SQLSTATE 23505, constraint one\)"),
+        ("create unique index one on numbers ((n % 5))", ["n", "name"], r"SQLSTATE 23505, constraint one\)", {0, 5}),
     ],
 )
 def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
-    spark: Any, broker: Broker, make_table: Make, statements: str, select: list[str], why: str
+    spark: Any,
+    broker: Broker,
+    make_table: Make,
+    statements: str,
+    select: list[str],
+    why: str,
+    refused: set[int | None],
 ) -> None:
+    """The row that it refuses is named by the staged record: its topic, partition and offset."""
     pipeline = make_table(f"def transform(frame):\n    return frame.selectExpr(*{select})")
     fill(broker, pipeline)
     plan_and_write(spark, pipeline, day(1))
@@ -288,6 +300,12 @@ def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
     with pytest.raises(TableRefusedData, match=why) as raised:
         advance_batch(pipeline, day(1))
     assert "Failing row" not in str(raised.value)
+    named = re.search(
+        rf", of the record in topic {pipeline.staging_topic}, partition (\d), offset (\d+)\.", str(raised.value)
+    )
+    assert named is not None, raised.value
+    staged = {(one.partition, one.offset): one.value for one in read_all(broker.bootstrap, pipeline.staging_topic)}
+    assert json.loads(staged[int(named[1]), int(named[2])] or b"").get("n") in refused
     batch = latest(pipeline, day(1))
     assert batch.state is State.REJECTED
     assert "refused its data" in batch.history[-1].note

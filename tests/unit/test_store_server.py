@@ -1,4 +1,4 @@
-"""Which servers a table may be on, with a server that is a fake: nobody has one that is too old."""
+"""Which servers a table may be on, and what is kept of their errors, with a server that is a fake: none is that old."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from fencepost.config.asker import Asker
 from fencepost.doctor.store import check_store
 from fencepost.errors import StoreRefused
-from fencepost.outputs.connection import session
+from fencepost.outputs.connection import StatementFailed, _errors, session
 from fencepost.outputs.postgres import PostgresTable
 from fencepost.preflight.finding import Level, ask
 
@@ -70,3 +70,29 @@ def test_the_oldest_server_that_will_do_is_taken(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(dbapi, "connect", lambda _: Server(140_000))
     with session(pipeline()) as tx:
         assert tx.run("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("context", "row"),
+    [
+        ("COPY numbers, line 7", 7),
+        ("COPY numbers, line 7, column name", 7),
+        ("COPY a table, line 3, line 7", 7),
+        ("PL/pgSQL function refuse() line 3 at RAISE\nCOPY numbers, line 7", 7),
+        (
+            'COPY numbers, line 12\nSQL statement "insert"\nPL/pgSQL function f() line 3 at EXECUTE\nCOPY numbers, line 7',
+            7,
+        ),
+        ("SQL statement \"select '\nCOPY numbers, line 12'\"\nPL/pgSQL function f() line 3 at EXECUTE", 0),
+        ("PL/pgSQL function f() line 3 at RAISE", 0),
+        ("", 0),
+    ],
+)
+def test_the_row_of_a_copy_is_told_by_the_outermost_line_of_the_context_alone(context: str, row: int) -> None:
+    """A trigger runs inside the copy, and what it runs may say anything above that line."""
+    details = [("PG_DIAG_CONTEXT", context.encode())]
+    error = dbapi.ProgrammingError("secret", status_code=1, sqlstate="23514", details=details)
+    with pytest.raises(StatementFailed) as raised, _errors("here"):
+        raise error
+    assert raised.value.row == row
+    assert "secret" not in str(vars(raised.value))

@@ -33,8 +33,29 @@ def read_staged(
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
     """
+    yield from map(_rows, _staged(settings, group, ranges, batch))
+
+
+def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
+    """The offset of the batch's record of that number in this range of its staging topic, 0 being the first; None if it is gone.
+
+    In each partition the batch's records have one order, however often they are read.
+
+    Raises:
+        FencepostError: as above.
+    """
+    for messages in _staged(settings, group, [part], batch):
+        if number < len(messages):
+            return messages[number].offset()
+        number -= len(messages)
+    return None
+
+
+def _staged(
+    settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
+) -> Iterator[list[Message]]:
     topic, own = batch.known_staging.topic, batch.known_staged_at
-    yield from _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
+    return _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
 
 
 def read_published(
@@ -42,7 +63,9 @@ def read_published(
 ) -> Iterator[pa.RecordBatch]:
     """As `read_staged`, of the output that it was copied to: by header."""
     own = (BATCH_HEADER, batch.encode())
-    yield from _read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ()))
+    yield from map(
+        _rows, _read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ()))
+    )
 
 
 def _read(
@@ -52,7 +75,8 @@ def _read(
     ranges: Sequence[OffsetRange],
     batch: str,
     is_own: Callable[[Message], bool],
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[list[Message]]:
+    """The batch's own messages, as they come: in the order of each partition."""
     wanted = {r.partition: r for r in ranges if r.length}
     if not wanted:
         return
@@ -63,7 +87,7 @@ def _read(
         with without_collector():  # it would look at every message again and again, for half of the time
             for messages in batches_until(consumer, complaints, settings, ends, doing):
                 if own := [message for message in messages if is_own(message)]:
-                    yield _rows(own)
+                    yield own
     finally:
         consumer.close()
 

@@ -58,14 +58,22 @@ class StatementFailed(Exception):
     """The server refused a statement.
 
     `column`, `constraint`, `schema` and `table` are the names that the error has. A trigger may have written them, with a row's
-    values: show none that the catalogue does not have (`refusals.py`). Nothing else of what the server says is kept.
+    values: show none that the catalogue does not have (`refusals.py`). `row` is the number of the row that a COPY has failed on,
+    1 being the first; 0 where none is known. Nothing else of what the server says is kept.
     """
 
     def __init__(
-        self, sqlstate: str, *, column: str = "", constraint: str = "", schema: str = "", table: str = ""
+        self,
+        sqlstate: str,
+        *,
+        column: str = "",
+        constraint: str = "",
+        schema: str = "",
+        table: str = "",
+        row: int = 0,
     ) -> None:
         super().__init__(sqlstate)
-        self.sqlstate = sqlstate
+        self.sqlstate, self.row = sqlstate, row
         self.column, self.constraint, self.schema, self.table = column, constraint, schema, table
 
     @property
@@ -284,10 +292,12 @@ def _errors(where: str) -> Iterator[None]:
             ended = ENDED.search(str(error))
             said = f" {ended[0]}." if ended is not None else ""
             raise StoreUnavailable(f"{where}:{said} The session has ended. Run again.") from None
-        in_copy = COLUMN.match(details.get("CONTEXT", ""))
+        context = details.get("CONTEXT", "")
+        in_copy, of_row = COLUMN.match(context), ROW.search(context)
         raise StatementFailed(
             error.sqlstate,
             column=details.get("COLUMN_NAME") or (in_copy[1].strip() if in_copy else ""),
+            row=int(of_row[1]) if of_row else 0,
             constraint=details.get("CONSTRAINT_NAME", ""),
             schema=details.get("SCHEMA_NAME", ""),
             table=details.get("TABLE_NAME", ""),
@@ -295,6 +305,8 @@ def _errors(where: str) -> Iterator[None]:
 
 
 COLUMN = re.compile(r"^COPY .*, line \d+, column ([^:]+)")
+# In the last line of the context, which is the outermost: what a trigger runs stands above it.
+ROW = re.compile(r"^COPY .*, line (\d{1,15})(, column [^\n]*)?\n?\Z", re.MULTILINE)
 
 
 def _text(value: str | bytes) -> str:

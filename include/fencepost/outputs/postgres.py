@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
@@ -25,6 +27,7 @@ from fencepost.config.table_rights import quoted
 from fencepost.errors import (
     AnotherCluster,
     CommitStateUnknown,
+    FencepostError,
     LedgerLost,
     ReceiptsDisagree,
     RecordRefused,
@@ -34,7 +37,7 @@ from fencepost.errors import (
     TableRefusedData,
 )
 from fencepost.failpoints import reached
-from fencepost.kafka.staged import read_staged
+from fencepost.kafka.staged import offset_of_staged, read_staged
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
@@ -429,6 +432,9 @@ class PostgresTable:
         try:
             with _refusals():
                 tx.copy(store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
+        except _Refused as refused:
+            refused.place = staged.place(refused.failed.row)
+            raise
         except StoreUnavailable:
             if staged.failed is None:
                 raise
@@ -547,11 +553,26 @@ class PostgresTable:
             return [f"session {one.pid} of user {one.user}" for one in _publishers(tx, self._table, interval)]
 
     def _refusal(self, batch: Batch, refused: _Refused) -> Refusal:
+        record = self._record_of(batch, refused)
         with session(self._pipeline) as tx:
             oid = Store(tx, self._table).oid()
             if oid is None:
                 raise StoreUnavailable(f"batch {batch.id}: table {self._table} was dropped meanwhile. Run again.")
-            return refusal_of(tx, oid, refused.failed, removing=refused.removing)
+            return refusal_of(tx, oid, refused.failed, removing=refused.removing, record=record)
+
+    def _record_of(self, batch: Batch, refused: _Refused) -> str:
+        """Which staged record the refused row is, for a person; empty where the server or Kafka does not tell."""
+        if refused.place is None:
+            return ""
+        partition, number = refused.place
+        topic, ledger = batch.known_staging.topic, self._ledger
+        (part,) = [one for one in batch.output_ranges(batch.known_written) if one.partition == partition]
+        try:
+            offset = offset_of_staged(ledger.settings, self._pipeline.group, part, batch, number)
+        except FencepostError as error:
+            log.warning("batch %s: the refused row was not looked for in topic %s: %s", batch.id, topic, error)
+            return ""
+        return "" if offset is None else f"the record in topic {topic}, partition {partition}, offset {offset}"
 
     def _close(self, batch: Batch, refused: str = "") -> Standing:
         """Have the interval's row refuse every later attempt at the publication; where it stood before."""
@@ -679,11 +700,16 @@ class _AnotherTable(Exception):
 
 
 class _Refused(Exception):
-    """The server refuses the batch's rows, or that the rows which they replace are removed (`removing`)."""
+    """The server refuses the batch's rows, or that the rows which they replace are removed (`removing`).
+
+    `place` is the staged record of the refused row, where the server has told of it: a partition, and the number of the batch's
+    record in it.
+    """
 
     def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
         super().__init__(failed.sqlstate)
         self.failed, self.removing = failed, removing
+        self.place: tuple[int, int] | None = None
 
 
 @contextmanager
@@ -711,6 +737,7 @@ class _Staged:
     def __init__(self, ledger: Ledger, batch: Batch) -> None:
         self._ledger, self._batch = ledger, batch
         self.rows = self.fingerprint = 0
+        self._runs = list[tuple[int, int]]()  # of records of one partition behind each other: which, and how many
         self.failed: Exception | None = None  # what ended the reading, which the driver tells as text only
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -721,10 +748,23 @@ class _Staged:
             for staged in read_staged(ledger.settings, ledger.pipeline.group, batch.output_ranges(written), batch):
                 tally = added(Tally(rows=self.rows, fingerprint=self.fingerprint), staged)
                 self.rows, self.fingerprint = tally.rows, tally.fingerprint
+                runs = pc.run_end_encode(staged.column("partition"))
+                ends = [0, *runs.run_ends.to_pylist()]
+                self._runs += zip(runs.values.to_pylist(), map(int.__sub__, ends[1:], ends), strict=True)
                 yield rows.of(staged.column("value"))
         except Exception as error:
             self.failed = error
             raise
+
+    def place(self, row: int) -> tuple[int, int] | None:
+        """The partition of the row with that number, 1 being the first, and how many of the batch's records precede it there."""
+        before, left = Counter[int](), row - 1
+        for partition, count in self._runs:
+            if 0 <= left < count:
+                return partition, before[partition] + left
+            before[partition] += count
+            left -= count
+        return None
 
 
 def _record(batch: Batch) -> Record:

@@ -34,8 +34,9 @@ class _Names:
     bounds: str = ""  # of a partition
 
 
-def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool) -> Refusal:
+def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "") -> Refusal:
     """What the table with this oid has refused: rows of the batch, or that rows which it replaces are removed (`removing`).
+    `record` says which record the row is that it was refused for.
 
     That a row may not be removed is never about the batch's rows: it has none there yet. Nor is it that the partition of a row
     is missing. A reference that is checked at the end of the transaction is about them: with the value that others refer to, the
@@ -48,7 +49,7 @@ def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool
         named.append(f"column {names.column}")
     if names.constraint:
         named.append(f"constraint {referring.name if referring else names.constraint}")
-    told = f" ({', '.join(named)})"
+    told = f" ({', '.join(named)}){f', of {record}' if record else ''}"
     if removing:
         return Refusal(f"{_removal(referring)}{told}{f': {referring.cure}' if referring else ''}", of_rows=False)
     is_of_bounds = failed.sqlstate == CHECK_VIOLATION and not failed.constraint

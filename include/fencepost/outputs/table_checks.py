@@ -170,7 +170,10 @@ def references(tx: Session, oid: int) -> list[Reference]:
         "GROUP BY c.oid, n.nspname, r.relname ORDER BY 1, 2",
         oid,
     )
-    return [Reference(*row[:-1], parts=frozenset((oid, name) for oid, name in json.loads(row[-1]))) for row in found]
+    return [
+        Reference(table, name, action, deferred, text, is_own, frozenset((rel, key) for rel, key in json.loads(parts)))
+        for table, name, action, deferred, text, is_own, parts in found
+    ]
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
