@@ -139,7 +139,7 @@ def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
     for _ in range(postgres.PATIENCE + 1):
         look = Look(ready)
         (unfinished,), (topics,) = ask(check_unfinished_batches, look), ask(check_topics_of_batches, look)
-        assert (unfinished.found, topics.level) == ("one batch is under way", "ok")
+        assert (unfinished.found, topics.level) == ("1 batch is under way", "ok")
         (under_way,) = ask(check_table_publications, look)
         assert f"a publication of batch {latest(ready, day(1)).id} is under way, in session" in under_way.found
         (contents,) = ask(check_table_contents, look)

@@ -168,7 +168,7 @@ def test_announcements_that_were_deleted_are_missed_and_not_mixed_with_others(em
         done.result(20)
     with pytest.raises(AnnouncementsLost, match="begins at offset 2"):
         plan_batch(empty, day(3))
-    with pytest.raises(NeedsOperator, match=r"has 1 announcements from offset 2 on and lacks 1.*Delete the topic"):
+    with pytest.raises(NeedsOperator, match=r"has 1 announcement from offset 2 on and lacks 1.*Delete the topic"):
         announce_again(empty)
     delete(empty)
     assert announce_again(empty).written == 2

@@ -199,7 +199,7 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
     assert twice == ["expect_column_values_to_be_between"] * 2, "it failed again in the replay"
     assert [one["rule"] for one in traced(10)["quarantine"]] == ["malformed"] * 2
     assert traced(11)["found"] == ["No batch has read it yet: what is planned ends at offset 11 of its partition."]
-    with pytest.raises(SettingsError, match="the topic has 1 partitions"):
+    with pytest.raises(SettingsError, match="the topic has 1 partition,"):
         run("trace", "--output", f"{pipeline.source.topic}:7:0")
     with pytest.raises(SettingsError, match="one of them"):
         run("trace")

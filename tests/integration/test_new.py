@@ -105,6 +105,8 @@ def test_a_topic_of_orders_becomes_a_pipeline_that_publishes_them(spark: Any, br
         "at": "string",
     }
     assert set(draft.fields.left_out) == {"@timestamp", "user-id"}
+    (malformed,) = (one for one in draft.warnings if one.startswith("Malformed: 1 of 123 sampled records"))
+    assert malformed.endswith(" (1)."), "a count stands behind its reason, which may begin with a number"
     assert draft.chosen.interval == day(3)  # the newest that has ended and has records
     pipeline = publish(spark, draft)
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 1
@@ -412,6 +414,7 @@ def test_the_command_ends_with_the_run_that_comes_next_and_fits_eighty_columns(
     assert told.returncode == 0, told.stderr
     lines = told.stdout.splitlines()
     assert lines[-1] == "fencepost run by_command --start 2026-01-01T00:00+01:00 --end 2026-01-02T00:00+01:00"
+    assert lines[0] == f"{tmp_path / 'by_command'}: json, 1 column and 1 check, from 1 record"
     assert all(len(line) <= 80 for line in lines[1:-1])
     assert "\x1b" not in told.stdout
     as_json = json.loads(fencepost("new", "as_json", *vienna, "--json").stdout)

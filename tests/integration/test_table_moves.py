@@ -154,7 +154,7 @@ def test_the_doctor_counts_the_rows_and_names_the_intervals_that_have_others(
     assert found.level is Level.ERROR
     assert f"interval {day(2)}: it has 3 rows of revision 1, and 4 rows of revision 1 were published" in found.found
     assert day(2).command("run", pipeline.name, "--reprocess") in found.found
-    assert "interval 2020-01-01T00:00: it has 1 rows of revision 1, and no rows were published" in found.found
+    assert "interval 2020-01-01T00:00: it has 1 row of revision 1, and no rows were published" in found.found
     assert str(day(1)) not in found.found
 
 

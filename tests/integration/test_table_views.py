@@ -120,7 +120,7 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     assert "has no index that finds an interval" in said
     assert "column name is character varying(3)" in said
     assert "column n is" not in said, "a bigint holds an int"
-    assert "in 1 intervals" in said
+    assert "in 1 interval:" in said
 
 
 @pytest.mark.parametrize(

@@ -455,7 +455,7 @@ def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     ask(pipeline, "drop table numbers" if made_anew else "truncate numbers")
     result = run(spark, pipeline, day(2))
     command = day(1).command("run", pipeline.name, "--reprocess")
-    assert "table public.numbers does not have what the ledger has published there in 1 intervals" in result.message
+    assert "table public.numbers does not have what the ledger has published there in 1 interval:" in result.message
     assert command in result.message
     assert numbers_in(pipeline) == of_revision(1, range(10, 14)), "other intervals go on"
     assert latest(pipeline, day(1)).state is State.PUBLISHED

@@ -170,7 +170,7 @@ def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline
     trial = try_pipeline(spark, ledger, newest(ledger, 1000))
     assert trial.verdict == "would fail"
     assert "2 records are malformed, and source.on_malformed is fail" in trial.stops[0]
-    assert trial.stops[1] == "1 records are tombstones, and source.tombstones is fail (first at 0:51)"
+    assert trial.stops[1] == "1 record is a tombstone, and source.tombstones is fail (first at 0:51)"
     source = {"topic": strict.source.topic, **LOOSE["source"]}
     limited = make_pipeline(KEEPING, RULES, source=source)
     ledger = Ledger(limited)

@@ -84,7 +84,7 @@ def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
 @pytest.mark.parametrize(
     ("batch", "minutes", "level", "words"),
     [
-        (a_batch(), 40, Level.OK, "one batch is under way"),
+        (a_batch(), 40, Level.OK, "1 batch is under way"),
         (a_batch(), 60, Level.WARNING, "In 30 minutes its marks may be gone"),
         (a_batch(), 95, Level.WARNING, "Its marks may have expired"),
         (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fencepost.airflow.addresses import report_address, report_place, run_address, run_place
 from fencepost.airflow.question import report_of
 from fencepost.config.notify import Event
+from fencepost.counts import count_of
 from fencepost.model import Batch, Interval, State, StepResult
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report_html import visible
@@ -59,8 +60,9 @@ class Check:
         return cls(check.title, str(check.severity), str(check.status), *counts)
 
     def __str__(self) -> str:
-        counted = f" ({self.unexpected:,} of {self.records:,} records)" if self.unexpected is not None else ""
-        return f"{visible(self.name, 160)}{counted if self.records is not None else ''}"
+        if self.unexpected is None or self.records is None:
+            return visible(self.name, 160)
+        return f"{visible(self.name, 160)} ({self.unexpected:,} of {count_of(self.records, 'record')})"
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def _sentence(text: str) -> str:
 
 
 def _records(rows: int) -> str:
-    return f"{rows:,} record{'' if rows == 1 else 's'}"
+    return count_of(rows, "record")
 
 
 def _told(moment: datetime | None) -> str:

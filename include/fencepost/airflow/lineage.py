@@ -152,7 +152,7 @@ def _counted(check: CheckResult) -> str:
         return "not evaluated"
     if check.unexpected_count is None:
         return str(check.status)
-    return f"{check.unexpected_count} of {check.element_count} records are unexpected"
+    return f"{check.unexpected_count:,} of {check.element_count:,} records are unexpected"
 
 
 def _report_at(path: str, result: StepResult) -> Report | None:

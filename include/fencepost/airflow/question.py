@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 
+from fencepost.counts import count_of
 from fencepost.model import PUBLISH_ANYWAY, Batch, Verdict
 from fencepost.protocol.awaiting import Awaiting, sentence
 from fencepost.quality.checks import CheckResult, SampleRow, Status
@@ -38,7 +39,7 @@ def body_of(found: Awaiting) -> str:
     beside = "instead of" if batch.adds_to is None else "as an addition to"
     return (
         f"{sentence(found.says)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
-        f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{_failed(batch, verdict)}\n\n"
+        f"expectations of {verdict.expectations:,} failed, on {count_of(rows, 'record')}.\n\n{_failed(batch, verdict)}\n\n"
         "The whole report is on this task's tab *Report*.\n\n"
         f"- *{PUBLISH}*: consumers of validated data get it as it is"
         f"{f', {beside} revision {older.revision}' if older else ''}.\n"

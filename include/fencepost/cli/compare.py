@@ -11,6 +11,7 @@ from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_o
 from fencepost.cli.console import out, print_json
 from fencepost.cli.status import identity, span
 from fencepost.cli.steps import spark_that_reads
+from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, describe_ranges
 
@@ -84,7 +85,7 @@ def _print_difference(title: str, result: Difference) -> None:
     table.add_row(f"only in {second}", f"{result.added:,}")
     out.print(table)
     for name, number in result.columns.items():
-        out.print(f"  {name}: {number:,} rows differ", markup=False, soft_wrap=True)
+        out.print(f"  {name}: {count_of(number, 'row differs', 'rows differ')}", markup=False, soft_wrap=True)
     for words, names in (
         (f"only revision {first} has", result.only_before),
         (f"only revision {second} has", result.only_after),

@@ -9,6 +9,7 @@ import typer
 from fencepost.cli.arguments import AsJson, formats_like, names_like, topics_like, with_connections
 from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
+from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def new(
         print_json(as_plain(draft))
         return
     fields = draft.fields
-    say = f"{draft.folder}: {draft.format}, {len(fields.columns)} columns and {draft.checks} checks"
-    out.print(f"{say}, from {draft.sampled:,} records", markup=False, soft_wrap=True)
+    say = f"{draft.folder}: {draft.format}, {count_of(len(fields.columns), 'column')} and {count_of(draft.checks, 'check')}"
+    out.print(f"{say}, from {count_of(draft.sampled, 'record')}", markup=False, soft_wrap=True)
     for warning in draft.warnings:
         out.print("[bold yellow]![/] ", end="")
         out.print(warning, markup=False)

@@ -9,6 +9,7 @@ from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, de
 from fencepost.cli.console import err
 from fencepost.cli.steps import for_one_interval, show_steps, spark_session, steps_after_plan
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.protocol.replay import UNDER_WAY, can_be_replayed
 
@@ -53,5 +54,8 @@ def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:
     if len(inside) < 2:
         return inside or [span]
     chosen = [interval for interval in inside if can_be_replayed(view, interval)]
-    err.print(f"{len(inside)} intervals, {len(chosen)} of them with quarantined records to replay", soft_wrap=True)
+    err.print(
+        f"{count_of(len(inside), 'interval')}, {len(chosen):,} of them with quarantined records to replay",
+        soft_wrap=True,
+    )
     return chosen

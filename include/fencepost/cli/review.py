@@ -13,6 +13,7 @@ from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, out, print_json
 from fencepost.cli.steps import spark_that_reads
 from fencepost.config.pipeline import load_suite
+from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 from fencepost.model import Interval, Outcome
 
@@ -60,7 +61,10 @@ def suggest(pipeline: PipelineName, over: Over = 30, as_json: AsJson = False) ->
     out.print("expectations:", markup=False)
     for one in suggestions:
         out.print(one.yaml, markup=False, soft_wrap=True, end="")
-    err.print(f"{len(suggestions)} checks, drawn from {batches} batches; the figures of each: {page}", soft_wrap=True)
+    err.print(
+        f"{count_of(len(suggestions), 'check')}, drawn from {count_of(batches, 'batch', 'batches')}; the figures of each: {page}",
+        soft_wrap=True,
+    )
 
 
 def judge(

@@ -20,6 +20,7 @@ from fencepost.cli.console import err, plain_error, print_json
 from fencepost.cli.steps import for_one_interval, spark_session, steps_after_plan
 from fencepost.config.intervals import in_zone, intervals_between, newest_ended, parts_left_out
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval, StepResult, utc_now
 from fencepost.protocol.view import PASSED
@@ -180,7 +181,7 @@ class _Progress:
         if wrote is not None and wrote.changed:
             rows = wrote.details.get("rows")
             aside = wrote.details.get("quarantined")
-            told += f": {rows} out"
+            told += f": {rows:,} out"
             if isinstance(aside, dict) and aside:
                 told += f", {sum(n for n in aside.values() if isinstance(n, int))} aside"
         err.print(f"{self._label}  {escape(told)}  [dim]{time.monotonic() - self._began:.1f} s[/]", soft_wrap=True)
@@ -192,7 +193,7 @@ def _is_over(steps: list[StepResult]) -> bool:
 
 
 def _intervals(number: int) -> str:
-    return "1 interval" if number == 1 else f"{number:,} intervals"
+    return count_of(number, "interval")
 
 
 def _span(intervals: list[Interval]) -> str:

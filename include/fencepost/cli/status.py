@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from fencepost.counts import count_of
 from fencepost.model import Batch, State, utc_now
 
 if TYPE_CHECKING:
@@ -87,14 +88,15 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(told, style="bold red", markup=False, soft_wrap=True)
     out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
-        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}"
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values()):,}"
         + (f"   complete until {until:%Y-%m-%d %H:%M} UTC" if until else ""),
         soft_wrap=True,
     )
     quarantined = [sum(row.left.values()) for row in rows if row.left]
     if quarantined:
         out.print(
-            f"in quarantine: {sum(quarantined):,} records of {len(quarantined):,} intervals; `fencepost quarantine {pipeline}` "
+            f"in quarantine: {count_of(sum(quarantined), 'record')} of {count_of(len(quarantined), 'interval')}; "
+            f"`fencepost quarantine {pipeline}` "
             "lists them by rule",
             soft_wrap=True,
         )
@@ -103,7 +105,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         taken, passed = (sum(each) for each in zip(*replayed, strict=True))
         additions = sum(len(row.additions) for row in rows)
         out.print(
-            f"replayed: {taken:,} records in {additions:,} additions (+ in the table), which added {passed:,} rows to the output",
+            f"replayed: {count_of(taken, 'record')} in {count_of(additions, 'addition')} (+ in the table), which added "
+            f"{count_of(passed, 'row')} to the output",
             soft_wrap=True,
         )
     for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:

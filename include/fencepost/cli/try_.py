@@ -17,6 +17,7 @@ from rich.text import Text
 from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
 from fencepost.cli.console import err, out, print_json
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval
 
@@ -154,7 +155,9 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     if looked.interval is not None:
         what = "whole batch" if looked.whole else "part of the batch"
         what += ", as it is frozen" if looked.frozen else ", as a plan would freeze it"
-    out.print(f"{trial.read:,} records of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True)
+    out.print(
+        f"{count_of(trial.read, 'record')} of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True
+    )
     _show_rows(trial)
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column(justify="right")
@@ -208,7 +211,7 @@ def _show_checks(trial: Trial) -> None:
         elif check.error:
             result = f"could not be evaluated: {check.error.splitlines()[0]}"
         elif check.unexpected_count:
-            result += f": {check.unexpected_count:,} records"
+            result += f": {count_of(check.unexpected_count, 'record')}"
         table.add_row(str(check.severity), Text(check.title.removeprefix("expect_")), Text(result))
     out.print(table)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fencepost.counts import count_of
 from fencepost.errors import AccessDenied
 from fencepost.model import State, TablePublication
 from fencepost.preflight.finding import Finding, error, ok, warning
@@ -22,7 +23,7 @@ def check_kafka(look: Look) -> Finding:
         count = look.cluster.brokers()
     except AccessDenied as denied:  # any other check would only be skipped
         return error(str(denied), "", kind=AccessDenied)
-    return ok(f"{look.bootstrap} answers, {count} broker{'' if count == 1 else 's'}")
+    return ok(f"{look.bootstrap} answers, {count_of(count, 'broker')}")
 
 
 def check_expiry_of_marks(look: Look) -> Iterator[Finding]:
@@ -59,7 +60,7 @@ def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[F
     found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
     yield from found or [
-        ok(f"{count} batches are under way" if count > 1 else f"{'one' if count else 'no'} batch is under way")
+        ok(f"{count_of(count, 'batch is', 'batches are')} under way" if count else "no batch is under way")
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fencepost.config.intervals import Cron, left_out
+from fencepost.counts import count_of
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
@@ -23,7 +24,7 @@ from fencepost.protocol.view import PASSED, View
 def check_ledger(look: Look) -> Finding:
     """Every record of the ledger can be read, and continues the one before it."""
     count = len(look.view.all())
-    return ok(f"{count} revisions of {len(look.view.intervals)} intervals")
+    return ok(f"{count_of(count, 'revision')} of {count_of(len(look.view.intervals), 'interval')}")
 
 
 def check_ledger_is_complete(look: Look) -> Finding:
@@ -82,9 +83,9 @@ def check_announcements(look: Look) -> Finding:
     if missing and look.look_again():  # a run may have published between the two questions
         missing, kept = _compared_with_history(look, role.there)
     if not missing:
-        return ok(f"topic {role.name} has all {kept} announcements")
+        return ok(f"topic {role.name} has all {count_of(kept, 'announcement')}")
     first = f"the first of batch {missing[0].batch}, {missing[0].state}"
-    return _lost_announcements(look, f"Topic {role.name} lacks {len(missing)} announcements, {first}.")
+    return _lost_announcements(look, f"Topic {role.name} lacks {count_of(len(missing), 'announcement')}, {first}.")
 
 
 def _lost_announcements(look: Look, lost: str) -> Finding:

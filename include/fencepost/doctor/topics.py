@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fencepost.counts import count_of
 from fencepost.drafting.source import compaction
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
@@ -30,7 +31,7 @@ def check_source(look: Look) -> Finding:
     if found:
         patience = round(look.pipeline.schedule.patience.total_seconds() * 1000)
         return warning(found, do, look.set_topic(source.name, min_compaction_lag_ms=patience))
-    return ok(f"topic {source.name} has {source.there.partitions} partitions")
+    return ok(f"topic {source.name} has {count_of(source.there.partitions, 'partition')}")
 
 
 def check_source_times(look: Look) -> Iterator[Finding]:
@@ -142,7 +143,7 @@ def replication(look: Look, what: str, name: str, copies: Copies, least: int | N
     more = "give the topic more replicas with kafka-reassign-partitions.sh."
     if least is not None and replicas < least:
         yield error(
-            f"The {what} has {replicas} replicas and min.insync.replicas={least}: no write is ever acknowledged.",
+            f"The {what} has {count_of(replicas, 'replica')} and min.insync.replicas={least}: no write is ever acknowledged.",
             f"Lower min.insync.replicas, or {more}",
             look.set_topic(name, min_insync_replicas=max(1, replicas - 1)),
         )

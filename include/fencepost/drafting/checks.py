@@ -69,6 +69,8 @@ def _sets(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
         if len(seen) > MOST_VALUES or min(seen.values()) < often or not all(map(_may_be_written, seen)):
             continue
         said = f"{len(seen)} values in {len(texts):,} sampled records, each in {min(seen.values()):,} or more"
+        if len(seen) == 1:
+            said = f"The only value in {len(texts):,} sampled records"
         yield _check("expect_column_values_to_be_in_set", said, column=column.output, value_set=sorted(seen))
 
 

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from fencepost.config.intervals import Cron, clock_changes, in_zone
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, Schedule
+from fencepost.counts import count_of
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
@@ -194,7 +195,7 @@ def _warnings(
     if any(compacted := compaction(wanted.topic, policy)):
         yield " ".join(compacted)
     if sample.cut:
-        yield f"The sample has {len(sample.records):,} records, not {wanted.sample:,}: {sample.cut}."
+        yield f"The sample has {count_of(len(sample.records), 'record')}, not {wanted.sample:,}: {sample.cut}."
     if (largest := largest_of(sample)) >= LARGE:
         yield (
             f"The largest sampled record has {largest:,} bytes. If topics of this cluster take less (max.message.bytes), make "
@@ -204,13 +205,14 @@ def _warnings(
         reasons = sorted(fields.malformed.items(), key=lambda item: -item[1])
         yield (
             f"Malformed: {fields.bad:,} of {fields.records:,} sampled records, which would go to quarantine: "
-            f"{'; '.join(f'{count:,} {reason}' for reason, count in reasons[:3])}."
+            f"{'; '.join(f'{reason} ({count:,})' for reason, count in reasons[:3])}."
         )
     if fields.left_out:
         yield f"Left out, because no column can have such a name: {len(fields.left_out):,}. pipeline.yaml lists them."
     if chosen.unread and chosen.whole < FIRST_CREDIBLE:
         yield (
-            f"{chosen.unread:,} offsets lie before the first record of {chosen.interval.told}, and no run from there on reads "
+            f"{count_of(chosen.unread, 'offset lies', 'offsets lie')} before the first record of {chosen.interval.told}, "
+            "and no run from there on reads "
             "them: they are stamped long before it, ahead of the clock, or not at all. pipeline.yaml says how to have them."
         )
     if sample.records and not chosen.records:

@@ -6,6 +6,7 @@ import math
 
 from fencepost.config.intervals import in_zone
 from fencepost.config.pipeline import Source
+from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
 from fencepost.drafting.times import Chosen
@@ -75,7 +76,7 @@ def _begins(chosen: Chosen, wanted: Wanted) -> str:
     """What a run from there on reads of what the topic has."""
     if not chosen.unread:
         return "  # nothing that the topic has lies before it"
-    lie = "1 offset lies" if chosen.unread == 1 else f"{chosen.unread:,} offsets lie"
+    lie = count_of(chosen.unread, "offset lies", "offsets lie")
     if chosen.whole >= FIRST_CREDIBLE:
         return (
             f"  # {lie} before it, and no run reads them: begin at {in_zone(chosen.whole, wanted.timezone)} to have all"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fencepost.config.intervals import Cron
+from fencepost.counts import count_of
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, Sampled, take_newest
 from fencepost.model import Interval, time_of
@@ -77,7 +78,8 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
     if len(stamped) < len(records):
         missing = len(records) - len(stamped)
         yield (
-            f"{missing:,} of {len(records):,} sampled records have no timestamp. A plan searches by timestamp: it cannot tell in "
+            f"{missing:,} of {count_of(len(records), 'sampled record')} have no timestamp. A plan searches by timestamp: "
+            "it cannot tell in "
             "which interval they are. They fall into the one that is open where they lie, and before the first interval's first "
             "record into none."
         )
@@ -97,8 +99,8 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
     credible = [one for one in stamped if (one.timestamp or 0) <= _milliseconds(now + CLOCKS)]
     back, moved = _disorder(credible, cron)
     if back:
-        places = "1 place" if back == 1 else f"{back:,} places"
-        of = f"of the {len(records):,} sampled records"
+        places = count_of(back, "place")
+        of = f"of {count_of(len(records), 'sampled record')}"
         extent = f"About {_percent(moved, len(records))} ({moved:,} {of})" if moved else f"None {of}"
         yield (
             f"In {places} of the sample an older timestamp follows a newer one. An interval ends at the first record stamped at "

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fencepost.counts import count_of
 from fencepost.formats.avro_columns import (
     Field,
     Read,
@@ -82,7 +83,7 @@ class Reader:
             raise Malformed("the value is not complete") from None
         if end != len(data):
             raise Malformed(
-                f"something follows the value, which ends after {end - begin:,} of {len(data) - begin:,} bytes"
+                f"something follows the value, which ends after {end - begin:,} of {count_of(len(data) - begin, 'byte')}"
             )
         return value
 
@@ -174,7 +175,9 @@ class Reader:
                 if empty:
                     self._count_empty(count, where)
                 elif count > len(data) - at:
-                    raise Malformed(f"{where}: {count:,} items, and {len(data) - at:,} bytes are left")
+                    raise Malformed(
+                        f"{where}: {count_of(count, 'item')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
+                    )
                 for _ in range(count):
                     value, at = item(data, at)
                     found.append(value)
@@ -279,7 +282,9 @@ def _map(item: Read, where: str) -> Read:
             if not count:
                 return list(found.items()), at
             if count > len(data) - at:
-                raise Malformed(f"{where}: {count:,} entries, and {len(data) - at:,} bytes are left")
+                raise Malformed(
+                    f"{where}: {count_of(count, 'entry', 'entries')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
+                )
             for _ in range(count):
                 name, at = key(data, at)
                 if name in found:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fencepost.counts import count_of
 from fencepost.formats.avro_columns import Read
 from fencepost.formats.avro_schema import Avro
 from fencepost.formats.avro_values import Convert, logical
@@ -72,7 +73,7 @@ def _bytes(where: str) -> Read:
         size, at = read_long(data, at)
         end = at + size
         if size < 0 or end > len(data):
-            raise Malformed(f"{where}: a length of {size:,} bytes, and {len(data) - at:,} are left")
+            raise Malformed(f"{where}: a length of {count_of(size, 'byte')}, and {len(data) - at:,} are left")
         return data[at:end], end
 
     return read

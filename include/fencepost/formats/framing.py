@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fencepost.counts import count_of
+
 
 class Malformed(ValueError):
     """A record is malformed. The text has place and reason, never a value."""
@@ -30,7 +32,7 @@ class Framing:
             Malformed: there is no id, or it is refused.
         """
         if len(value) < 5:
-            raise Malformed(f"{len(value)} bytes, and no schema id")
+            raise Malformed(f"{count_of(len(value), 'byte')}, and no schema id")
         if value[0]:
             raise Malformed(f"the first byte is 0x{value[0]:02X}, not 0: no schema id")
         schema_id = int.from_bytes(value[1:5])

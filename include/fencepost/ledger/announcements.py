@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import AnnouncementsLost, NeedsOperator, SettingsError
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
@@ -31,7 +32,7 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
         return None
     wanted = ", ".join(f"{name}={value}" for name, value in KEPT.items())
     return (
-        f"topic of announcements {topic.name} has {', '.join([f'{topic.partitions} partitions', *differs])}; it needs one "
+        f"topic of announcements {topic.name} has {', '.join([count_of(topic.partitions, 'partition'), *differs])}; it needs one "
         f"partition, and {wanted}, or readers would miss publications or their order."
     )
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import (
     DEFECT,
     CoordinatorFenced,
@@ -278,7 +279,8 @@ def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
     if topic.partitions == 1 and policy == "compact":
         return None
     return (
-        f"ledger topic {topic.name} has {topic.partitions} partitions and cleanup.policy={policy}; it needs 1 and compact, "
+        f"ledger topic {topic.name} has {count_of(topic.partitions, 'partition')} and cleanup.policy={policy}; it needs 1 "
+        "and compact, "
         "or it would forget batches."
     )
 

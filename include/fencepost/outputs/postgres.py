@@ -24,6 +24,7 @@ from pyspark.sql import types as t
 
 from fencepost.config.pipeline import TableSettings
 from fencepost.config.table_rights import quoted
+from fencepost.counts import count_of
 from fencepost.errors import (
     AnotherCluster,
     CommitStateUnknown,
@@ -444,8 +445,9 @@ class PostgresTable:
             raise staged.failed
         if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
             raise ReceiptsDisagree(
-                f"batch {batch.id}: its staging topic has {staged.rows} records with fingerprint {staged.fingerprint:016x}, "
-                f"and {written.rows} with {written.fingerprint:016x} were written."
+                f"batch {batch.id}: its staging topic has {count_of(staged.rows, 'record')} with fingerprint "
+                f"{staged.fingerprint:016x}, "
+                f"and {written.rows:,} with {written.fingerprint:016x} were written."
             )
 
     def _counts(self, store: Store, batch: Batch) -> _Counts:
@@ -470,7 +472,8 @@ class PostgresTable:
             return
         told = f"{told_by_revision(counted)} of its interval, and has to hold {told_by_revision(wanted)}"
         if counted == wanted:
-            told = f"{abs(others)} {'more' if others > 0 else 'fewer'} rows in other intervals than before"
+            more = "more" if others > 0 else "fewer"
+            told = f"{count_of(abs(others), f'{more} row')} in other intervals than before"
         acts = before.acts
         what = (
             f"It has {acts}: what keeps, adds, moves or leaves out rows has to go"
@@ -612,16 +615,16 @@ class PostgresTable:
         told = list[str]()
         if others:
             told.append(
-                f"table {self._table} does not have what the ledger has published there in {len(others)} intervals: it was "
-                "emptied or made anew, or it or the ledger was restored from an older copy. These put that right: "
-                f"{_commands(others)}"
+                f"table {self._table} does not have what the ledger has published there in "
+                f"{count_of(len(others), 'interval')}: it was emptied or made anew, or it or the ledger was restored from an "
+                f"older copy. These put that right: {_commands(others)}"
             )
         if withdrawn:
             starts = ", ".join(f"'{batch.interval.start.isoformat()}'" for batch in withdrawn[:MOST])
             these = f"FROM {quoted(*self._table.split('.', 1))} WHERE {quoted(INTERVAL)} IN ({starts})"
             told.append(
-                f"table {self._table} has rows of {len(withdrawn)} intervals that were withdrawn, which nobody publishes. This "
-                f"removes them: DELETE {these}"
+                f"table {self._table} has rows of {count_of(len(withdrawn), 'interval')} that were withdrawn, "
+                f"which nobody publishes. This removes them: DELETE {these}"
             )
         return ". ".join(told)
 
@@ -642,11 +645,14 @@ class PostgresTable:
             return ""
         known = {interval.start: planned.in_force for interval, planned in view.in_order}
         batches = [known[one.start] for one in differs if one.start in known]
-        told = f"table {self._table} has other rows than were published there in {len(differs)} intervals: {listed(differs)}. "
+        told = (
+            f"table {self._table} has other rows than were published there in {count_of(len(differs), 'interval')}: "
+            f"{listed(differs)}. "
+        )
         if batches:
             told += f"These put that right: {_commands(batches)}"
         if foreign := [one for one in differs if one.start not in known]:
-            told += f"{'. ' if batches else ''}Rows of {len(foreign)} intervals are of nobody's batches: remove them"
+            told += f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} are of nobody's batches: remove them"
         return told
 
     def dropped(self, view: View) -> int:

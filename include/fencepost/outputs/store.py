@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.config.table_rights import quoted
+from fencepost.counts import count_of
 from fencepost.errors import AnotherCluster, StoreRefused
 from fencepost.model import Batch, Interval, TablePublication
 from fencepost.outputs.columns import INTERVAL, OWN, REVISION
@@ -98,7 +99,9 @@ def told_by_revision(rows: Mapping[Any, int]) -> str:
     """Numbers of rows by revision, for a person."""
     if not rows:
         return "no rows"
-    return " and ".join(f"{count} rows of revision {number}" for number, count in sorted(rows.items(), key=str))
+    return " and ".join(
+        f"{count_of(count, 'row')} of revision {number}" for number, count in sorted(rows.items(), key=str)
+    )
 
 
 class Store:

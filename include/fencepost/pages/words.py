@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fencepost.counts import count_of
 from fencepost.model import Batch, Outcome, State
 from fencepost.protocol.awaiting import sentence, what_stays
 from fencepost.protocol.snapshot import Row
@@ -71,7 +72,7 @@ def verdict_words(batch: Batch) -> str:
     if verdict is None:
         return "not judged"
     if verdict.outcome is Outcome.PASSED and verdict.failed_warning:
-        return f"passed, {len(verdict.failed_warning)} warning{'s' if len(verdict.failed_warning) > 1 else ''}"
+        return f"passed, {count_of(len(verdict.failed_warning), 'warning')}"
     return str(verdict.outcome)
 
 
@@ -79,7 +80,7 @@ def tip(row: Row) -> str:
     """One line about an interval, for a tool tip."""
     told = f"{span(row.interval.start, row.interval.end)} UTC: {row.batch.state}, {verdict_words(row.batch)}"
     if row.replayed is not None:
-        told += f"; {row.replayed[0]:,} records replayed, {row.replayed[1]:,} rows added"
+        told += f"; {count_of(row.replayed[0], 'record')} replayed, {count_of(row.replayed[1], 'row')} added"
     if row.newer is None:
         return told
     return f"{told}; revision {row.newest.revision} {row.newest.state}, {verdict_words(row.newest)}"

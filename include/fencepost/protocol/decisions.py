@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from fencepost.counts import count_of
 from fencepost.errors import DEFECT, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
     AnyPublication,
@@ -208,7 +209,7 @@ def record_written(
     if batch.state is not State.PLANNED:
         return ()  # another attempt was faster; its receipts come from the same marks as ours
     check_receipts(batch, receipts, result.aside)
-    done = in_state(batch, State.WRITTEN, result.written_at, f"{result.rows} rows")
+    done = in_state(batch, State.WRITTEN, result.written_at, count_of(result.rows, "row"))
     return (done.model_copy(update={"written": result}),)
 
 

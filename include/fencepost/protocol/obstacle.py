@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fencepost.counts import count_of
 from fencepost.errors import (
     FencepostError,
     KafkaUnavailable,
@@ -119,7 +120,7 @@ class GivenUp:
     def told(self, batch: Batch) -> str:
         """For the batch's history."""
         rows = batch.written.rows if batch.written else 0
-        return f"given up while it was published, when readers may have seen {self.seen} of its {rows} records"
+        return f"given up while it was published, when readers may have seen {self.seen:,} of its {count_of(rows, 'record')}"
 
 
 def obstacle(batch: Batch, found: Found) -> Obstacle | None:

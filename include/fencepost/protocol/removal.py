@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.counts import count_of
 from fencepost.model import Interval, State
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.view import View
@@ -24,7 +25,7 @@ def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
     )
     if not published:
         return ""
-    what = "1 interval is" if len(published) == 1 else f"{len(published):,} intervals are"
+    what = count_of(len(published), "interval is", "intervals are")
     return f"{what} published, or being published ({_listed(published)})"
 
 

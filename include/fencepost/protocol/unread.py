@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from fencepost.counts import count_of
 from fencepost.model import Batch, Interval, OffsetRange, UnreadRange, time_of, told_time
 from fencepost.protocol.view import View
 
@@ -61,8 +62,8 @@ class Unread:
         """How many there are, and why; empty if there are none."""
         if not self.ranges:
             return ""
-        are = "1 offset of topic {} lies" if self.offsets == 1 else f"{self.offsets:,} offsets of topic {{}} lie"
-        return f"{are.format(self.topic)} before the first range, and no batch reads them. {self.reason}"
+        lie = count_of(self.offsets, f"offset of topic {self.topic} lies", f"offsets of topic {self.topic} lie")
+        return f"{lie} before the first range, and no batch reads them. {self.reason}"
 
     def advice(self, pipeline: str) -> str:
         """How to have them read."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fencepost.config.pipeline import Quality
+from fencepost.counts import count_of
 from fencepost.model import Outcome
 from fencepost.quality import judging
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
@@ -256,7 +257,7 @@ def _result(
     whole = one.condition is None and one.entry.scope is not Scope.SCHEMA
     if whole and found.element_count is not None and found.element_count != rows:
         return CheckResult.errored(
-            declared, f"Great Expectations looked at {found.element_count} records; the batch has {rows}"
+            declared, f"Great Expectations looked at {count_of(found.element_count, 'record')}; the batch has {rows:,}"
         )
     judged, unexpected = found.judged_count, found.unexpected_count
     by_record = found.element_count is not None and judged is not None

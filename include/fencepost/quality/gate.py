@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from fencepost.counts import count_of
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.suite.declared import Severity, Suite
@@ -106,7 +107,7 @@ def judge(
 
 def expectations(number: int) -> str:
     """So many expectations, in words."""
-    return f"{number} expectation{'' if number == 1 else 's'}"
+    return count_of(number, "expectation")
 
 
 def _named(titles: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, JsonValue
 
 from fencepost.config.pipeline import QuarantineLimit
+from fencepost.counts import count_of
 from fencepost.model import (
     MALFORMED,
     QUARANTINE_LIMIT,
@@ -119,17 +120,24 @@ class Accounts(Frozen):
         found = []
         if self.results is not None and self.results != self.written + self.failed + self.withheld:
             found.append(
-                f"the transform's result has {self.results} rows, but {self.written} were written, {self.failed} quarantined and "
-                f"{self.withheld} withheld with their record"
+                f"the transform's result has {count_of(self.results, 'row')}, but {self.written:,} were written, "
+                f"{self.failed:,} quarantined "
+                f"and {self.withheld:,} withheld with their record"
             )
         if self.malformed != self.malformed_kept + self.dropped:
             found.append(
-                f"{self.malformed} records were malformed, but {self.malformed_kept} were quarantined and {self.dropped} dropped"
+                f"{count_of(self.malformed, 'record was', 'records were')} malformed, but {self.malformed_kept:,} were "
+                "quarantined and "
+                f"{self.dropped:,} dropped"
             )
         if self.read is not None and self.taken is not None and self.read != self.taken:
-            found.append(f"{self.read} records were taken from quarantine, but {self.taken} were there")
+            found.append(
+                f"{count_of(self.read, 'record was', 'records were')} taken from quarantine, but {self.taken:,} were there"
+            )
         if self.read is not None and self.offsets is not None and self.read > self.offsets:
-            found.append(f"{self.read} records were read, but the plan has {self.offsets} offsets")
+            found.append(
+                f"{count_of(self.read, 'record was', 'records were')} read, but the plan has {count_of(self.offsets, 'offset')}"
+            )
         return found
 
 
@@ -156,7 +164,7 @@ class Quarantined(Frozen):
     def difference(self) -> str:
         """What was promised and what was found, and why they differ if that is known."""
         found = (
-            f"Of quarantine topic {self.topic} the receipts promise {self.rows_expected} records with fingerprint "
+            f"Of quarantine topic {self.topic} the receipts promise {count_of(self.rows_expected, 'record')} with fingerprint "
             f"{self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows {self.rows_read} with "
             f"{self.fingerprint_read:016x} ({counted({r.rule: r.rows for r in self.rules})})."
         )
@@ -239,7 +247,10 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
-        return f"{accounts.quarantined:,} records went to quarantine, above {QUARANTINE_LIMIT} of {limit.rows:,} rows"
+        return (
+            f"{count_of(accounts.quarantined, 'record')} went to quarantine, above {QUARANTINE_LIMIT} of "
+            f"{count_of(limit.rows, 'row')}"
+        )
     if limit.share is None:
         return None
     for what, part, whole in (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fencepost.counts import count_of
 from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.protocol.unread import unread_at_plan
@@ -39,8 +40,8 @@ class ReceiptCheck(Frozen):
     def difference(self) -> str:
         """What was promised and what was found, and why they differ if that is known."""
         found = (
-            f"The receipts promise {self.rows_expected} records with fingerprint {self.fingerprint_expected:016x}; "
-            f"read_committed shows {self.rows_read} with {self.fingerprint_read:016x}."
+            f"The receipts promise {count_of(self.rows_expected, 'record')} with fingerprint {self.fingerprint_expected:016x}; "
+            f"read_committed shows {self.rows_read:,} with {self.fingerprint_read:016x}."
         )
         if self.deleted:
             return (

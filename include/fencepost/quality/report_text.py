@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.counts import count_of
 from fencepost.model import Batch, Written
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
@@ -37,7 +38,7 @@ def render_plain(report: Report) -> str:
         lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.told.items()]
     if report.receipt_check is not None:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
-        lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
+        lines.append(f"receipts and read_committed {agrees}: {count_of(report.receipt_check.rows_read, 'record')} read")
     judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
     idle = sum(check.no_value for check in evaluation.checks)
     unread = "" if evaluation.read else ", no record read,"
@@ -83,7 +84,7 @@ def _plain_check(check: CheckResult) -> str:
         return f"{mark}  {check.title}: {check.error.splitlines()[0] if check.error else 'no reason given'}"
     if not check.unexpected_count:
         return f"{mark}  {check.title}"
-    records = "1 record" if check.unexpected_count == 1 else f"{check.unexpected_count:,} records"
+    records = count_of(check.unexpected_count, "record")
     rows = [f"{row.topic}[{row.partition}]@{row.offset}" for row in check.sample]
     where = ", ".join(rows[:COORDINATES]) + (", …" if check.unexpected_count > COORDINATES else "")
     return f"{mark}  {check.title}: {records}" + (f", at {where}" if rows else "")

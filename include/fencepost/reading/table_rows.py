@@ -9,6 +9,7 @@ from pyspark.sql import types as t
 
 from fencepost.config.reader import Reader
 from fencepost.config.table_rights import quoted
+from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.outputs.columns import NESTED
 from fencepost.outputs.connection import session
@@ -36,7 +37,8 @@ def rows_of_revision(spark: SparkSession, reader: Reader, one: Announcement, col
         rows = Store(tx, one.table).read(one.interval.start, one.revision, _selected(columns))
     if rows.num_rows != one.rows:
         raise NeedsOperator(
-            f"batch {one.batch}: table {one.table} has {rows.num_rows} of its {one.rows} rows: a newer revision is being "
+            f"batch {one.batch}: table {one.table} has {rows.num_rows:,} of its {count_of(one.rows, 'row')}: a newer "
+            "revision is being "
             "published, or the table was restored from an older copy, emptied or made anew. The pipeline's owner reprocesses "
             "the interval."
         )

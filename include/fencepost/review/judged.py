@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Frozen, Interval, Outcome, State
@@ -121,7 +122,7 @@ def _concluded(
         outcome, why = Outcome.REJECTED, f"{above}. {why if evaluation.outcome is Outcome.REJECTED else ''}".strip()
     back = sum(rows for name, rows in written.rules.items() if name not in known)
     if back:
-        why += f" {back:,} rows that a rule took which this suite does not have are in quarantine, and were not judged."
+        why += f" {count_of(back, 'row')} in quarantine, taken by a rule that this suite does not have, went unjudged."
     aside = accounts.malformed_kept + sum(known.values())
     return _of(past, outcome, why, taken=dict(taken), aside=aside, checks=evaluation.checks)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.model import Interval, Outcome, utc_now
 from fencepost.paths import reports_folder
 from fencepost.quality.checks import Status
@@ -38,7 +39,7 @@ def write_suggested(
 ) -> Path:
     """The page of `fencepost suggest`."""
     html = template_of("fencepost.review", "review.html.j2").render(
-        title=f"Suggested from {batches} batches",
+        title=f"Suggested from {count_of(batches, 'batch', 'batches')}",
         pipeline=pipeline.name,
         made=utc_now(),
         judged={},
@@ -58,7 +59,7 @@ def checks_of(judged: Sequence[Judged]) -> list[tuple[str, str, int, list[tuple[
         for check in one.checks:
             title, description, number, bad = found.get(check.index, (check.title, check.description, 0, []))
             if check.status is not Status.PASSED:
-                records = f": {check.unexpected_count:,} records" if check.unexpected_count else ""
+                records = f": {count_of(check.unexpected_count, 'record')}" if check.unexpected_count else ""
                 bad.append((one.interval, f"{check.status}{records}"))
             found[check.index] = (title, description, number + (not check.not_judged), bad)
     return [found[index] for index in sorted(found)]

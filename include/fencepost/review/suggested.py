@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Frozen
@@ -161,7 +162,7 @@ def _of_nulls(name: str, figures: Sequence[Figures]) -> Iterator[Suggestion]:
         yield Suggestion(
             type="expect_column_values_to_not_be_null",
             kwargs={"column": name},
-            description=f"No null ({len(figures)} batches had none)",
+            description=f"No null ({count_of(len(figures), 'batch', 'batches')} had none)",
             seen=tuple(shares),
         )
         return
@@ -184,7 +185,8 @@ def _of_numbers(name: str, kind: Kind, figures: Sequence[Figures]) -> Iterator[S
     yield Suggestion(
         type="expect_column_values_to_be_between",
         kwargs={"column": name, "min_value": low, "max_value": high},
-        description=f"Within what is usual (seen in {len(figures)} batches: {min(lows):g} to {max(highs):g})",
+        description=f"Within what is usual (seen in {count_of(len(figures), 'batch', 'batches')}: {min(lows):g} to "
+        f"{max(highs):g})",
         seen=tuple(highs),
     )
     means = [one.mean[name] for one in figures]
@@ -207,7 +209,7 @@ def _of_texts(name: str, figures: Sequence[Figures]) -> Iterator[Suggestion]:
     yield Suggestion(
         type="expect_column_values_to_be_in_set",
         kwargs={"column": name, "value_set": sorted(times)},
-        description=f"One of the {len(times)} known values ({len(figures)} batches had no other)",
+        description=f"One of {count_of(len(times), 'known value')} ({count_of(len(figures), 'batch', 'batches')} had no other)",
     )
 
 
@@ -220,7 +222,7 @@ def grows(lows: Sequence[float], highs: Sequence[float]) -> bool:
 
 
 def _seen(figures: Sequence[float], batches: int, unit: str = "") -> str:
-    return f"{batches} batches had {min(figures):g} to {max(figures):g}{unit}"
+    return f"{count_of(batches, 'batch', 'batches')} had {min(figures):g} to {max(figures):g}{unit}"
 
 
 def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures:

@@ -13,6 +13,7 @@ from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State, TopicOutput
@@ -135,7 +136,9 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
     """
     topic = ledger.cluster.describe(place.topic)
     if place.partition >= topic.partitions:
-        raise SettingsError(f"{place}: the topic has {topic.partitions} partitions, 0 to {topic.partitions - 1}.")
+        raise SettingsError(
+            f"{place}: the topic has {count_of(topic.partitions, 'partition')}, 0 to {topic.partitions - 1}."
+        )
     first, end = ledger.cluster.earliest(topic)[place.partition], ledger.cluster.last_stable(topic)[place.partition]
     if not first <= place.offset < end:
         raise SettingsError(f"{place}: the partition has offsets {first} to {end - 1}; earlier records are gone.")

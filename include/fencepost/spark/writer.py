@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fencepost.counts import count_of
 from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, TransformNotDeterministic, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.kafka.errors import translated
@@ -117,7 +118,8 @@ def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch])
         seen = _with(seen, job, *_parted(job, rows))
     if not same_rows(mark, seen):
         raise TransformNotDeterministic(
-            f"{job.writers.told(mark.task)}: an earlier attempt committed {mark.rows} rows, and this one has {seen.rows}, not "
+            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and this one has "
+            f"{seen.rows:,}, not "
             "the same: the transform gives other rows when it runs again, so rows could get lost or doubled between "
             "task-partitions. No offset moved. Make it deterministic: no clock, no random numbers or ids, no input that changes "
             "meanwhile, no order left open (first, collect_list, ties of row_number). Sums of doubles differ in their last "
@@ -131,8 +133,9 @@ def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
     assert job.promised is not None
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
-            f"{job.writers.told(task)}: {tally.rows} records with fingerprint {tally.fingerprint:016x} were read, and the "
-            f"receipts promise {job.promised.rows} with {job.promised.fingerprint:016x}. The transaction is aborted."
+            f"{job.writers.told(task)}: {count_of(tally.rows, 'record')} with fingerprint {tally.fingerprint:016x} were "
+            "read, and the "
+            f"receipts promise {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction is aborted."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.ledger.announcements import lacking, read_announcements
 from fencepost.ledger.ledger import Change, Ledger
@@ -24,8 +25,11 @@ class Again:
     def message(self) -> str:
         """One sentence for a person."""
         if self.written:
-            return f"wrote {self.written} announcements to topic {self.topic}. Readers begin there anew: its offsets are others"
-        return f"topic {self.topic} has all {self.had} announcements: nothing to do"
+            return (
+                f"wrote {count_of(self.written, 'announcement')} to topic {self.topic}. Readers begin there anew: its "
+                "offsets are others"
+            )
+        return f"topic {self.topic} has all {count_of(self.had, 'announcement')}: nothing to do"
 
 
 def announce_again(pipeline: Pipeline) -> Again:
@@ -46,9 +50,10 @@ def announce_again(pipeline: Pipeline) -> Again:
         missing, begin = lacking(kept, wanted), ledger.cluster.earliest(topic)[0]
         if missing and (kept or begin):
             raise NeedsOperator(
-                f"pipeline {pipeline.name}: topic {topic.name} has {len(kept)} announcements from offset {begin} on and lacks "
-                f"{len(missing)}, the first of batch {missing[0].batch}, {missing[0].state}. Behind the others they would be out "
-                f"of order. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run this again."
+                f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset {begin} "
+                f"on and lacks {len(missing):,}, the first of batch {missing[0].batch}, {missing[0].state}. Behind the others "
+                f"they would be out of order. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run this "
+                "again."
             )
         found = Again(topic.name, len(missing), len(kept))
         is_known = announcements.is_whole(topic) or not wanted

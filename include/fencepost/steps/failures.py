@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import (
     FencepostError,
     MalformedRecords,
@@ -91,14 +92,16 @@ def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostEr
     if found.malformed and pipeline.source.on_malformed == "fail":
         schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
         return MalformedRecords(
-            f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {topic} do not fit the {schema} schema; "
+            f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not fit "
+            f"the {schema} schema; "
             f"partition:offset of the first: {_listed(found.at)}. Of the first: {found.why}. No offset moved. Fix the schema, or "
             "change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own, drop leaves "
             "them out, and the report counts them."
         )
     if found.tombstones and pipeline.source.tombstones == "fail":
         return TombstonesRefused(
-            f"batch {batch.id}: {found.tombstones} of {found.rows} records of topic {topic} are tombstones: they have no value; "
+            f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
+            "tombstones: they have no value; "
             f"partition:offset of the first: {_listed(first_tombstones(raw, pipeline, batch))}. No offset moved. Change "
             "source.tombstones in pipeline.yaml, which is fail: drop leaves them out, and the report counts them; pass gives "
             "them to the transform, whose result then needs the column _tombstone."

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
@@ -351,7 +352,7 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
     if changed:
-        message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source.topic}"
+        message = f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of topic {batch.plan.source.topic}"
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
     elif batch.state is State.SKIPPED:

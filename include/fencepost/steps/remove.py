@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.errors import GroupInUse, TransitionRefused
 from fencepost.kafka.cluster import Topic, check_allowed
 from fencepost.kafka.errors import Need, not_authorized
@@ -120,7 +121,7 @@ def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) 
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
     ends = sum(ledger.cluster.high_watermarks(topic))
-    return f"it has had {'1 record' if ends == 1 else f'{ends:,} records'}, perhaps somebody else's" if ends else ""
+    return f"it has had {count_of(ends, 'record')}, perhaps somebody else's" if ends else ""
 
 
 def _check_rights(ledger: Ledger, removal: Removal) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
@@ -70,7 +71,8 @@ def _result(recorded: Recorded, interval: Interval) -> StepResult:
     if replays is not None and batch.state in UNDER_WAY:
         done = "planned" if changed else f"already {batch.state},"
         message = (
-            f"{done} revision {batch.revision}, an addition to revision {batch.adds_to}: {replays.tally.rows} records that "
+            f"{done} revision {batch.revision}, an addition to revision {batch.adds_to}: "
+            f"{count_of(replays.tally.rows, 'record')} that "
             f"batch {replays.batch} quarantined"
         )
     else:

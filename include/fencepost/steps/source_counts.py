@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline, Source
+from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout
 from fencepost.protocol.advice import REASON, reprocess
@@ -150,8 +151,8 @@ def count_taken(raw: DataFrame, batch: Batch) -> int:
     rows, fingerprint = counts_of(row)
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
-            f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {rows} records of batch {replays.batch} with "
-            f"fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows} with "
+            f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {count_of(rows, 'record')} of batch "
+            f"{replays.batch} with fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows:,} with "
             f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
             f"was written. {batch.command('skip', REASON)} drops this addition. {reprocess(batch)}."
         )

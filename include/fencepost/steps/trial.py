@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
 from fencepost.quality.checks import Evaluation
@@ -255,15 +256,20 @@ def _stops(pipeline: Pipeline, source: Sourced, unfit: Sequence[Aside]) -> list[
     found, bad = list[str](), source.bad
     if bad and pipeline.source.on_malformed == "fail":
         found.append(
-            f"{sum(one.rows for one in bad):,} records are malformed, and source.on_malformed is fail: {bad[0].reason} (first at "
+            f"{count_of(sum(one.rows for one in bad), 'record is', 'records are')} malformed, and source.on_malformed is "
+            f"fail: {bad[0].reason} (first at "
             f"{bad[0].first})"
         )
     if pipeline.source.tombstones == "fail":
         found += [
-            f"{one.rows:,} records are tombstones, and source.tombstones is fail (first at {one.first})"
+            f"{count_of(one.rows, 'record is a tombstone', 'records are tombstones')}, and source.tombstones is fail (first at "
+            f"{one.first})"
             for one in source.tombstones
         ]
-    found += [f"{one.rows:,} rows do not fit the output's format or schema: {one.reason}" for one in unfit]
+    found += [
+        f"{count_of(one.rows, 'row does', 'rows do')} not fit the output's format or schema: {one.reason}"
+        for one in unfit
+    ]
     return found
 
 

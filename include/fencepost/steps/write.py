@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from fencepost import errors
 from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
@@ -154,14 +155,14 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
     tombstones = written.tombstones if written else 0
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
-        told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
+        told_in = "records not counted again" if rows_in is None else f"{count_of(rows_in, 'record')} in"
         if batch.adds_to is not None:
-            told_in = f"{rows_in} records from quarantine"
-        message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
+            told_in = f"{count_of(rows_in or 0, 'record')} from quarantine"
+        message = f"wrote revision {batch.revision}: {told_in}, {rows:,} out"
         if quarantined:
-            message += f", {sum(quarantined.values())} to quarantine"
+            message += f", {sum(quarantined.values()):,} to quarantine"
         if tombstones:
-            message += f", {tombstones} tombstones dropped"
+            message += f", {count_of(tombstones, 'tombstone')} dropped"
     return StepResult.of(
         "write",
         batch,

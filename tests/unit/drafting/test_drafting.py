@@ -218,17 +218,17 @@ TODAY = round(NOW.timestamp() * 1000)
         (
             [(0, TODAY - DAY), (0, TODAY - 3 * DAY)],
             [
-                "In 1 place of the sample an older timestamp follows a newer one.*About 50 % \\(1 of the 2 sampled records\\)"
+                "In 1 place of the sample an older timestamp follows a newer one.*About 50 % \\(1 of 2 sampled records\\)"
             ],
         ),
         (
             [(0, TODAY - DAY + 5000), (0, TODAY - DAY), (0, TODAY)],
-            ["In 1 place .* None of the 3 sampled records would be in another interval than their timestamp's"],
+            ["In 1 place .* None of 3 sampled records would be in another interval than their timestamp's"],
         ),
         # Each of the four behind the newest is in the newest one's interval, though timestamps go back only twice.
         (
             [(0, TODAY - DAY), *[(0, TODAY - n * DAY) for n in (6, 5, 4)], (0, TODAY - 5 * DAY), (1, TODAY - 6 * DAY)],
-            [r"In 2 places .* About 66.7 % \(4 of the 6 sampled records\)"],
+            [r"In 2 places .* About 66.7 % \(4 of 6 sampled records\)"],
         ),
         # What is ahead of the clock ends no interval.
         ([(0, TODAY + DAY), (0, TODAY - DAY), (0, TODAY - DAY)], ["1 of 3 sampled records are stamped in the future"]),
@@ -257,7 +257,7 @@ def test_the_extent_of_disorder_is_that_of_ranges_as_a_plan_cuts_them(halves: li
             elsewhere += sum(int(at) != day for at in days[first(day) : first(day + 1)])
     stamped = [(p, TODAY - 9 * DAY + half * DAY // 2) for p, half in records]
     found = [told for told in doubts(sample(*stamped), Cron("0 0 * * *", "UTC"), NOW) if "in another interval" in told]
-    told = re.search(r"% \((\d+) of the", found[0]) if found else None
+    told = re.search(r"% \((\d+) of", found[0]) if found else None
     assert (int(told[1]) if told else 0) == elsewhere
 
 
