@@ -179,7 +179,7 @@ def test_a_job_that_wrote_nothing_has_no_outcome(outcome_file: Path) -> None:
 
 def test_a_tied_process_ends_with_its_parent() -> None:
     child = (
-        "from fencepost.steps.jobs import tie_to_parent; import time;"
+        "from fencepost.spark.parent import tie_to_parent; import time;"
         "tie_to_parent(15); print('tied', flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen(

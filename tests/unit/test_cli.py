@@ -196,7 +196,7 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     ("raised", "code", "words"),
     [
         (EOFError("secret"), 3, "unexpected error in pipelines: EOFError in test_cli.py"),
-        (KeyboardInterrupt(), 130, "interrupted; run the same command again"),
+        (KeyboardInterrupt(), 130, "interrupted. Nothing was changed. Run the same command again."),
         (KeyError("secret"), 4, "defect in Fencepost: KeyError in test_cli.py"),
         (BrokenPipeError("secret"), 3, "unexpected error in pipelines: BrokenPipeError in test_cli.py"),
     ],

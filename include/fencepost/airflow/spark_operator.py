@@ -37,8 +37,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TableRefusedData, VerdictUndetermined
 from fencepost.model import Interval, StepResult, offsets_of
 from fencepost.spark.master import check_master, master_of
+from fencepost.spark.parent import tied_to_parent
 from fencepost.steps.handover import handed_over
-from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
+from fencepost.steps.jobs import JobOutcome, Step
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -21,6 +21,7 @@ from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, p
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
+from fencepost.cli.interruption import ending_at_signals, leave_if_interrupted
 from fencepost.cli.jars import jars
 from fencepost.cli.new import new
 from fencepost.cli.notify import notify
@@ -45,17 +46,19 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command. Nothing here asks for input, so a stream that ended is Spark's or a worker's."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            if not is_read(1):
-                end_quietly()
-            raise unexpected(error, str(ctx.invoked_subcommand or "")) from error  # of a JVM or a worker that ended
-        except EOFError as error:
-            raise unexpected(error, str(ctx.invoked_subcommand or "")) from error
-        except KeyboardInterrupt:
-            err.print("interrupted; run the same command again to continue.")
-            raise typer.Exit(130) from None
+
+        def command() -> str:  # once it is known
+            return str(ctx.invoked_subcommand or "")
+
+        with ending_at_signals(command, as_json="--json" in sys.argv):
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError as error:
+                if not is_read(1):
+                    end_quietly()
+                raise unexpected(error, command()) from error  # of a JVM or a worker that ended
+            except EOFError as error:
+                raise unexpected(error, command()) from error
 
 
 app = typer.Typer(
@@ -122,6 +125,9 @@ def main() -> None:
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
         sys.exit(app(standalone_mode=not as_json))
+    except (SystemExit, KeyboardInterrupt) as ended:
+        leave_if_interrupted(ended)
+        raise
     except FencepostError as error:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)

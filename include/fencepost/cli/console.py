@@ -38,6 +38,6 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def plain_error(error: Exception, exit_code: int) -> dict[str, Any]:
+def plain_error(error: BaseException, exit_code: int) -> dict[str, Any]:
     """A failure for programs."""
     return {"error": {"type": type(error).__name__, "message": str(error)}, "exit_code": exit_code}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,8 @@ from fencepost.cli.steps import show_steps, spark_session, steps_after_plan
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.model import Interval, State, StepResult, offsets_of
+
+STEPS = ("plan", "write", "validate", "advance")
 
 
 def run(
@@ -61,7 +64,24 @@ def run(
         run_each(found, asked_for, allow_future=allow_future, as_json=as_json)
         return
     asked = {"reprocess": reprocess, "allow_future": allow_future, "another_cluster": another_cluster}
-    show_steps(pipeline, asked_for, _steps(found, asked_for, asked), as_json=as_json)
+    show_steps(
+        pipeline,
+        asked_for,
+        _steps(found, asked_for, asked),
+        as_json=as_json,
+        left=partial(left_after, interval=asked_for, reprocess=reprocess),
+    )
+
+
+def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) -> str:
+    """What a run that was told to end leaves to do after these steps, and how to go on."""
+    done = [step.step for step in steps]
+    left = [step for step in STEPS if step not in done]
+    if not left:
+        return f"All steps of {interval.told} are done; the asset event in Airflow alone may be missing"
+    again = "without --reprocess, which might begin another revision," if reprocess and done else "again"
+    are = f"{', '.join(left[:-1])} and {left[-1]} are" if left[:-1] else f"{left[0]} is"
+    return f"Of {interval.told}, {are} left. What is done stays done. Run the same command {again} to continue"
 
 
 def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:

@@ -17,14 +17,14 @@ from croniter import CroniterBadDateError
 from rich.markup import escape
 
 from fencepost.cli.console import err, plain_error, print_json
-from fencepost.cli.steps import for_one_interval, spark_session, steps_after_plan
+from fencepost.cli.interruption import GO_ON, Interrupted, was_interrupted
+from fencepost.cli.steps import failure_of, for_one_interval, spark_session, steps_after_plan
 from fencepost.config.intervals import in_zone, intervals_between, newest_ended, parts_left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
-from fencepost.errors import FencepostError, SettingsError
+from fencepost.errors import FencepostError, SettingsError, Terminal
 from fencepost.model import Interval, StepResult, utc_now
 from fencepost.protocol.view import PASSED
-from fencepost.spark.diagnosis import unexpected
 
 TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message is for a person
 
@@ -34,7 +34,7 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
     published or skipped."""
     began = time.monotonic()
     done: list[dict[str, Any]] = []
-    failure: FencepostError | None = None
+    failure: FencepostError | Interrupted | None = None
     intervals: list[Interval] = []
     left_out: list[tuple[Interval, Interval]] = []
     try:
@@ -56,14 +56,22 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
                 progress.heed(result)
             progress.end(steps)
         err.print(f"{_intervals(len(intervals))} done in {time.monotonic() - began:.0f} s")
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        stopped = GO_ON
         if done:
             ended = sum(_is_over(one["steps"]) for one in done)
-            stopped = f"stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} are done"
-            err.print(f"[bold]{stopped}; run the same command again to continue.[/]", soft_wrap=True)
-        if not as_json:
-            raise
-        failure = error if isinstance(error, FencepostError) else unexpected(error)
+            stopped = f"It stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} are done. "
+            whole = Interval(start=intervals[0].start, end=intervals[-1].end)
+            command = whole.command("run", pipeline.name, "--each") if isinstance(asked, int) else "the same command"
+            if isinstance(error, Terminal):
+                stopped += f"Settle that interval first, as the error says; then {command} continues there"
+            else:
+                stopped += (
+                    f"Run {command} to continue" if isinstance(asked, int) else f"Run {command} again to continue"
+                )
+            if not was_interrupted(error):
+                err.print(f"[bold]{escape(stopped)}.[/]", soft_wrap=True)
+        failure = failure_of(error, lambda: stopped, as_json=as_json)
     if as_json:
         print_json(
             {

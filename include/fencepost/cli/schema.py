@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
+from fencepost.cli.steps import spark_session
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
@@ -47,13 +48,9 @@ def schema(
             f"pipeline {pipeline}: no part of it has a schema registry; set format: avro or json_schema, or key_format: avro."
         )
     from fencepost.schemas.report import report_schemas
-    from fencepost.spark.session import build_session
 
-    spark = build_session(found, "schema")
-    try:
-        parts = report_schemas(spark, found)
-    finally:
-        spark.stop()
+    with spark_session(found, step="schema") as spark:
+        parts = report_schemas(spark(), found)
     if as_json:
         print_json({"pipeline": pipeline, "parts": [as_plain(part) for part in parts]})
     else:

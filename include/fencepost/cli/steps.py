@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from fencepost.cli.airflow import asset_event
 from fencepost.cli.console import err, plain_error, print_json
+from fencepost.cli.interruption import GO_ON, Interrupted, interrupted_by, show_interrupted, was_interrupted
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Interval, StepResult
@@ -20,19 +21,25 @@ if TYPE_CHECKING:
     from fencepost.ledger.ledger import Ledger
 
 
-def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult], *, as_json: bool) -> None:
-    """Run the steps, show what each did, and exit with the code of the failure, if one fails."""
+def show_steps(
+    pipeline: str,
+    interval: Interval,
+    results: Iterator[StepResult],
+    *,
+    as_json: bool,
+    left: Callable[[list[StepResult]], str] = lambda steps: GO_ON,
+) -> None:
+    """Run the steps, show what each did, and exit with the code of the failure, if one fails. After a signal, `left` says what is
+    left after these steps, and how to go on."""
     steps: list[StepResult] = []
-    failure: FencepostError | None = None
+    failure: FencepostError | Interrupted | None = None
     try:
         for result in results:
             steps.append(result)
             style = "bold yellow" if "starved_by" in result.details else "bold"
             err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
-    except Exception as error:
-        if not as_json:
-            raise
-        failure = error if isinstance(error, FencepostError) else unexpected(error)
+    except (Exception, KeyboardInterrupt) as error:
+        failure = failure_of(error, lambda: left(steps), as_json=as_json)
     if as_json:
         print_json(
             {
@@ -43,6 +50,18 @@ def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult],
             }
         )
         raise typer.Exit(failure.exit_code if failure else 0)
+
+
+def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) -> FencepostError | Interrupted:
+    """The error for the JSON document; without one it is raised, for `main` to show."""
+    interrupted = interrupted_by(error, left)
+    if not as_json:
+        raise interrupted or error
+    if interrupted is not None:
+        show_interrupted(interrupted)
+        return interrupted
+    assert isinstance(error, Exception), "only a signal ends a command otherwise"
+    return error if isinstance(error, FencepostError) else unexpected(error)
 
 
 def steps_after_plan(
@@ -98,10 +117,10 @@ def spark_that_reads(pipeline: Pipeline, doing: str) -> Iterator[Any]:
 
 
 @contextmanager
-def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+def spark_session(pipeline: Pipeline, records: int | None = None, step: str = "run") -> Iterator[Callable[[], Any]]:
     """A function that returns the session: its first call starts the session, and the end of the block stops it.
 
-    `records` is how many it is for, if that is known.
+    `records` is how many it is for, if that is known, and `step` as in `build_session`.
     """
     from fencepost.spark.session import build_session
 
@@ -110,12 +129,12 @@ def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Ca
     def spark() -> Any:
         if not sessions:
             with err.status("starting Spark"):
-                sessions.append(build_session(pipeline, "run", records))
+                sessions.append(build_session(pipeline, step, records))
         return sessions[0]
 
     try:
         yield spark
     finally:
-        for session in sessions:
+        for session in sessions if not was_interrupted() else ():
             with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error says so
                 session.stop()

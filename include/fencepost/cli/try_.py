@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
 from fencepost.cli.console import err, out, print_json
+from fencepost.cli.steps import spark_session
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
@@ -58,24 +59,19 @@ def try_(
     check_records(1000 if last is None else last)
     interval = None if start is None or end is None else interval_of(start, end)
     found = pipeline_of(pipeline)
-    from fencepost.spark.session import build_session
-
     if watch:  # a worker that lived on would keep the modules that it has imported
         found = found.model_copy(update={"spark": {**found.spark, "spark.python.worker.reuse": "false"}})
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True
     _load_ahead()
-    with ThreadPoolExecutor(1) as aside:
-        asked = None if watch else aside.submit(_look, found, interval, last or 1000)  # Kafka answers meanwhile
-        with err.status("starting Spark"):
-            spark = build_session(found, "run", last or 1000)
-    try:
-        if asked is None:
-            _watch(spark, pipeline, found.folder, interval, last or 1000)
+    with spark_session(found, last or 1000) as spark:
+        if watch:
+            _watch(spark(), pipeline, found.folder, interval, last or 1000)
             return
-        trial = _tried(spark, *asked.result())
-    finally:
-        spark.stop()
+        aside = ThreadPoolExecutor(1)
+        asked = aside.submit(_look, found, interval, last or 1000)  # Kafka answers while Spark starts
+        aside.shutdown(wait=False)  # whoever ends this command does not wait for Kafka
+        trial = _tried(spark(), *asked.result())
     if as_json:
         print_json(as_plain(trial))
     else:

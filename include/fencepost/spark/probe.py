@@ -6,6 +6,7 @@ It prints one line: JSON with the driver's versions and those of the executors b
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 from collections.abc import Iterable, Iterator
@@ -32,8 +33,10 @@ def main(name: str) -> int:
     """Run the job with the pipeline's settings, on the master of `fencepost run`, and print what it tells."""
     from fencepost.config.loading import find_pipeline
     from fencepost.spark.diagnosis import unexpected
+    from fencepost.spark.parent import tie_to_parent
     from fencepost.spark.session import build_session
 
+    tie_to_parent(signal.SIGTERM)  # a doctor that is told to end leaves no job behind
     try:
         spark = build_session(find_pipeline(name), "doctor")
         tasks = max(2, spark.sparkContext.defaultParallelism)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any
 
@@ -51,7 +53,8 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     setattr(AccumulatorTCPServer, "handle_error", _log_broken_connection)  # noqa: B010
     logging.getLogger().addFilter(_without_py4j)
     setattr(AccumulatorTCPServer, "shutdown", _shut_down_aside)  # noqa: B010
-    session = builder.getOrCreate()
+    with _own_sigint():
+        session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     pin_settings(session, pipeline)
@@ -65,6 +68,39 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline) -> SparkSessio
     own = session.newSession()
     pin_settings(own, pipeline)
     return own
+
+
+@contextmanager
+def _own_sigint() -> Iterator[None]:
+    """Keep the handler of Ctrl-C in the block. PySpark's asks the JVM to cancel all jobs, by the connection on which the answer
+    of the interrupted call is due: whatever comes back is an error of py4j's."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # not the main thread, where PySpark sets none
+            signal.signal(signal.SIGINT, before)
+
+
+def tell_jvm_to_end() -> None:
+    """Have Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
+    if (process := _jvm()) is not None:
+        process.terminate()
+
+
+def await_end_of_jvm(limit: float = 10.0) -> None:
+    """Wait until the JVM that was told to end has ended; kill it after `limit` seconds."""
+    if (process := _jvm()) is None:
+        return
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _jvm() -> subprocess.Popen[bytes] | None:
+    """The JVM's process; None where there is none, or where it is our parent, as under spark-submit."""
+    return getattr(SparkContext._gateway, "proc", None)
 
 
 def _start_workers(session: SparkSession) -> None:

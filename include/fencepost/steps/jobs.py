@@ -7,13 +7,12 @@ cannot outlive the Airflow task. SparkSubmitOperator ensures neither.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
@@ -24,6 +23,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable, SettingsError
 from fencepost.model import Frozen, Interval, StepResult
 from fencepost.spark.diagnosis import unexpected
+from fencepost.spark.parent import tie_to_parent
 from fencepost.steps.handover import taken_over
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Step = Literal["write", "validate", "advance"]
-PR_SET_PDEATHSIG = 1
 
 
 class JobOutcome(Frozen):
@@ -188,22 +187,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, ISO 8601")
     parser.add_argument("--outcome", required=True, type=Path, help="where to write the outcome as JSON")
     return parser
-
-
-def tie_to_parent(signal_number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends; 0 unties it.
-
-    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process. Only Linux has this call.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
-
-
-@contextmanager
-def tied_to_parent() -> Iterator[None]:
-    """Tie this process to its parent while the block runs: a task that outlives its supervisor would go on unseen."""
-    tie_to_parent(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        tie_to_parent(0)

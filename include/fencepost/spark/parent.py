@@ -1,0 +1,30 @@
+"""Ties a process to the one that started it, so that neither a job nor its JVM goes on unseen."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PR_SET_PDEATHSIG = 1
+
+
+def tie_to_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; 0 unties it.
+
+    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process. Only Linux has this call.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+@contextmanager
+def tied_to_parent() -> Iterator[None]:
+    """Tie this process to its parent while the block runs: a task that outlives its supervisor would go on unseen."""
+    tie_to_parent(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        tie_to_parent(0)
