@@ -30,7 +30,10 @@ SECOND = "SELECT _key, _record, n, n * 2 + int(n % 3 = 0) AS doubled, name FROM 
 THIRD = "SELECT _key, _record, n, string(n * 2) AS doubled, name AS NAME, 1 AS extra FROM {source}"
 SUITE = """
 expectations:
-  - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, max_value: %d}}
+  - type: expect_column_values_to_be_between
+    severity: quarantine
+    description: larger numbers are mistakes
+    kwargs: {column: n, max_value: %d}
   - {type: expect_table_row_count_to_be_between, kwargs: {max_value: %d}}
 """
 SETTINGS: dict[str, Any] = {
@@ -176,8 +179,6 @@ def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline:
         record = staged[one.known_staged_at]
         found = run("trace", "--output", f"{pipeline.staging_topic}:{record.partition}:{record.offset}")
         assert [batch["batch"] for batch in found["batches"]] == [str(one.id)]
-    place = f"{pipeline.source.topic}:0:0"
-    assert "no header that names a batch" in run("trace", "--output", place)["found"][0]
 
 
 @pytest.mark.deep
@@ -199,10 +200,32 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
     assert twice == ["expect_column_values_to_be_between"] * 2, "it failed again in the replay"
     assert [one["rule"] for one in traced(10)["quarantine"]] == ["malformed"] * 2
     assert traced(11)["found"] == ["No batch has read it yet: what is planned ends at offset 11 of its partition."]
-    with pytest.raises(SettingsError, match="the topic has 1 partition,"):
-        run("trace", "--output", f"{pipeline.source.topic}:7:0")
-    with pytest.raises(SettingsError, match="one of them"):
-        run("trace")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--source", "compare-in:0:12"), "no such record yet: the last committed one is offset 11"),
+        (("--source", "compare-in:7:0"), "the topic has 1 partition, 0 to 0"),
+        (("--source", "compare-out:0:0"), "pipeline compared reads compare-in, and not compare-out"),
+        (("--output", "compare-out:1:5000"), r"no such record yet: the last committed one is offset \d+\."),
+        (("--output", "compare-out:2:0"), "the topic has 2 partitions, 0 to 1"),
+        (
+            ("--output", "compare-in:0:0"),
+            "writes to compare-out, fencepost.compared.staging, fencepost.compared.quarantine, and not compare-in",
+        ),
+        (("--output", "never-made:0:0"), "and not never-made. Name one of these topics"),
+        ((), "one of them"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_place_that_no_record_of_the_pipeline_has_is_refused_with_what_there_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.delattr("fencepost.cli.steps.spark_session")  # it needs no Spark
+    with pytest.raises(SettingsError, match=words):
+        run("trace", *options)
 
 
 @pytest.mark.deep

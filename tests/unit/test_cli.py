@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app, main
 from fencepost.cli.arguments import decision_of, interval_of
+from fencepost.cli.console import working
 from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
@@ -382,3 +384,20 @@ def test_every_command_s_help_teaches(name: str) -> None:
     with one.make_context(name, words[1:]):
         pass
     assert all(parameter.help for parameter in one.params if parameter.name != "help")
+
+
+@pytest.mark.parametrize("given", ["1", "1 --json", "1 --key n", "", "--json", "1,2", "one two", "-1 2", "1 1"])
+def test_diff_says_that_it_takes_two_revisions(command: Status, given: str) -> None:
+    span = ("--start", "2026-01-01", "--end", "2026-01-02")
+    with pytest.raises(SettingsError, match=r"give two.* the earlier.* first, as in --revisions 1 2"):
+        command("diff", [], *span, "--revisions", *given.split())
+
+
+def test_what_takes_a_while_is_said_by_a_line_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Console(file=StringIO(), width=40)
+    monkeypatch.setattr("fencepost.cli.console.err", said)
+    with working("comparing [revisions] " + "1 and 2 " * 9):
+        assert isinstance(said.file, StringIO)
+        assert said.file.getvalue() == "comparing [revisions] " + "1 and 2 " * 9 + "\n", (
+            "a line for each, whatever its length"
+        )

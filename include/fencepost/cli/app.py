@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from fencepost.cli.acls import acls
 from fencepost.cli.announce import announce
-from fencepost.cli.compare import diff, trace
+from fencepost.cli.compare import DiffCommand, diff, trace
 from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
@@ -104,7 +104,6 @@ for command in (
     pipelines,
     suggest,
     judge,
-    diff,
     trace,
     doctor,
     schema,
@@ -115,6 +114,7 @@ for command in (
 ):
     app.command()(command)
 app.command("try")(try_)
+app.command(cls=DiffCommand)(diff)
 app.command("ledger")(show_ledger)
 mount_commands(app)
 

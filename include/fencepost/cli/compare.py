@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
 
 from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
 from fencepost.cli.console import out, print_json
@@ -18,6 +20,22 @@ from fencepost.model import Batch, describe_ranges
 if TYPE_CHECKING:
     from fencepost.review.differences import Difference
     from fencepost.review.traced import Traced
+
+TWO = "--revisions 1 2"
+
+
+class DiffCommand(TyperCommand):
+    """Says of --revisions what it takes, where the parser would take the next option for the second of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left."""
+        if "--revisions" in args:
+            given = args[args.index("--revisions") + 1 :][:2]
+            numbers = [*takewhile(str.isdecimal, given)]
+            if len(numbers) < 2:
+                said = " ".join(["--revisions", *(numbers or given[:1])])
+                raise SettingsError(f"{said}: give two numbers, the earlier revision first, as in {TWO}.")
+        return super().parse_args(ctx, args)
 
 
 def diff(
@@ -43,6 +61,8 @@ def diff(
     from fencepost.review.past import revision_of
 
     found, interval = pipeline_of(pipeline), interval_of(start, end)
+    if revisions[0] == revisions[1]:
+        raise SettingsError(f"--revisions {revisions[0]} {revisions[1]}: give two, the earlier one first, as in {TWO}.")
     ledger = Ledger(found)
     known = ledger.read().revisions.get(interval)
     if known is None:
@@ -58,7 +78,9 @@ def diff(
             f"--revisions: {interval.told} has no revision {', '.join(missing)}; there are {there}{added}."
         )
     one, other = (past for past in pasts if past is not None)
-    with spark_that_reads(found, "diff") as spark:
+    with spark_that_reads(
+        found, "diff", f"comparing revisions {one.batch.revision} and {other.batch.revision}"
+    ) as spark:
         result = difference(spark, ledger, one, other, key or [])
     if as_json:
         print_json(
@@ -114,7 +136,7 @@ def trace(
     Example: fencepost trace nyc_flights --source flights:0:17
     """
     from fencepost.ledger.ledger import Ledger
-    from fencepost.review.traced import place_of, trace_output, trace_source
+    from fencepost.review.traced import check_output, check_source, place_of, trace_output, trace_source
 
     if (output is None) == (source is None):
         raise SettingsError("give --output or --source, one of them, as TOPIC:PARTITION:OFFSET.")
@@ -122,8 +144,10 @@ def trace(
     place = place_of("--output", output) if output is not None else place_of("--source", source or "")
     ledger = Ledger(found)
     view = ledger.read()
-    with spark_that_reads(found, "trace") as spark:
-        traced = (trace_output if output is not None else trace_source)(spark, ledger, view, place)
+    check, trace_it = (check_output, trace_output) if output is not None else (check_source, trace_source)
+    check(ledger, view, place)
+    with spark_that_reads(found, "trace", f"tracing {place}") as spark:
+        traced = trace_it(spark, ledger, view, place)
     if as_json:
         print_json({"pipeline": pipeline, **_plain(traced)})
         return

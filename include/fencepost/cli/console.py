@@ -6,9 +6,12 @@ import json
 import os
 import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 
 CLOSED_PIPE = 141  # as of a program that ends with SIGPIPE: 128 + 13
 
@@ -30,6 +33,17 @@ setattr(Console, "on_broken_pipe", end_quietly)  # noqa: B010 - rich exits with 
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Say on stderr what takes a while: on a terminal as long as the block lasts, elsewhere by a line."""
+    if err.is_terminal and not err.is_dumb_terminal:
+        with err.status(escape(doing)):
+            yield
+    else:
+        err.print(doing, markup=False, soft_wrap=True)
+        yield
 
 
 def print_json(value: Any) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fencepost.cli.airflow import NO_AIRFLOW, known_airflow
 from fencepost.cli.arguments import AsJson, names_like
-from fencepost.cli.console import err, out, print_json
+from fencepost.cli.console import out, print_json, working
 from fencepost.cli.extensions import use_environment
 from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
@@ -94,7 +94,7 @@ def examine_all(
     found: dict[str, list[Finding]] = {}
     shared, airflow = _shared([*good.values()], spark_job)
     for name in sorted({*good, *bad}):
-        with err.status(f"examining {name}"):
+        with working(f"examining {name}"):
             if name in good:
                 whole, found[name] = _looked_up(good[name])
                 found[name] += examine(whole) if whole is not None else []
@@ -156,7 +156,7 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
         reachable = ask(of_spark.check_spark_master, master)
         found += reachable
         if pipeline is not None and reachable[0].level == "ok":
-            with err.status(f"asking Spark's executors of {master}"):
+            with working(f"asking Spark's executors of {master}"):
                 found += ask(of_spark.check_spark_executors, pipeline, master, spark_job, limit=of_spark.JOB + 30)
     return found, connected[0] if connected else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.cli.console import err, out
+from fencepost.cli.console import out, working
 from fencepost.jars import ensure_connector
 from fencepost.paths import connector_folder
 
@@ -13,7 +13,7 @@ def jars() -> None:
     Example: fencepost jars
     """
     folder = connector_folder()
-    with err.status(f"downloading to {folder}"):
+    with working(f"downloading to {folder}"):
         downloaded = ensure_connector(folder)
     count = len(list(folder.glob("*.jar")))
     out.print(f"  [green]✓[/] {count} jars in {folder}{'' if downloaded else ', there already'}", soft_wrap=True)

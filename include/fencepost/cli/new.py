@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.cli.arguments import AsJson, formats_like, names_like, topics_like, with_connections
-from fencepost.cli.console import err, out, print_json
+from fencepost.cli.console import out, print_json, working
 from fencepost.cli.extensions import use_environment
 from fencepost.counts import count_of
 from fencepost.errors import SettingsError
@@ -66,7 +66,7 @@ def new(
     use_environment()
     wanted = Wanted(name, from_topic, sample, to, format, subject, group, cron, timezone)
     connection = connection_of(like, kafka or (), registry or ())
-    with err.status(f"reading topic {from_topic}"):
+    with working(f"reading topic {from_topic}"):
         draft = draft_pipeline(wanted, connection, with_connections)
     if as_json:
         print_json(as_plain(draft))

@@ -42,7 +42,7 @@ def suggest(pipeline: PipelineName, over: Over = 30, as_json: AsJson = False) ->
     found = pipeline_of(pipeline)
     ledger, _, pasts = _published(found, over)
     unread: dict[Interval, str] = {}
-    with spark_that_reads(found, "suggest") as spark:
+    with spark_that_reads(found, "suggest", f"reading {len(pasts)} published batches") as spark:
         suggestions, batches = suggested_of(spark, ledger, pasts, lambda past, why: unread.update({past.interval: why}))
     page = write_suggested(found, suggestions, unread, batches)
     if as_json:
@@ -88,7 +88,7 @@ def judge(
     found, content = pipeline_of(pipeline), load_suite(suite)
     ledger, view, pasts = _published(found, over)
     apart = rejected_since(view, pasts[0].interval)
-    with spark_that_reads(found, "judge") as spark:
+    with spark_that_reads(found, "judge", f"judging {len(pasts) + len(apart)} batches") as spark:
         published = list(judge_past(spark, ledger, view, pasts, content, suite))
         rejected = list(judge_past(spark, ledger, view, apart, content, suite))
     page = write_judged(found, suite, published, rejected)

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from fencepost.cli.airflow import asset_event
-from fencepost.cli.console import err, plain_error, print_json
+from fencepost.cli.console import err, plain_error, print_json, working
 from fencepost.cli.interruption import GO_ON, Interrupted, interrupted_by, show_interrupted, was_interrupted
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
@@ -101,19 +101,22 @@ def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[
 
 
 @contextmanager
-def spark_that_reads(pipeline: Pipeline, doing: str) -> Iterator[Any]:
-    """A session of its own for a command that only reads. What Spark raises in the block becomes Fencepost's error.
+def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[Any]:
+    """A session of its own for a command that only reads, which says on stderr what it is doing. What Spark raises in the block
+    becomes Fencepost's error.
 
     Raises:
-        JobFailed, AccessDenied, DriverDied: says what was being done.
+        JobFailed, AccessDenied, DriverDied: says which command it was.
     """
     from fencepost.kafka.client_settings import client_settings
     from fencepost.preflight.rights import denials_named
     from fencepost.spark.diagnosis import spark_reads
 
-    told = f"pipeline {pipeline.name}, {doing}"
+    told = f"pipeline {pipeline.name}, {command}"
     with spark_session(pipeline) as spark, denials_named(pipeline, client_settings(pipeline)), spark_reads(told):
-        yield for_one_interval(pipeline, spark)()
+        session = for_one_interval(pipeline, spark)()
+        with working(doing):
+            yield session
 
 
 @contextmanager
@@ -128,7 +131,7 @@ def spark_session(pipeline: Pipeline, records: int | None = None, step: str = "r
 
     def spark() -> Any:
         if not sessions:
-            with err.status("starting Spark"):
+            with working("starting Spark"):
                 sessions.append(build_session(pipeline, step, records))
         return sessions[0]
 

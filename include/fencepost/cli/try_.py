@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
-from fencepost.cli.console import err, out, print_json
+from fencepost.cli.console import err, out, print_json, working
 from fencepost.cli.steps import spark_session
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
@@ -100,7 +100,7 @@ def _look(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Led
 def _tried(spark: Any, ledger: Ledger, looked: Looked) -> Trial:
     from fencepost.steps.trial import try_pipeline
 
-    with err.status("trying"):
+    with working("trying"):
         return try_pipeline(spark.newSession(), ledger, looked)
 
 

@@ -7,6 +7,7 @@ are looked for in the batch. Under `output` a row may be made of many records, s
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
+from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State, TopicOutput
 from fencepost.outputs.quarantine import QuarantineTopic
@@ -71,6 +73,50 @@ def place_of(option: str, text: str) -> Place:
     if match is None:
         raise SettingsError(f"{option} {text}: expected TOPIC:PARTITION:OFFSET, such as orders:0:1234.")
     return Place(topic=match["topic"], partition=int(match["partition"]), offset=int(match["offset"]))
+
+
+def check_output(ledger: Ledger, view: View, place: Place) -> None:
+    """Refuse a place that no output record of the pipeline's has, or can have had. It needs no Spark.
+
+    Raises:
+        SettingsError, TopicMissing: says what there is instead.
+    """
+    pipeline, plans = ledger.pipeline, [batch.plan for batch in view.all()]
+    planned = [one.topic for p in plans for one in (p.output, p.staging, p.quarantine) if isinstance(one, TopicOutput)]
+    present = [pipeline.output.topic, pipeline.staging_topic if pipeline.output.publish == "staged" else None]
+    _check_topic(pipeline.name, place, "writes to", [*filter(None, present), *planned])
+    _check_offset(ledger, place)
+
+
+def check_source(ledger: Ledger, view: View, place: Place) -> None:
+    """The same of a source record. One that a batch has read may be gone by now."""
+    read = [batch for batch in view.all() if batch.adds_to is None]
+    topics = [ledger.pipeline.source.topic, *(batch.plan.source.topic for batch in read)]
+    _check_topic(ledger.pipeline.name, place, "reads", topics)
+    if not any(_reads(batch, place) for batch in read):
+        _check_offset(ledger, place)
+
+
+def _check_topic(pipeline: str, place: Place, does: str, topics: Sequence[str]) -> None:
+    if place.topic not in topics:
+        named = ", ".join(dict.fromkeys(topics))
+        raise SettingsError(
+            f"{place}: pipeline {pipeline} {does} {named}, and not {place.topic}. Name one of these topics."
+        )
+
+
+def _check_offset(ledger: Ledger, place: Place) -> Topic:
+    """The topic, if the record's partition is there and has reached its offset."""
+    topic = ledger.cluster.describe(place.topic)
+    if place.partition >= topic.partitions:
+        raise SettingsError(
+            f"{place}: the topic has {count_of(topic.partitions, 'partition')}, 0 to {topic.partitions - 1}."
+        )
+    end = ledger.cluster.last_stable(topic)[place.partition]
+    if place.offset >= end:
+        last = f"the last committed one is offset {end - 1}" if end else "it has none yet"
+        raise SettingsError(f"{place}: the partition has no such record yet: {last}.")
+    return topic
 
 
 def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
@@ -134,14 +180,9 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
     Raises:
         SettingsError: there is none.
     """
-    topic = ledger.cluster.describe(place.topic)
-    if place.partition >= topic.partitions:
-        raise SettingsError(
-            f"{place}: the topic has {count_of(topic.partitions, 'partition')}, 0 to {topic.partitions - 1}."
-        )
-    first, end = ledger.cluster.earliest(topic)[place.partition], ledger.cluster.last_stable(topic)[place.partition]
-    if not first <= place.offset < end:
-        raise SettingsError(f"{place}: the partition has offsets {first} to {end - 1}; earlier records are gone.")
+    first = ledger.cluster.earliest(_check_offset(ledger, place))[place.partition]
+    if place.offset < first:
+        raise SettingsError(f"{place}: the partition begins at offset {first}; earlier records are gone.")
     raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
     found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
     if not found:
