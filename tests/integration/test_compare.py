@@ -229,6 +229,25 @@ def test_a_place_that_no_record_of_the_pipeline_has_is_refused_with_what_there_i
 
 
 @pytest.mark.deep
+def test_quarantine_lists_records_with_the_rule_s_description_and_the_reason_and_no_data(
+    run: Run, pipeline: Pipeline
+) -> None:
+    rule = "expect_column_values_to_be_between(n)"
+    text = run("quarantine", "--all", "--show", "3", text=True)
+    assert f"{rule}: larger numbers are mistakes" in " ".join(text.split())
+    shown = [line for line in text.splitlines() if line.startswith(f"{pipeline.quarantine_topic}:")]
+    assert len(shown) == 3
+    found = run("quarantine", "--show", "100")
+    assert found["descriptions"] == {rule: "larger numbers are mistakes"}
+    places = {(one["source"], one["rule"], one["reason"]) for one in found["records"]}
+    assert places == {
+        ("compare-in:0:9", rule, "larger numbers are mistakes"),
+        ("compare-in:0:10", "malformed", "not JSON: EOF while parsing an object at line 1 column 1"),
+    }
+    assert "<i>" not in text + json.dumps(found)
+
+
+@pytest.mark.deep
 def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeline: Pipeline, spark: Any) -> None:
     """The plan says so, whatever the settings are by now."""
     from fencepost.review.traced import place_of, trace_source

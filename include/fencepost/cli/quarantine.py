@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,10 +14,16 @@ from rich.table import Table
 from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
 from fencepost.cli.console import out, print_json
 from fencepost.cli.status import identity, span
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.model import Batch
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
+from fencepost.suite.declared import rule_names
+
+if TYPE_CHECKING:
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.outputs.quarantine import Quarantined
 
 
 def quarantine(
@@ -30,14 +37,19 @@ def quarantine(
             help="Every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
         ),
     ] = False,
+    most: Annotated[
+        int | None,
+        typer.Option("--show", min=1, help="Show so many of the records too: where each is from, and why it is there."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the published intervals have in quarantine, by interval and rule. Reads the ledger only.
+    """Show what the published intervals have in quarantine, by interval and rule. Reads the ledger, and with --show the records.
 
     Records that a replay has taken are not listed. Those that failed again are listed under the addition, one attempt later.
     `fencepost replay` sends what is left through the present transform and checks.
 
-    The records are in the topic that it names. The last header of a record names its batch.
+    The records are in the topic that it names. The last header of a record names its batch. With --show the first records of the
+    newest batches are listed, without keys and values.
 
     Example: fencepost quarantine nyc_flights --start 2013-01-01 --end 2013-02-01
     """
@@ -47,11 +59,15 @@ def quarantine(
     last = moment_of("--end", end) if end else None
     if first and last and last <= first:
         raise SettingsError(f"--end {end} does not lie after --start {start}.")
-    ledger = Ledger(pipeline_of(pipeline))
+    known = pipeline_of(pipeline)
+    ledger, described = Ledger(known), descriptions_of(known)
     snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
     found = list(quarantined_batches(snapshot, first, last, every=every))
+    records = list(islice(_records(ledger, found, most or 0), most or 0))
     if as_json:
-        print_json({"pipeline": pipeline, "batches": [as_plain(batch) for batch in found]})
+        document: dict[str, Any] = {"pipeline": pipeline, "batches": [as_plain(batch) for batch in found]}
+        document |= {"descriptions": described}
+        print_json(document if most is None else document | {"records": [one._asdict() for one in records]})
         return
     if not found:
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
@@ -65,12 +81,40 @@ def quarantine(
         for rule, rows in batch.known_written.quarantined.items():
             which = (str(batch.revision), str(batch.state)) if every else ()
             tried = (str(batch.plan.attempt),) if replayed else ()
-            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(rule))
+            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(told_of(rule, described)))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
             f"the records are in topic {topic}; the last header of each names its batch", markup=False, soft_wrap=True
         )
+    from fencepost.drafting.writing import printable
+
+    for one in records:
+        reason = "" if one.reason in (one.rule, described.get(one.rule)) else f": {one.reason}"
+        text = f"{one.place}, from {one.source or 'an unknown record'}: {told_of(one.rule, described)}{reason}"
+        out.print(printable(text), markup=False, soft_wrap=True)
+
+
+def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
+    """What the suite of today says of its rules, by their names; nothing while it is wrong."""
+    try:
+        rules = pipeline.suite.rules
+    except SettingsError:
+        return {}
+    return {name: rule.description for name, rule in zip(rule_names(rules), rules, strict=True) if rule.description}
+
+
+def told_of(rule: str, described: Mapping[str, str]) -> str:
+    """A rule's name, and its description if it has one."""
+    return f"{rule}: {described[rule]}" if rule in described else rule
+
+
+def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[Quarantined]:
+    """The records of these batches, the newest batch first."""
+    from fencepost.outputs.quarantine import QuarantineTopic
+
+    for batch in reversed(batches):
+        yield from QuarantineTopic(ledger, batch).some(batch, most)
 
 
 def quarantined_batches(

@@ -1,4 +1,4 @@
-"""Reads with an end: records up to an offset, and a group's committed offsets."""
+"""Reads with an end: records up to an offset or of ranges, and a group's committed offsets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from confluent_kafka import (
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import ConsumerReports, make_consumer
 from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, Need, translate
+from fencepost.model import OffsetRange
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
 SLICE = 2.0  # seconds between looks at what the error callback heard
@@ -92,6 +93,26 @@ def batches_until(
             return
         assigned = {tp.partition for tp in consumer.assignment()}
         waiting = {p: end for p, end in waiting.items() if p in assigned}
+
+
+def messages_of(
+    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], doing: str
+) -> Iterator[list[Message]]:
+    """The committed messages of these ranges of a topic, as they come, in the order of each partition.
+
+    Raises:
+        FencepostError: Kafka does not give all offsets of the ranges.
+    """
+    wanted = {r.partition: r for r in ranges if r.length}
+    if not wanted:
+        return
+    consumer, complaints = make_consumer(settings, group)
+    try:
+        consumer.assign([TopicPartition(topic, p, r.start) for p, r in wanted.items()])
+        ends = {p: r.end for p, r in wanted.items()}
+        yield from batches_until(consumer, complaints, settings, ends, doing)
+    finally:
+        consumer.close()
 
 
 def _reads(consumer: Consumer) -> list[Need]:

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 
 from fencepost.collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings
-from fencepost.kafka.clients import make_consumer
-from fencepost.kafka.offsets import batches_until
+from fencepost.kafka.offsets import messages_of
 from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, Batch, OffsetRange
 
 Header = tuple[str, bytes | None]
@@ -77,19 +76,11 @@ def _read(
     is_own: Callable[[Message], bool],
 ) -> Iterator[list[Message]]:
     """The batch's own messages, as they come: in the order of each partition."""
-    wanted = {r.partition: r for r in ranges if r.length}
-    if not wanted:
-        return
-    consumer, complaints = make_consumer(settings, group)
-    try:
-        consumer.assign([TopicPartition(topic, p, r.start) for p, r in wanted.items()])
-        ends, doing = {p: r.end for p, r in wanted.items()}, f"batch {batch}: reading its records in topic {topic}"
-        with without_collector():  # it would look at every message again and again, for half of the time
-            for messages in batches_until(consumer, complaints, settings, ends, doing):
-                if own := [message for message in messages if is_own(message)]:
-                    yield own
-    finally:
-        consumer.close()
+    doing = f"batch {batch}: reading its records in topic {topic}"
+    with without_collector():  # it would look at every message again and again, for half of the time
+        for messages in messages_of(settings, group, topic, ranges, doing):
+            if own := [message for message in messages if is_own(message)]:
+                yield own
 
 
 def _rows(messages: Sequence[Message]) -> pa.RecordBatch:

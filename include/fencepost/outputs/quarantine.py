@@ -7,18 +7,31 @@ batch: the source record's own headers stay, and may name another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.errors import AccessDenied, NeedsOperator
+from fencepost.kafka.offsets import messages_of
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, OffsetRange
+from fencepost.model import BATCH_HEADER, Batch, OffsetRange
 from fencepost.outputs.topic import BatchTopic
 from fencepost.spark.quarantine import is_quarantined_by
+from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.spark.source import read_ranges
 
+SHOWN = (SOURCE_HEADER, RULE_HEADER, REASON_HEADER)
 FOREVER = 2**63 - 1
 ROOM = 65_536  # bytes for the headers that a quarantined record has beyond those of its source record
+
+
+class Quarantined(NamedTuple):
+    """A record in quarantine, without its data: its place there and in the source, the rule that took it, and why."""
+
+    place: str
+    source: str
+    rule: str
+    reason: str
 
 
 class QuarantineTopic(BatchTopic):
@@ -81,6 +94,22 @@ class QuarantineTopic(BatchTopic):
         kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
+
+    def some(self, batch: Batch, most: int) -> list[Quarantined]:
+        """At most so many of the batch's records that still exist, the first of each partition. It needs no Spark."""
+        kept, _ = self._kept_and_deleted(batch)
+        doing = f"batch {batch.id}: reading its records in topic {self._name}"
+        own, found = (BATCH_HEADER, str(batch.id).encode()), list[Quarantined]()
+        for messages in messages_of(self._ledger.settings, self._pipeline.group, self._name, kept, doing):
+            for message in messages:
+                headers = [*(message.headers() or ())]
+                if headers[-1:] == [own]:
+                    last = {str(name): bytes(value or b"").decode("utf-8", "replace") for name, value in headers}
+                    place = f"{self._name}:{message.partition()}:{message.offset()}"
+                    found.append(Quarantined(place, *(last.get(name, "") for name in SHOWN)))
+                if len(found) == most:
+                    return found
+        return found
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.quarantine_ranges(batch.written) if batch.written else ()

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
-    """The name of each rule in headers and counts: its title, with a number if several have the same."""
-    seen: dict[str, int] = {}
-    names = []
-    for rule in rules:
-        seen[rule.title] = number = seen.get(rule.title, 0) + 1
-        names.append(rule.title if number == 1 else f"{rule.title} #{number}")
-    return tuple(names)
-
-
-def reason_of(rule: Declared) -> str:
-    """Why a row that fails the rule is in quarantine, for a person."""
-    return rule.description or rule.title
-
-
 def first_failed(frame: DataFrame, rules: Sequence[Declared], file: Path) -> Column:
     """The position of the first rule that a row of the frame fails; null if it fails none. `file` is the suite's.
 

@@ -20,10 +20,10 @@ from fencepost.quality.evaluation import evaluate, evaluate_nothing
 from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
 from fencepost.quality.quarantine import Accounts, over_limit
-from fencepost.quality.rules import first_failed, rule_names
+from fencepost.quality.rules import first_failed
 from fencepost.review.past import NotReadable, Past, as_promised, check_receipts, read_past
 from fencepost.spark.fingerprint import counting, counts_of
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import Declared, Suite, rule_names
 
 
 class Judged(Frozen):

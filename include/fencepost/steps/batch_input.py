@@ -7,9 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Plan
-from fencepost.quality.rules import first_failed, reason_of, rule_names
+from fencepost.quality.rules import first_failed
 from fencepost.spark.quarantine import Rules, as_in_source, is_quarantined_by, of_source
 from fencepost.spark.source import read_ranges
+from fencepost.suite.declared import reason_of, rule_names
 
 
 def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:

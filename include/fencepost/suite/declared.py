@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from datetime import date, datetime
 from difflib import get_close_matches
 from enum import StrEnum
@@ -238,3 +239,18 @@ def _name(key: object, where: str) -> str:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
+    """The name of each rule in headers and counts: its title, with a number if several have the same."""
+    seen: dict[str, int] = {}
+    names = []
+    for rule in rules:
+        seen[rule.title] = number = seen.get(rule.title, 0) + 1
+        names.append(rule.title if number == 1 else f"{rule.title} #{number}")
+    return tuple(names)
+
+
+def reason_of(rule: Declared) -> str:
+    """Why a row that fails the rule is in quarantine, for a person."""
+    return rule.description or rule.title

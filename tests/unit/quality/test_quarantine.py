@@ -18,8 +18,7 @@ from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import ADDITION, _judged_part
 from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
-from fencepost.quality.rules import reason_of, rule_names
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import Declared, Suite, reason_of, rule_names
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, staged
 
 RULES = ("not_null(a)", "between(b)")
