@@ -145,8 +145,11 @@ def test_every_command_is_one_of_the_command_line(document: Path) -> None:
             assert option in known, f"{line}: {name} has no option {option}"
 
 
-def test_every_command_is_in_the_list_of_the_front_door() -> None:
-    (block,) = FENCE.findall(README.read_text().split("## Commands\n")[1].split("\n## ")[0])
+@pytest.mark.parametrize(
+    ("page", "heading"), [("README.md", "Commands"), ("docs/operating.md", "Commands and exit codes")]
+)
+def test_every_command_is_in_the_lists_of_commands(page: str, heading: str) -> None:
+    (block,) = FENCE.findall((ROOT / page).read_text().split(f"## {heading}\n")[1].split("\n## ")[0])
     listed = re.findall(r"^fencepost (\w+(?:, \w+)*)", block[1], re.MULTILINE)
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert {name for line in listed for name in line.split(", ")} == set(commands)
