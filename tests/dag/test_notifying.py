@@ -379,6 +379,7 @@ def advance(monkeypatch: pytest.MonkeyPatch, in_task: InTask, result: StepResult
 
 
 IN_TIME = datetime(2013, 1, 2, 1, tzinfo=UTC)
+NEXT = Interval.of(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(("state", "says"), [(State.PUBLISHED, "published with 3 records"), (State.SKIPPED, "skipped")])
@@ -399,7 +400,7 @@ def test_an_interval_that_had_gone_wrong_recovers_once(
         advance(pipeline, batch, state, changed=changed, settled=IN_TIME)
     assert len(slack.bodies) == 2
     assert f"{says}, after something had gone wrong." in texts(slack)[1]
-    assert not any("trouble" in key for _, key in store.values)
+    assert store.values == {}
 
 
 def test_who_was_told_hears_of_the_end_that_a_backfill_brings(
@@ -424,6 +425,41 @@ def test_quarantined_records_are_nothing_to_recover_from(
     validate_fails(pipeline, batch, BatchRejected("batch: no."))
     advance(pipeline, batch, State.PUBLISHED, changed=True, settled=IN_TIME)
     assert [told_in(body)["event"] for body in slack.bodies] == ["quarantined"]
+
+
+def test_notes_of_an_interval_go_once_it_is_published(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails, advance: Advances, store: Store
+) -> None:
+    """Without an entry for `recovered` too. Those of another interval stay."""
+    pipeline = make_pipeline(settings=settings("rejected, quarantined"))
+    batch = with_quarantined(judged("rejected"), 7)
+    another = judged("rejected").model_copy(update={"interval": NEXT})
+    for _ in range(2):
+        validate_fails(pipeline, batch, BatchRejected("batch: no."))
+        validate_fails(pipeline, another, BatchRejected("batch: no."))
+    assert len(slack.bodies) == 3
+    assert len(store.values) == 4, "of each interval what was sent, and that something was wrong"
+    advance(pipeline, batch, State.SKIPPED, changed=False, settled=IN_TIME)
+    assert sorted(key for _, key in store.values) == [f"fencepost sent {NEXT}", f"fencepost trouble {NEXT}"]
+
+
+def test_notes_stay_until_every_entry_has_told_of_the_end(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    validate_fails: Fails,
+    advance: Advances,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline, batch = make_pipeline(settings=settings("rejected, recovered")), judged("rejected")
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    with monkeypatch.context() as away:
+        away.delenv("AIRFLOW_CONN_SLACK")
+        advance(pipeline, batch, State.PUBLISHED, changed=True, settled=IN_TIME)
+    assert len(store.values) == 2
+    advance(pipeline, batch, State.PUBLISHED, changed=False, settled=IN_TIME)
+    assert [told_in(body)["event"] for body in slack.bodies] == ["rejected", "recovered"]
+    assert store.values == {}
 
 
 def missed(batch: Batch) -> dict[str, Any]:
@@ -466,7 +502,7 @@ def test_an_interval_recovers_from_a_deadline_that_was_told_of_and_from_no_other
     for _ in range(2):
         advance(pipeline, batch, State.PUBLISHED, changed=True, settled=TOO_LATE)
     assert [told_in(body)["event"] for body in slack.bodies] == ["late", "recovered"]
-    assert not any("trouble" in key for _, key in store.values)
+    assert store.values == {}
 
 
 def test_an_interval_that_is_published_while_its_deadline_is_told_of_recovers(

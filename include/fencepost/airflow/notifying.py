@@ -1,8 +1,9 @@
 """Sends what happened to a batch through Airflow's notifiers, as `notify` in `pipeline.yaml` says.
 
 Each entry of `notify` gets an event once for each batch and validation. What was sent is noted in the state store of the
-output's asset, after it was sent: so a task that is killed in between may send twice, and no event is lost. A notifier that
-fails, or that does not end in time, is logged and fails nothing.
+output's asset, after it was sent: so a task that is killed in between may send twice, and no event is lost. Notes of an interval
+are deleted once it is published or skipped, since Airflow never deletes any. A notifier that fails, or that does not end in time,
+is logged and fails nothing.
 """
 
 from __future__ import annotations
@@ -114,16 +115,16 @@ def tell(
 def tell_recovered(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
 ) -> list[Sent]:
-    """Send that an interval is published or skipped, if something bad was sent of it before. It raises nothing."""
-    if not any(happened.event in entry.on for entry in pipeline.notify):
-        return []
-    key = _trouble(happened.interval)
-    if _noted(notes, key) is None:
-        return []
-    # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
-    sent = tell(context, pipeline, replace(happened, ends_trouble=True), notes)
+    """Send that an interval is published or skipped, if something bad was sent of it before, and delete its notes. It raises
+    nothing."""
+    sent: list[Sent] = []
+    is_wanted = any(happened.event in entry.on for entry in pipeline.notify)
+    if is_wanted and _noted(notes, _trouble(happened.interval)) is not None:
+        # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
+        sent = tell(context, pipeline, replace(happened, ends_trouble=True), notes)
     if all(not one.error for one in sent):
-        _note(notes.delete, key)
+        for key in (_trouble(happened.interval), _sent(happened.interval)):
+            _note(notes.delete, key)
     return sent
 
 
@@ -131,18 +132,20 @@ def _tell(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
 ) -> list[Sent]:
     wanted = {_key(entry, happened): entry for entry in _wanting(pipeline, happened)}
-    new = {key: entry for key, entry in wanted.items() if _noted(notes, key) is None}
+    known = _sent_before(notes, happened.interval) if wanted else {}
+    new = {key: entry for key, entry in wanted.items() if key not in known}
     sent = send(context, tuple(new.values()), happened)
-    told = False
+    told: dict[str, JsonValue] = {}
     for key, one in zip(new, sent, strict=True):
         if one.error:
             log.warning(
                 "pipeline %s: %s did not send %s: %s", pipeline.name, one.entry.notifier, happened.event, one.error
             )
         else:
-            told = True
             log.info("pipeline %s: sent %s through %s", pipeline.name, happened.event, one.entry.notifier)
-            _note(notes.set, key, utc_now().isoformat())
+            told[key] = utc_now().isoformat()
+    if told:  # with what another process has noted meanwhile, such as the triggerer
+        _note(notes.set, _sent(happened.interval), _sent_before(notes, happened.interval) | told)
     if told and happened.event in BAD:
         _note(notes.set, _trouble(happened.interval), happened.event)
     return sent
@@ -233,7 +236,17 @@ def notifier_of(entry: Notify) -> BaseNotifier:
 def _key(entry: Notify, happened: Happening) -> str:
     """Names an event of a batch for one entry. An entry that is changed is another."""
     which = digest([entry.notifier, entry.kwargs])[:16]
-    return f"fencepost sent {happened.event} {happened.subject} {which}"
+    return f"{happened.event} {happened.subject} {which}"
+
+
+def _sent(interval: Interval) -> str:
+    return f"fencepost sent {interval}"
+
+
+def _sent_before(notes: Notes, interval: Interval) -> dict[str, JsonValue]:
+    """When each event of the interval was sent to each entry."""
+    found = _noted(notes, _sent(interval))
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _trouble(interval: Interval) -> str:
