@@ -5,7 +5,8 @@ Nothing here builds an array with `pa.array`: it would load pandas, which takes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ Header = tuple[str, bytes | None]
 
 def read_staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """The batch's records of these ranges of its staging topic, with read_committed, in the order of each partition.
 
     Columns: partition, key, value, hash, and where any row has one: timestamp (the row's own), headers.
@@ -32,7 +33,8 @@ def read_staged(
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
     """
-    yield from map(_rows, _staged(settings, group, ranges, batch))
+    with closing(_staged(settings, group, ranges, batch)) as found:
+        yield from map(_rows, found)
 
 
 def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
@@ -43,23 +45,24 @@ def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, ba
     Raises:
         FencepostError: as above.
     """
-    for messages in _staged(settings, group, [part], batch):
-        if number < len(messages):
-            return messages[number].offset()
-        number -= len(messages)
+    with closing(_staged(settings, group, [part], batch)) as found:
+        for messages in found:
+            if number < len(messages):
+                return messages[number].offset()
+            number -= len(messages)
     return None
 
 
 def _staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
-) -> Iterator[list[Message]]:
+) -> Generator[list[Message]]:
     topic, own = batch.known_staging.topic, batch.known_staged_at
     return _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
 
 
 def read_published(
     settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], batch: str
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """As `read_staged`, of the output that it was copied to: by header."""
     own = (BATCH_HEADER, batch.encode())
     yield from map(
@@ -74,7 +77,7 @@ def _read(
     ranges: Sequence[OffsetRange],
     batch: str,
     is_own: Callable[[Message], bool],
-) -> Iterator[list[Message]]:
+) -> Generator[list[Message]]:
     """The batch's own messages, as they come: in the order of each partition."""
     doing = f"batch {batch}: reading its records in topic {topic}"
     with without_collector():  # it would look at every message again and again, for half of the time
