@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.kafka.staged import _rows, binary, hashes
+from fencepost.outputs import postgres
 
 BYTES = st.none() | st.binary(max_size=70)
 NAMES = st.sampled_from(["a", "ünïcode", ""])
@@ -86,3 +89,21 @@ def test_a_binary_column_holds_what_it_was_given(values: list[bytes | None]) -> 
     column.validate(full=True)
     assert column.type == pa.large_binary()
     assert column.to_pylist() == values
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=4))
+def test_a_row_of_the_copy_is_traced_to_its_record_in_whatever_order_partitions_came(batches: list[list[int]]) -> None:
+    """By its partition, and its number among the batch's records there: that is the same in each reading."""
+    messages = [[Message(place, b"", b"", None) for place in places] for places in batches]
+    read: Any = lambda *_: map(_rows, messages)  # noqa: E731
+    of_nothing: Any = SimpleNamespace(settings=None, pipeline=SimpleNamespace(group=""), of=lambda values: values)
+    batch: Any = SimpleNamespace(known_written=None, output_ranges=lambda _: ())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres, "read_staged", read)
+        staged = postgres._Staged(of_nothing, batch)
+        list(staged.batches(of_nothing))
+    places = [place for one in batches for place in one]
+    wanted = [(place, places[:n].count(place)) for n, place in enumerate(places)]
+    assert [staged.place(n + 1) for n in range(len(places))] == wanted
+    assert staged.place(0) is staged.place(len(places) + 1) is None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -756,7 +757,7 @@ class _Staged:
                 self.rows, self.fingerprint = tally.rows, tally.fingerprint
                 runs = pc.run_end_encode(staged.column("partition"))
                 ends = [0, *runs.run_ends.to_pylist()]
-                self._runs += zip(runs.values.to_pylist(), map(int.__sub__, ends[1:], ends), strict=True)
+                self._runs += zip(runs.values.to_pylist(), (end - begin for begin, end in pairwise(ends)), strict=True)
                 yield rows.of(staged.column("value"))
         except Exception as error:
             self.failed = error
