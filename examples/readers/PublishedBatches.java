@@ -1,8 +1,10 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.FileReader;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.time.Duration;
@@ -16,6 +18,8 @@ import java.util.TreeMap;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -28,15 +32,44 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * <pre>java -cp "jars/*" PublishedBatches.java client.properties PIPELINE FOLDER</pre>
  *
  * <p>The folder has a file for each announcement that was read, named by its offset: first the announcement, then the batch's
- * values, a line each. A file gets its name when it is whole, so result and position are one. Values are taken for text.
+ * values, a line each. A file gets its name when it is whole, so result and position are one. It reads JSON objects ({@code
+ * output.format: json}) of an output topic, and leaves them as they are.
  */
 public class PublishedBatches {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Duration PATIENCE = Duration.ofSeconds(60); // without a record, although some are missing
 
+    /** There is nothing here that this reader can read on; the text says what, and what to do. */
+    private static class Unreadable extends Exception {
+        Unreadable(String message) {
+            super(message);
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
+        String wrong = null;
+        try {
+            follow(arguments);
+        } catch (Unreadable error) {
+            wrong = error.getMessage();
+        } catch (NoSuchFileException | FileAlreadyExistsException error) {
+            wrong = error.getMessage() + ": no such file, or no folder";
+        } catch (KafkaException error) {
+            String why = error.getCause() == null ? error.getMessage() : error.getMessage() + ": " + error.getCause().getMessage();
+            wrong = arguments[0] + ": " + why + ". Check the settings there, the pipeline's name, and the reader's rights.";
+        }
+        if (wrong != null) {
+            System.err.println(wrong);
+            System.exit(1);
+        }
+    }
+
+    private static void follow(String[] arguments) throws Exception {
+        if (arguments.length != 3) {
+            throw new Unreadable("usage: java -cp \"jars/*\" PublishedBatches.java client.properties PIPELINE FOLDER");
+        }
         Properties settings = new Properties();
-        try (FileReader file = new FileReader(arguments[0])) {
+        try (Reader file = Files.newBufferedReader(Path.of(arguments[0]))) {
             settings.load(file);
         }
         settings.putIfAbsent("group.id", "fencepost-reader"); // the group that the reader has a right to
@@ -48,6 +81,12 @@ public class PublishedBatches {
         try (KafkaConsumer<byte[], byte[]> announcements = consumer(settings);
                 KafkaConsumer<byte[], byte[]> records = consumer(settings)) {
             TopicPartition topic = new TopicPartition("fencepost." + arguments[1] + ".published", 0);
+            List<PartitionInfo> known = announcements.partitionsFor(topic.topic());
+            if (known == null || known.isEmpty()) {
+                throw new Unreadable(
+                        "topic " + topic.topic() + " is not there. Check the pipeline's name and the cluster. The topic is there once the"
+                                + " pipeline has planned.");
+            }
             announcements.assign(List.of(topic));
             TreeMap<Long, JsonNode> read = read(folder);
             long last = read.isEmpty() ? -1 : read.lastKey();
@@ -65,10 +104,10 @@ public class PublishedBatches {
                         break;
                     }
                     if (told.get("version").asInt() != 1) {
-                        throw new IllegalStateException("an announcement of another version: " + told.get("version"));
+                        throw new Unreadable("an announcement of another version: " + told.get("version"));
                     }
                     List<String> lines = new ArrayList<>(List.of(told.toString()));
-                    if (told.get("state").asText().equals("published")) {
+                    if (told.get("state").asText().equals("published") && told.get("rows").asLong() > 0) {
                         lines.addAll(values(records, told));
                     }
                     keep(folder, record.offset(), lines);
@@ -77,7 +116,7 @@ public class PublishedBatches {
                 }
             }
             if (!isKnown) {
-                throw new IllegalStateException(topic + " was made anew: empty " + folder + ", and read it from its start");
+                throw new Unreadable(topic + " was made anew: empty " + folder + ", and read it from its start");
             }
             remove(folder, read);
         }
@@ -106,10 +145,18 @@ public class PublishedBatches {
      *
      * <p>Each range is read to its end, or until all of the batch was seen. Then the number is compared.
      */
-    private static List<String> values(KafkaConsumer<byte[], byte[]> records, JsonNode told) {
-        String batch = told.get("batch").asText(), header = told.get("header").asText(null);
+    private static List<String> values(KafkaConsumer<byte[], byte[]> records, JsonNode told) throws Unreadable {
+        String batch = told.get("batch").asText(), format = told.get("format").asText(null);
+        String header = told.get("header").asText(null);
+        if (!told.get("table").isNull()) {
+            throw new Unreadable(batch + ": its rows are in table " + told.get("table").asText() + ". Read the table.");
+        }
+        if (!"json".equals(format)) {
+            throw new Unreadable(
+                    batch + ": its values are of format " + format + ", and this reader takes json. Decode them in values().");
+        }
         if (header == null) {
-            throw new IllegalStateException(batch + ": its records do not name it, so nobody can tell them apart");
+            throw new Unreadable(batch + ": its records do not name it, so nobody can tell them apart");
         }
         int rows = told.get("rows").asInt();
         Map<TopicPartition, Long> ends = new HashMap<>();
@@ -136,7 +183,9 @@ public class PublishedBatches {
             }
         }
         if (values.size() != rows) {
-            throw new IllegalStateException(batch + ": " + values.size() + " of its " + rows + " records are there");
+            throw new Unreadable(
+                    batch + ": " + values.size() + " of its " + rows + " records are there. If an open transaction hides the others, a"
+                            + " later run reads them; else they are gone.");
         }
         return values;
     }

@@ -4,13 +4,15 @@ It knows nothing of Fencepost but the topic of announcements, and may be stopped
 
     python published_batches.py client.properties PIPELINE DATABASE
 
-Rows and position are in one database, and change in one transaction. Values are JSON objects (`output.format: json`). The columns
-that begin with an underscore are the reader's own: no column of an output does.
+Rows and position are in one database, and change in one transaction. It reads JSON objects (`output.format: json`) of an output
+topic. Texts, doubles, booleans and whole numbers of 64 bits are SQLite's; a decimal is a text with its digits, and an array or an
+object is its JSON text. The columns that begin with an underscore are the reader's own: no column of an output does.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import sys
 import time
@@ -20,16 +22,24 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+USAGE = "usage: python published_batches.py client.properties PIPELINE DATABASE"
 PATIENCE = 60.0  # seconds without an answer
+NOTHING = (None, "null")
+OWN = ("_key", "_is_tombstone", "_interval", "_revision")
+NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')  # of a field in an object, up to its value
 # Of each key the newest interval, then the newest revision. The last offset may be an old interval's that was reprocessed.
 NEWEST = """
 CREATE VIEW IF NOT EXISTS newest AS
 SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _interval DESC, _revision DESC, rowid DESC) AS _place FROM rows
+    SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _interval DESC, _revision DESC, _rowid_ DESC) AS _place FROM rows
 ) WHERE _place = 1 AND NOT _is_tombstone
 """
+
+
+class Unreadable(Exception):
+    """There is nothing here that this reader can read on; the text says what, and what to do."""
 
 
 def consumer(settings: dict[str, str]) -> Consumer:
@@ -47,7 +57,7 @@ def records(reader: Consumer, ranges: dict[TopicPartition, int]) -> Iterator[Mes
         for message in reader.consume(10_000, timeout=1.0):
             error, partition = message.error(), message.partition()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise RuntimeError(str(error))
+                raise Unreadable(f"{message.topic()}: {error.str()}")
             if message.offset() >= left.get(partition, 0):
                 left.pop(partition, None)
             elif error is None:
@@ -55,37 +65,107 @@ def records(reader: Consumer, ranges: dict[TopicPartition, int]) -> Iterator[Mes
                 yield message  # an end before that of the range: an open transaction hides what follows
 
 
+def fields(text: str) -> dict[str, tuple[Any, str]]:
+    """The fields of a JSON object, each with the text of its value: only that has all digits of a decimal."""
+    found, at = dict[str, tuple[Any, str]](), 1
+    while name := NAME.match(text, at):
+        value, at = json.JSONDecoder().raw_decode(text, name.end())
+        found[json.loads(name[1])] = (value, text[name.end() : at])
+    return found
+
+
+def sqlite_value(value: Any, text: str, kind: str) -> Any:
+    """What SQLite keeps of a value, which has this text in JSON and one of Spark's types."""
+    is_long = type(value) is int and not -(2**63) <= value < 2**63
+    is_decimal = value is not None and kind.startswith("decimal")
+    return text if is_long or is_decimal or isinstance(value, dict | list) else value
+
+
+def check_readable(told: dict[str, Any]) -> None:
+    """Check that an announced batch has JSON values in a topic, which name it."""
+    if told["table"] is not None:
+        raise Unreadable(f"{told['batch']}: its rows are in table {told['table']}. Read the table.")
+    if told["format"] != "json":
+        raise Unreadable(
+            f"{told['batch']}: its values are of format {told['format']}, and this reader takes json. Decode them in "
+            "read_batch(), or read the batch with Spark: read_validated takes every format."
+        )
+    if told["header"] is None:
+        raise Unreadable(f"{told['batch']}: its records do not name it, so nobody can tell them apart")
+
+
 def read_batch(reader: Consumer, told: dict[str, Any]) -> pd.DataFrame:
     """The batch's rows: of the records in its ranges those whose header names it. Other batches may have records there."""
-    if told["header"] is None:
-        raise RuntimeError(f"{told['batch']}: its records do not name it, so nobody can tell them apart")
-    found: list[tuple[bytes | None, Any]] = []
+    check_readable(told)
+    found: list[tuple[bytes | None, dict[str, tuple[Any, str]] | None]] = []
     ranges = {TopicPartition(told["topic"], int(p), first): end for p, (first, end) in told["ranges"].items()}
     for message in records(reader, ranges):
         if dict(message.headers() or []).get(told["header"]) == told["batch"].encode():
-            found.append((message.key(), json.loads(message.value() or b"null")))
+            found.append((message.key(), None if message.value() is None else fields(message.value().decode())))
         if len(found) == told["rows"]:
             break
     if len(found) != told["rows"]:
-        raise RuntimeError(f"{told['batch']}: {len(found)} of its {told['rows']} records are there")
-    rows = pd.DataFrame([value or {} for _, value in found], columns=[column["name"] for column in told["columns"]])
+        raise Unreadable(
+            f"{told['batch']}: {len(found)} of its {told['rows']} records are there. If an open transaction hides the "
+            "others, a later run reads them; else they are gone."
+        )
+    columns = {
+        column["name"]: [
+            sqlite_value(*(value or {}).get(column["name"], NOTHING), column["type"]) for _, value in found
+        ]
+        for column in told["columns"]
+    }
+    # Of type object: pandas would make doubles of whole numbers where one is null.
+    rows = pd.DataFrame(columns, index=range(len(found)), dtype=object)
     own = {"_key": [key for key, _ in found], "_is_tombstone": [value is None for _, value in found]}
     return rows.assign(_interval=told["interval"]["start"], _revision=told["revision"], **own)
+
+
+def append(database: sqlite3.Connection, rows: pd.DataFrame) -> None:
+    """Append rows to the table, which gets the columns that it lacks. These have no type, by which SQLite would round."""
+    database.execute(f"CREATE TABLE IF NOT EXISTS rows ({', '.join(OWN)})")
+    known = {name.lower() for _, name, *_ in database.execute("PRAGMA table_info(rows)")}
+    names = [quoted(name) for name in rows.columns]
+    for name in [one for one in rows.columns if one.lower() not in known]:
+        database.execute(f"ALTER TABLE rows ADD COLUMN {quoted(name)}")
+    marks = ", ".join("?" * len(names))
+    database.executemany(
+        f"INSERT INTO rows ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
+        rows.itertuples(index=False, name=None),
+    )
+    database.execute(NEWEST)
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def take(database: sqlite3.Connection, reader: Consumer, offset: int, told: dict[str, Any]) -> None:
     """Bring the table to what an announcement says, and the position with it."""
     interval = told["interval"]["start"]
-    rows = read_batch(reader, told) if told["state"] == "published" else None
-    with database:  # one transaction
+    rows = read_batch(reader, told) if told["state"] == "published" and told["rows"] else None
+    with database:
+        database.execute("BEGIN")  # one transaction, which a new column is in too
         replaces_all = told["state"] == "withdrawn" or (told["state"] == "published" and told["adds_to"] is None)
         if replaces_all and database.execute("SELECT 1 FROM sqlite_master WHERE name = 'rows'").fetchone():
             database.execute("DELETE FROM rows WHERE _interval = ?", (interval,))
-        if rows is not None and len(rows):
-            rows.to_sql("rows", database, if_exists="append", index=False)
-            database.execute(NEWEST)
+        if rows is not None:
+            append(database, rows)
         database.execute("DELETE FROM position")
         database.execute("INSERT INTO position VALUES (?, ?)", (offset, json.dumps(told)))
+
+
+def end_of(announcements: Consumer, topic: str) -> int:
+    """The end of what is announced."""
+    known = announcements.list_topics(topic, timeout=30).topics[topic]
+    if known.error is not None:
+        raise Unreadable(
+            f"topic {topic}: {known.error.str()}. Check the pipeline's name and the cluster. The topic is there once the "
+            "pipeline has planned, and a reader needs Read on it, on the output and on its group."
+        )
+    _, end = announcements.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    return int(end)
 
 
 def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection) -> int:
@@ -94,12 +174,12 @@ def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection
     known = database.execute("SELECT last, announcement FROM position").fetchone()
     topic, taken = f"fencepost.{pipeline}.published", 0
     with closing(consumer(settings)) as announcements, closing(consumer(settings)) as reader:
-        _, end = announcements.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        end = end_of(announcements, topic)
         place = TopicPartition(topic, 0, known[0] if known else 0)
         for message in records(announcements, {place: end} if place.offset < end else {}):
             told = json.loads(message.value())
             if told["version"] != 1:
-                raise RuntimeError(f"an announcement of another version: {told['version']}")
+                raise Unreadable(f"an announcement of another version: {told['version']}")
             if known is None:
                 take(database, reader, message.offset(), told)
                 taken += 1
@@ -108,12 +188,31 @@ def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection
             else:
                 break
     if known is not None:
-        raise RuntimeError(f"{topic} was made anew: drop the table, and read it from its start")
+        raise Unreadable(f"{topic} was made anew: drop the table, and read it from its start")
     return taken
 
 
+def main(arguments: list[str]) -> str | None:
+    """Run the command; what went wrong, for a person."""
+    if len(arguments) != 3:
+        return USAGE
+    file, pipeline, place = arguments
+    try:
+        lines = (line.strip() for line in Path(file).read_text().splitlines())
+        given = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
+        with closing(sqlite3.connect(place)) as database:
+            settings = {name.strip(): value.strip() for name, value in given.items()}
+            print(f"{follow(settings, pipeline, database)} announcements")  # noqa: T201
+    except Unreadable as error:
+        return str(error)
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    except sqlite3.Error as error:
+        return f"{place}: {error}"
+    except KafkaException as error:
+        return f"{file}: {error.args[0].str().rstrip('.')}. Check the settings there, in librdkafka's names."
+    return None
+
+
 if __name__ == "__main__":
-    properties = (line.split("=", 1) for line in Path(sys.argv[1]).read_text().splitlines() if "=" in line)
-    with closing(sqlite3.connect(sys.argv[3])) as target:
-        given = {name.strip(): value.strip() for name, value in properties}
-        print(f"{follow(given, sys.argv[2], target)} announcements")  # noqa: T201
+    sys.exit(main(sys.argv[1:]))

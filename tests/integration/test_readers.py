@@ -85,9 +85,16 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path, broker: Broker) -> An
 
 
 def read(reader: Any, pipeline: Pipeline, *, fails: str = "") -> None:
-    done = subprocess.run(reader.command(pipeline.name), capture_output=True, text=True, timeout=180, check=False)
-    assert (done.returncode != 0) == bool(fails), done.stdout + done.stderr
+    check_said(reader.command(pipeline.name), fails)
+
+
+def check_said(command: list[str], fails: str) -> None:
+    """A failure is one line for a person."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == (1 if fails else 0), done.stdout + done.stderr
     assert fails in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception in" not in done.stderr
 
 
 def fill(broker: Broker, pipeline: Pipeline) -> None:
@@ -156,6 +163,32 @@ def test_a_reader_that_dies_in_the_middle_goes_on_where_its_result_is(
     assert counted(reader.rows()) == Counter({(1, 2): 1})
     read(reader, other, fails="1 of its 2 records are there")
     assert counted(reader.rows()) == Counter({(1, 2): 1}), "read once"
+
+
+def test_what_a_reader_cannot_read_is_said_in_a_line(broker: Broker, make_pipeline: Make, reader: Any) -> None:
+    """A mistyped name, no arguments, a file that is not there, settings of no use, and a batch of another format."""
+    made = make_pipeline(KEEPING, RULE)
+    command = reader.command(made.name)
+    check_said(command, f"topic fencepost.{made.name}.published")
+    check_said(command[: command.index(str(reader.settings))], "usage: ")
+    check_said(
+        [str(reader.settings) + "x" if one == str(reader.settings) else one for one in command], "client.propertiesx: "
+    )
+    batch = {
+        "batch": "b",
+        "format": "avro",
+        "header": "h",
+        "table": None,
+        "topic": "t",
+        "rows": 1,
+        "ranges": {"0": [0, 1]},
+    }
+    one = {"version": 1, "state": "published", "interval": {"start": "s"}, "adds_to": None, "columns": [], **batch}
+    create_topic(broker.bootstrap, made.announcements_topic, 1)
+    produce(broker.bootstrap, made.announcements_topic, [(b"k", one, 0, at(1))])
+    check_said(command, "b: its values are of format avro, and this reader takes json")
+    reader.settings.write_text("security.protocol=SASL_PLAINTEXT\nbootstrap.servers=127.0.0.1:1\n")
+    check_said(command, "client.properties: ")
 
 
 def test_the_newest_value_of_a_key_is_that_of_the_newest_interval_whatever_was_written_last(
