@@ -66,8 +66,10 @@ def at_work():
         os.kill(os.getpid(), number)
         time.sleep(60)
     finally:
-        os.kill(os.getpid(), number)
-        raise OSError("secret of a JVM that has ended")
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            raise OSError("secret of a JVM that has ended") from None
 
 fencepost.cli.pipelines.use_environment = lambda: None
 fencepost.cli.pipelines.load_pipelines = at_work
