@@ -65,3 +65,21 @@ def test_a_copied_ledger_tells_by_itself_until_somebody_says_that_the_pipeline_m
     assert plan_batch(pipeline, day(2), reprocess=True).revision == 2, "it was said of this interval before"
     run(spark, pipeline, day(2))
     assert plan_batch(pipeline, day(3)).state is State.PLANNED
+
+
+@pytest.mark.deep
+def test_a_request_that_says_that_the_pipeline_moved_means_the_cluster_that_it_planned_on(
+    spark: Any, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run keeps its parameters. It is cleared while its connection leads to a third cluster, with a copy of all topics."""
+    pipeline = with_days(make_pipeline)
+    run(spark, pipeline, day(1))
+    monkeypatch.setattr(Cluster, "id", "new")
+    plan_batch(pipeline, day(2), another_cluster=True, request="backfill 7")
+    assert latest(pipeline, day(2)).requests == ("backfill 7",)
+    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    assert not plan_batch(pipeline, day(2), another_cluster=True, request="backfill 7").changed
+    monkeypatch.setattr(Cluster, "id", "third")
+    with pytest.raises(AnotherCluster, match="this is Kafka cluster third"):
+        plan_batch(pipeline, day(3), another_cluster=True, request="backfill 7")
+    assert plan_batch(pipeline, day(3), another_cluster=True, request="backfill 8").state is State.PLANNED

@@ -66,6 +66,10 @@ def test_the_schedule_bounds_what_is_left_out() -> None:
     assert days(left_out(schedule(end=FIRST + timedelta(days=2)), [day(1), day(9), day(12)])) == [2]
 
 
+def test_a_start_in_a_year_that_no_cron_knows_leaves_nothing_out() -> None:
+    assert days(left_out(schedule(start=datetime(1, 1, 1, tzinfo=UTC)), [day(5)])) == []
+
+
 def test_without_catchup_intervals_are_left_out_on_purpose() -> None:
     assert days(left_out(schedule(catchup=False), [day(5)])) == []
 
@@ -98,7 +102,7 @@ def test_those_that_have_a_run_are_not_told_of() -> None:
 def test_many_are_counted_as_far_as_a_limit() -> None:
     found = LeftOut.of(left_out(schedule(cron="* * * * *"), [day(900)]))
     assert len(found.intervals) == MOST
-    assert found.description.startswith("More than 1,000 intervals of the schedule have no batch")
+    assert found.description.startswith("More than 100 intervals of the schedule have no batch")
 
 
 @pytest.mark.parametrize(("planned", "level"), [([5, 6], Level.WARNING), ([1, 2], Level.OK), ([], Level.OK)])

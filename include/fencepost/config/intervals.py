@@ -9,6 +9,7 @@ one before ends, and ends at the next boundary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -202,8 +203,12 @@ def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval
     Under `catchup` Airflow makes a run for each interval behind its latest run, and a backfill's run counts for that too. So it
     makes none for these. Without `catchup` intervals are left out on purpose.
     """
-    if not schedule.catchup:
-        return
+    if schedule.catchup:
+        with suppress(OverflowError, CroniterBadDateError):  # no cron knows the year
+            yield from _between(schedule, known)
+
+
+def _between(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
     cron, begin = Cron.of(schedule), schedule.start
     for one in sorted(known, key=lambda interval: interval.start):
         if begin < one.start:  # only in a gap the cron is asked, which takes time
