@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+from fencepost.counts import count_of
 from fencepost.model import Interval
 
 MOST = 100  # intervals that are counted: each stretch takes milliseconds to find, and a page waits for them
@@ -52,8 +53,7 @@ class LeftOut:
         stretches = self.stretches
         listed = "; ".join(one.told for one in stretches[:LISTED])
         rest = f"; and {len(stretches) - LISTED:,} more stretches" if len(stretches) > LISTED else ""
-        number = len(self.intervals)
-        have = "1 interval of the schedule has" if number == 1 else f"{number:,} intervals of the schedule have"
+        have = count_of(len(self.intervals), "interval of the schedule has", "intervals of the schedule have")
         return (
             f"{'More than ' if self.more else ''}{have} no batch, though a later one has: {listed}{rest}. Airflow makes runs "
             "behind its latest one only, and a backfill's counts for that too"
