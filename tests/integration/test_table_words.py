@@ -302,7 +302,7 @@ def test_the_statement_keeps_what_a_value_says_wherever_the_person_who_runs_it_l
                 "range (fencepost_interval)",
                 "create table orders partition of all_orders default",
             ],
-            "ALTER TABLE public.all_orders ADD COLUMN",
+            'ALTER TABLE "public"."all_orders" ADD COLUMN',
         ),
     ],
 )  # fmt: skip

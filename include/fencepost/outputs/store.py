@@ -301,11 +301,11 @@ class Store:
     def altered(self, oid: int) -> str:
         """The table whose columns a person changes, quoted: of a partition, the one that it is a partition of."""
         found = self._run(
-            "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
+            "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
             "ON n.oid = c.relnamespace WHERE c.oid = coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid)",
             oid,
         )
-        return str(found[0][0])
+        return quoted(*found[0])
 
     def is_partitioned(self, oid: int) -> bool:
         """Whether its rows are in partitions."""
