@@ -146,7 +146,10 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     def plan(view: View, interval: Interval = HOUR) -> None:
         cluster = SimpleNamespace(describe=lambda _: source)
         ledger: Any = SimpleNamespace(
-            decide=lambda gather, decide: decide(view, gather(view)), pipeline=broken, cluster=cluster
+            decide=lambda gather, decide: decide(view, gather(view)),
+            read=lambda: view,
+            pipeline=broken,
+            cluster=cluster,
         )
         plan_batch(broken, interval, ledger=ledger)
 
