@@ -21,7 +21,7 @@ from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, p
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
-from fencepost.cli.interruption import ending_at_signals, leave_if_interrupted
+from fencepost.cli.interruption import heeding_signals, leave_if_interrupted, saying_how_to_go_on
 from fencepost.cli.jars import jars
 from fencepost.cli.new import new
 from fencepost.cli.notify import notify
@@ -50,7 +50,7 @@ class Commands(TyperGroup):
         def command() -> str:  # once it is known
             return str(ctx.invoked_subcommand or "")
 
-        with ending_at_signals(command, as_json="--json" in sys.argv):
+        with saying_how_to_go_on(command, as_json="--json" in sys.argv):
             try:
                 return super().invoke(ctx)
             except BrokenPipeError as error:
@@ -124,7 +124,8 @@ def main() -> None:
     as_json = "--json" in sys.argv
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
-        sys.exit(app(standalone_mode=not as_json))
+        with heeding_signals():
+            sys.exit(app(standalone_mode=not as_json))
     except (SystemExit, KeyboardInterrupt) as ended:
         leave_if_interrupted(ended)
         raise

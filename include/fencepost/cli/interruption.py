@@ -50,17 +50,26 @@ def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted
 
 
 @contextmanager
-def ending_at_signals(command: Callable[[], str], *, as_json: bool) -> Iterator[None]:
-    """End the block at a signal, with one line on stderr, a document with `as_json`, and the exit code of the signal.
+def heeding_signals() -> Iterator[None]:
+    """Have a signal raise in the block, which is a whole command line's: in a process of somebody else's, that one decides.
 
-    Signals that are ignored, as SIGHUP is under nohup, stay ignored. Told again while it cleans up, the command leaves the rest.
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored. Told again while it cleans up, a command leaves the rest.
     """
     _received.clear()
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    with suppress(ValueError):  # not the main thread: whoever owns that one decides
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, _end)
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items() if not _received else ():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def saying_how_to_go_on(command: Callable[[], str], *, as_json: bool) -> Iterator[None]:
+    """End the block, if it was interrupted, with a line on stderr, a document with `as_json`, and the signal's exit code."""
     try:
         yield
     except typer.Exit:
@@ -75,10 +84,6 @@ def ending_at_signals(command: Callable[[], str], *, as_json: bool) -> Iterator[
         if as_json:
             print_json(plain_error(interrupted, interrupted.exit_code))
         raise typer.Exit(interrupted.exit_code) from None
-    finally:
-        with suppress(ValueError):
-            for number, handler in before.items() if not _received else ():
-                signal.signal(number, handler)
 
 
 def show_interrupted(interrupted: Interrupted) -> None:
@@ -92,12 +97,13 @@ def show_interrupted(interrupted: Interrupted) -> None:
 
 def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
     """End the process here after a signal: threads that still wait for an answer of Kafka's would hold it."""
-    code = ended.code if isinstance(ended, SystemExit) else 128 + signal.SIGINT
+    done = isinstance(ended, SystemExit) and not ended.code
+    code = 0 if done else 128 + (_received[0] if _received else signal.SIGINT)  # Typer's own code of a signal is 1
     if _received or isinstance(ended, KeyboardInterrupt):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(code if isinstance(code, int) else 1)
+        os._exit(code)
 
 
 def _heed_no_more() -> None:
