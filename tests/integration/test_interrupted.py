@@ -114,8 +114,8 @@ def test_a_run_that_gets_ctrl_c_in_spark_says_what_is_left_and_the_next_one_fini
     command.press_ctrl_c()
     code, said = command.end()
     assert code == 130
-    planned, interrupted = said.strip().splitlines()
-    assert planned.startswith("plan ")
+    planned, starting, interrupted = said.strip().splitlines()
+    assert (planned.startswith("plan "), starting) == (True, "starting Spark")
     assert interrupted == (
         "interrupted. Of 2026-01-01 00:00 to 2026-01-02 00:00 UTC, write, validate and advance are left. What is done stays "
         "done. Run the same command again to continue."
