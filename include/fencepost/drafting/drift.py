@@ -1,7 +1,7 @@
 """How a topic has drifted from what a pipeline declares: fields that nobody declared, and types that no longer fit.
 
 What nobody can change by declaring it has not drifted: a field that no column can be for, and malformed records that the pipeline
-sets aside as its settings say.
+sets aside as its settings say. A declared field that producers now write in another case has drifted: its column is null.
 """
 
 from __future__ import annotations
@@ -137,10 +137,15 @@ def _of_json(
         found = Counter(reason for reason in why if reason is not None)
         for reason, count in found.most_common():
             misfits.append(FieldDrift(name, count, reason.removeprefix(f"{name}: ")))
-    seen = Counter(one for values_of in objects for one in dict.fromkeys(_unknown(values_of, declared, "")))
-    new = [FieldDrift(path, count, _type_at(objects, path)) for (path, why), count in seen.most_common() if why is None]
-    never = [FieldDrift(path, count, why) for (path, why), count in seen.most_common() if why is not None]
     absent = tuple(name for name in declared if objects and not any(name in one for one in objects))
+    renamed = set(map(without_case, absent))
+    seen, new, never = Counter[Unknown](), list[FieldDrift](), list[FieldDrift]()
+    seen.update(one for values_of in objects for one in dict.fromkeys(_unknown(values_of, declared, "")))
+    for (path, no_column), count in seen.most_common():
+        if no_column is None or (no_column == SAME_TO_SPARK and without_case(path) in renamed):
+            new.append(FieldDrift(path, count, _type_at(objects, path)))
+        else:
+            never.append(FieldDrift(path, count, no_column))
     return Drift(len(values), tuple(new), tuple(misfits), absent, tuple(never), whole.total() + len(bad))
 
 
@@ -191,14 +196,17 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
     _, why = decoder.decode_values(values)
     found = Counter(reason for reason in why if reason is not None)
     ids = Counter(int.from_bytes(value[1:HEADER]) for value in values if len(value) >= HEADER and not value[0])
-    read = {name for one in parse(schemas.reader.text).fields for name in (one.name, *one.aliases)}
-    seen, fields = Counter[str](), dict[str, Field]()
+    names_read = [{one.name, *one.aliases} for one in parse(schemas.reader.text).fields]
+    read = set[str]().union(*names_read)
+    seen, fields, written = Counter[str](), dict[str, Field](), set[str]()
     for writer in schemas.writers:
         for one in parse(writer.text).fields if ids[writer.id] else ():
+            written.add(one.name)
             if one.name not in read:
                 seen[one.name] += ids[writer.id]
                 fields[one.name] = one
-    lasting = {name: _why_not_read(one, read) for name, one in fields.items()}
+    kept = set[str]().union(*(names for names in names_read if names & written))
+    lasting = {name: _why_not_read(one, kept) for name, one in fields.items()}
     new = [
         FieldDrift(name, count, fields[name].type.says()) for name, count in seen.most_common() if lasting[name] is None
     ]
@@ -208,7 +216,7 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
 
 
 def _why_not_read(one: Field, read: Collection[str]) -> str | None:
-    """Why no reader's schema can have a field of Avro beside those that are read, or None."""
+    """Why no reader's schema can have a field of Avro beside those that are read and written, or None."""
     if without_case(one.name) in map(without_case, read):
         return SAME_TO_SPARK
     if taken_names([one.name]):

@@ -96,6 +96,13 @@ def test_a_field_that_no_column_can_be_for_has_not_drifted(tmp_path: Path) -> No
     assert list(noted(found)) == ["no column can be for @timestamp, user-id"]
 
 
+def test_a_declared_field_that_is_now_written_in_another_case_has_drifted(tmp_path: Path) -> None:
+    """Its column is null in every record, and declared anew it is there again."""
+    found = drift_of(declaring(tmp_path, n="int", orderId="int"), [b'{"n": 1, "orderid": 7}'] * 2)
+    assert (found.undeclared, found.undeclarable) == ((FieldDrift("orderid", 2, "bigint"),), ())
+    assert found.absent == ("orderId",)
+
+
 GOOD, NO_JSON, MISFIT = b'{"n": 1}', b"NaN", b'{"n": "x"}'
 HUNDREDTH = {"quarantine_limit": {"share": 0.01}}
 NO_LIMIT = {"quarantine_limit": "none"}
@@ -159,6 +166,16 @@ def test_a_field_of_avro_that_no_reader_can_have_has_not_drifted() -> None:
         "N": "to Spark it is the same as another name that differs only in case",
         "_key": "the transform's source has a column of that name already",
     }
+
+
+def test_a_field_of_avro_that_is_now_written_in_another_case_has_drifted() -> None:
+    """The reader's default is read of every record."""
+    reader = record({"name": "n", "type": "int"}, {"name": "orderId", "type": "int", "default": 0})
+    writer = record({"name": "n", "type": "int"}, {"name": "orderid", "type": "int"})
+    schemas: Any = SimpleNamespace(reader=reader, writers=[writer])
+    decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
+    found = _of_avro([b"\0\0\0\0\1\2\2"], decoder, schemas)
+    assert (found.undeclared, found.undeclarable) == ((FieldDrift("orderid", 1, "int"),), ())
 
 
 def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
