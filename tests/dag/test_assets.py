@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from airflow.sdk import DAG, AssetAccessControl
 from airflow.serialization.serialized_objects import DagSerialization
 
 from fencepost.airflow import AdvanceOperator, build_dag, output_asset
-from fencepost.airflow.assets import last_cluster
+from fencepost.airflow.assets import is_published_since, last_cluster
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import State, StepResult
 from makers import an_announcement
@@ -115,6 +116,9 @@ class Told:
     def limit(self, most: int) -> Told:
         return Told(self.extras[:most])
 
+    def after(self, after: str) -> Told:
+        return self
+
     def __iter__(self) -> Iterator[Any]:
         return iter([SimpleNamespace(extra=extra) for extra in self.extras])
 
@@ -138,6 +142,7 @@ def test_the_newest_event_of_the_output_that_names_a_cluster_does(
     extras = [{**ANNOUNCED, "cluster_id": cluster} if cluster is not None else {} for cluster in clusters]
     monkeypatch.setattr("fencepost.airflow.assets.InletEventsAccessor", lambda **_: Told(extras))
     assert last_cluster(pipeline) == found
+    assert is_published_since(pipeline, datetime(2026, 1, 1, tzinfo=UTC)) == (found is not None)
 
 
 def test_a_reader_of_another_team_names_the_producers_team() -> None:

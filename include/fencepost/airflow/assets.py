@@ -6,6 +6,7 @@ its interval published long ago.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,18 @@ def last_cluster(pipeline: Pipeline) -> str | None:
     The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another. An event
     without an id is no publication: a person makes such events in Airflow's UI.
     """
+    return _cluster_of_newest(lambda: _events(pipeline))
+
+
+def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:
+    """Whether Airflow has an event of a publication that is newer."""
+    return _cluster_of_newest(lambda: _events(pipeline).after(moment.isoformat())) is not None
+
+
+def _cluster_of_newest(events: Callable[[], InletEventsAccessor]) -> str | None:
     for most in NEWEST:
-        events = _events(pipeline).ascending(False)
-        asked = list(events if most is None else events.limit(most))
+        newest = events().ascending(False)
+        asked = list(newest if most is None else newest.limit(most))
         for event in asked:
             cluster = (event.extra or {}).get("cluster_id")
             if isinstance(cluster, str) and cluster:
@@ -56,11 +66,6 @@ def last_cluster(pipeline: Pipeline) -> str | None:
         if most is None or len(asked) < most:
             break
     return None
-
-
-def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:
-    """Whether Airflow has an event of the output that is newer."""
-    return any(True for _ in _events(pipeline).after(moment.isoformat()).limit(1))
 
 
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
