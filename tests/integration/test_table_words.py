@@ -389,7 +389,7 @@ def test_rows_of_a_withdrawn_interval_are_told_with_the_statement_that_removes_t
     table, view = published_days(database, 0, 1)
     gone = View.of([view.all()[0], view.all()[1].model_copy(update={"state": State.WITHDRAWN, "publication": None})])
     told = table.lacks(lambda: gone)
-    assert told.startswith("table public.orders has rows of 1 intervals that were withdrawn")
+    assert told.startswith("table public.orders has rows of 1 interval that was withdrawn")
     assert database.run(told.split("removes them: ")[1] + " returning id") == [(1,)]
     assert table.lacks(lambda: gone) == ""
 

@@ -624,8 +624,9 @@ class PostgresTable:
             starts = ", ".join(f"'{batch.interval.start.isoformat()}'" for batch in withdrawn[:MOST])
             these = f"FROM {quoted(*self._table.split('.', 1))} WHERE {quoted(INTERVAL)} IN ({starts})"
             told.append(
-                f"table {self._table} has rows of {count_of(len(withdrawn), 'interval')} that were withdrawn, "
-                f"which nobody publishes. This removes them: DELETE {these}"
+                f"table {self._table} has rows of "
+                f"{count_of(len(withdrawn), 'interval that was withdrawn', 'intervals that were withdrawn')}, which nobody "
+                f"publishes. This removes them: DELETE {these}"
             )
         return ". ".join(told)
 
