@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg2
 import pytest
 from pyspark.sql import types as t
 
@@ -258,7 +259,7 @@ def test_each_statement_that_is_advised_for_a_column_of_another_type_runs(databa
     ("kind", "value", "field", "text"),
     [
         ("text[]", "'{a,\"b c\"}'", t.ArrayType(t.StringType()), '["a", "b c"]'),
-        ("smallint", "2", t.BooleanType(), "true"),
+        ("smallint", "1", t.BooleanType(), "true"),
         ("numeric", "0.0", t.BooleanType(), "false"),
         ("boolean", "true", t.ShortType(), "1"),
         ("boolean", "false", t.DecimalType(9, 2), "0.00"),
@@ -269,11 +270,21 @@ def test_each_statement_that_is_advised_for_a_column_of_another_type_runs(databa
         ("uuid", "'00000000-0000-0000-0000-000000000001'", t.StringType(), "00000000-0000-0000-0000-000000000001"),
         ("colour", "'red'", t.StringType(), "red"),
         ("whole", "7", t.LongType(), "7"),
-        ("whole", "7", t.BooleanType(), "true"),
+        ("whole", "1", t.BooleanType(), "true"),
         ("words", "'{a}'", t.ArrayType(t.StringType()), '["a"]'),
         ("money", "1.25", t.DecimalType(9, 2), "1.25"),
         ("timestamptz(3)", "'2026-01-01T23:30:00Z'", t.TimestampType(), "2026-01-01 23:30:00+00"),
-        ("timestamptz", "'2026-01-01T23:30:00Z'", t.DateType(), "2026-01-01"),
+        ("timestamptz", "'2026-01-01T00:00:00Z'", t.DateType(), "2026-01-01"),
+        ("timestamp", "'2026-01-01T00:00:00'", t.DateType(), "2026-01-01"),
+        ("date", "'2026-01-01'", t.TimestampNTZType(), "2026-01-01 00:00:00"),
+        ("numeric", "12.00", t.LongType(), "12"),
+        ("double precision", "null", t.DecimalType(9, 2), None),
+        ("double precision", "0.1", t.DecimalType(9, 2), "0.10"),
+        ("double precision", "1e15", t.LongType(), "1000000000000000"),
+        ("numeric", "0.1", t.DoubleType(), "0.1"),
+        ("bigint", "9007199254740992", t.DoubleType(), "9.007199254740992e+15"),
+        ("real", "0.5", t.DoubleType(), "0.5"),
+        ("text", "'1.50'", t.DecimalType(9, 2), "1.50"),
         ("timestamptz", "'2026-01-01T23:30:00Z'", t.TimestampNTZType(), "2026-01-01 23:30:00"),
         ("timestamp", "'2026-01-01T23:30:00'", t.TimestampType(), "2026-01-01 23:30:00+00"),
         ("date", "'2026-01-01'", t.TimestampType(), "2026-01-01 00:00:00+00"),
@@ -281,12 +292,38 @@ def test_each_statement_that_is_advised_for_a_column_of_another_type_runs(databa
     ],
 )  # fmt: skip
 def test_the_statement_keeps_what_a_value_says_wherever_the_person_who_runs_it_lives(
-    database: Database, kind: str, value: str, field: t.DataType, text: str
+    database: Database, kind: str, value: str, field: t.DataType, text: str | None
 ) -> None:
     database.run(f"{MADE} create table orders (c {kind}, {OWN}); insert into orders values ({value})")  # noqa: S608
     (told,) = advised(database, field)
     database.run(f"set timezone to 'Asia/Tokyo'; {statement_in(told)}")
     assert database.run("set timezone to 'UTC'; select c::text from orders") == [(text,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "field"),
+    [
+        ("numeric(10,2)", "12.50", t.LongType()),
+        ("double precision", "12.5", t.IntegerType()),
+        ("money", "12.50", t.LongType()),
+        ("double precision", "1.239", t.DecimalType(9, 2)),
+        ("text", "'1.239'", t.DecimalType(9, 2)),
+        ("numeric", "12345678901234567.1", t.DoubleType()),
+        ("bigint", "9007199254740993", t.DoubleType()),
+        ("smallint", "2", t.BooleanType()),
+        ("timestamptz", "'2026-01-01T23:30:00Z'", t.DateType()),
+        ("timestamp", "'2026-01-01T23:30:00'", t.DateType()),
+    ],
+)
+def test_the_server_refuses_the_statement_for_a_value_that_would_be_another(
+    database: Database, kind: str, value: str, field: t.DataType
+) -> None:
+    database.run(f"create table orders (c {kind}, {OWN}); insert into orders values ({value})")  # noqa: S608
+    (told,) = advised(database, field)
+    before = database.run("select c::text from orders")
+    with pytest.raises(psycopg2.DataError):
+        database.run(statement_in(told))
+    assert database.run("select c::text from orders") == before
 
 
 @DEEP

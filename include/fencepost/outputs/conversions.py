@@ -1,8 +1,8 @@
 """The statement that gives a column of a table another type, for a person who runs it; pure.
 
 The server runs it on whatever type is there, which it does not always do of a plain cast. It converts each value that means the
-same in both types. For one that does not, the server refuses the statement, and changes nothing. No value depends on the time
-zone of the session.
+same in both types. For one that does not, such as 12.5 for an integer, the server refuses the statement, and changes nothing.
+Only between texts and times the session's time zone counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fencepost.config.table_rights import quoted
 
 NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric(\(.*\))?)$")
+WHOLE = re.compile(r"(smallint|integer|bigint)$")
 TEXT = re.compile(r"(text|character( varying)?(\(\d+\))?)$")
 DIGITS = re.compile(r"\(\d+\)")  # of a second
 MOMENT, LOCAL = "timestamp with time zone", "timestamp without time zone"
@@ -21,7 +22,9 @@ TIMES = {
     (MOMENT, LOCAL): f"{{}} {UTC}",
     (MOMENT, "date"): f"({{}} {UTC})::date",
     (LOCAL, MOMENT): f"{{}} {UTC}",
+    (LOCAL, "date"): "{}::date",
     ("date", MOMENT): f"{{}}::timestamp {UTC}",
+    ("date", LOCAL): "{}::timestamp",
 }
 
 
@@ -53,19 +56,38 @@ def alteration(table: str, column: TableColumn, kind: str) -> str:
 
 def _converted(name: str, old: str, new: str) -> str:
     """The column's value in the new type. By its text where the server has no cast."""
-    is_number = NUMBER.match(old) is not None
+    between = DIGITS.sub("", old), new
     if new == "jsonb":
         return f"{name}::jsonb" if TEXT.match(old) or old == "json" else f"to_jsonb({name})"
     if new == "bytea":
         return f"convert_to({name}::text, 'UTF8')"
-    if new == "boolean" and is_number:
-        return f"{name} <> 0"
     if NUMBER.match(new) and old == "boolean":
         return f"{name}::integer::{new}"
-    if NUMBER.match(new) and old == "money":
-        return f"{name}::numeric::{new}"
-    between = DIGITS.sub("", old), new
+    if NUMBER.match(old) or old == "money":
+        return _of_number(name, old, new)
+    if new.startswith("numeric"):
+        return _whole(name, f"{name}::text::{new}", "{}", f"{name}::text::numeric", new)
+    if new == "date" and between in TIMES:
+        day = TIMES[between].format(name)
+        return _whole(name, day, f"{{}}::timestamp{f' {UTC}' * (between[0] == MOMENT)}", name, new)
     if between in TIMES:
         return TIMES[between].format(name)
-    is_cast = new == "text" or (is_number and NUMBER.match(new)) or {*between} <= {MOMENT, LOCAL, "date"}
-    return f"{name}::{new}" if is_cast else f"{name}::text::{new}"
+    return f"{name}::{new}" if new == "text" else f"{name}::text::{new}"
+
+
+def _of_number(name: str, old: str, new: str) -> str:
+    """A number's value. A plain cast would round it."""
+    digits = f"{name}::numeric" if old == "money" else f"{name}::text::numeric"  # those of a double are all in its text
+    is_whole, is_binary = WHOLE.match(old) is not None, new in ("real", "double precision")
+    if new == "boolean" or (WHOLE.match(new) and not is_whole):
+        return f"trim_scale({digits})::text::{new}"
+    if is_binary and old != "real":
+        return _whole(name, f"{digits}::{new}", "{}::text::numeric", digits, new)
+    if new.startswith("numeric") and not is_whole:
+        return _whole(name, f"{digits}::{new}", "{}", digits, new)
+    return f"{name}::{new}" if new == "text" or NUMBER.match(new) else f"{name}::text::{new}"
+
+
+def _whole(name: str, value: str, back: str, all_of_it: str, new: str) -> str:
+    """A value, if it is all of it when it is taken back; else the server finds a text that is no value of the type."""
+    return f"CASE WHEN {back.format(value)} = {all_of_it} THEN {value} ELSE ({name}::text || ' would lose digits')::{new} END"
