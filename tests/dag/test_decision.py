@@ -387,7 +387,8 @@ TIME_IS_UP = {"error": "The Human-in-the-loop response timeout has passed withou
     ("now", "ends"),
     [
         ((REJECTED,), AirflowFailException),
-        (None, AirflowFailException),
+        (KafkaUnavailable("away"), AirflowFailException),
+        (RuntimeError("Airflow does not answer"), AirflowFailException),
         (judged_again(State.REJECTED, Outcome.REJECTED), AirflowException),
         (revised(State.PLANNED, None), AirflowException),
         ((judged(State.PUBLISHED, Outcome.REJECTED),), None),
@@ -399,14 +400,14 @@ def test_a_question_whose_time_is_up_is_not_asked_again_unless_there_is_another_
     ask: Callable[..., Any],
     context_of: ContextOf,
     monkeypatch: pytest.MonkeyPatch,
-    now: tuple[Batch, ...] | None,
+    now: tuple[Batch, ...] | Exception,
     ends: type[Exception] | None,
 ) -> None:
     """A retry would ask again. A command may have decided meanwhile; without Kafka nothing else is known."""
 
     def read(_: Any) -> View:
-        if now is None:
-            raise KafkaUnavailable("away")
+        if isinstance(now, Exception):
+            raise now
         return View.of(now)
 
     asked = ask(REJECTED)[0].kwargs

@@ -100,7 +100,8 @@ def test_what_trying_made_is_listed_then_deleted_and_nothing_else(
 def test_a_topic_that_may_be_somebody_else_s_stays(
     spark: Any, broker: Broker, tried: Pipeline, make_pipeline: Make
 ) -> None:
-    """The output has somebody's record; the other pipeline names the quarantine topic, which has none."""
+    """The output has somebody's record; another pipeline names the quarantine topic, which has none, and one
+    reads the staging topic. Of a pipeline that cannot be read nobody knows what it names."""
     produce(broker.bootstrap, str(tried.output.topic), [(b"k", {"n": 1}, 0, at(1))])
     shared = f"{tried.name}-aside"
     create_topic(broker.bootstrap, shared, 1)
@@ -109,10 +110,19 @@ def test_a_topic_that_may_be_somebody_else_s_stays(
         settings.read_text().replace("quarantine_limit", f"quarantine_topic: {shared}\n  quarantine_limit")
     )
     other = make_pipeline(source={"on_malformed": "quarantine"}, quality={"quarantine_topic": shared})
+    reader = make_pipeline(source={"topic": tried.staging_topic})
+    before, broken = everything(broker), tried.folder.parent / "broken"
+    broken.mkdir()
+    (broken / "pipeline.yaml").write_text("source: {}")
+    assert "what broken may name is not known, so nothing is deleted" in str(remove(tried, "--yes").exception)
+    assert everything(broker) == before
+    (broken / "pipeline.yaml").unlink()
+    broken.rmdir()
     done = json.loads(remove(tried, "--yes", "--json").stdout)
     assert done["kept"] == {
         tried.output.topic: "it has had 1 record, perhaps somebody else's",
         shared: f"pipeline {other.name} names it too",
+        tried.staging_topic: f"pipeline {reader.name} names it too",
     }
     assert {tried.output.topic, shared, tried.source.topic} <= everything(broker)[0]
     assert f"fencepost.{tried.name}.quarantine" not in everything(broker)[0], "an earlier plan wrote there"

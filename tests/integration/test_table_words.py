@@ -415,7 +415,7 @@ def test_an_interval_whose_partition_somebody_has_dropped_is_missed_by_nobody_an
     database.run(drops)
     assert (table.lacks(lambda: view), table.dropped(view)) == ("", 1)
     database.run("delete from d1")
-    assert "1 intervals: it was emptied" in table.lacks(lambda: view), "an emptied partition is another matter"
+    assert "1 interval: it was emptied" in table.lacks(lambda: view), "an emptied partition is another matter"
     database.run(partition(3) + "; drop table if exists d0; " + partition(0))
     assert "in 2 intervals" in table.lacks(lambda: view), "a partition that is made again takes its interval again"
 
@@ -438,7 +438,7 @@ def test_rows_that_are_gone_from_a_table_that_would_take_them_again_are_missed(d
     )
     table, view = published_days(database, 0, 1)
     database.run("drop table d0")
-    assert "in 1 intervals" in table.lacks(lambda: view)
+    assert "in 1 interval:" in table.lacks(lambda: view)
     assert table.dropped(view) == 0
 
 

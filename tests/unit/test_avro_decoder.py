@@ -206,7 +206,7 @@ def test_a_field_that_is_not_read_need_not_be_of_a_type_that_spark_has(kind: Any
 
 UNREAD_MALFORMED: dict[str, tuple[Any, bytes, str]] = {
     "a type behind the last": (NODE, b"\2\4", "f: type 2 of a union of 2"),
-    "more items than bytes": (TREE, b"\2a" + varint(2**40) + b"\0", "f: 1,099,511,627,776 items, and 1 bytes are left"),
+    "more items than bytes": (TREE, b"\2a" + varint(2**40) + b"\0", "f: 1,099,511,627,776 items, and 1 byte is left"),
     "a block that ends early": (TREE, b"\2a\1\4\2b\0\0", "f: a block of items does not end where it says"),
     "a name twice": (BY_NAME, b"\4\2a\0\2a\0\0", "f: two entries of one name"),
     "a name twice, in two blocks": (BY_NAME, b"\2\2a\0\2\2a\0\0", "f: two entries of one name"),

@@ -58,6 +58,7 @@ STRUCK = """
 import os, signal, sys, time
 sys.argv = ["fencepost", "pipelines", *sys.argv[2:]]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as under nohup
 number = int(os.environ["NUMBER"])
 import fencepost.cli.pipelines
 

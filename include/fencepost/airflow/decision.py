@@ -146,8 +146,9 @@ class DecideOperator(HITLOperator):
         batch = None
         try:
             batch = Ledger(with_connections(self.pipeline)).read().last(interval_of(context))
-        except FencepostError as error:
-            self.log.warning("the ledger does not say what became of the batch: %s", error)
+        except Exception as error:  # a retry would ask the question again
+            reason = error if isinstance(error, FencepostError) else describe(error)
+            self.log.warning("the ledger does not say what became of the batch: %s", reason)
         if batch is not None and _needs_nobody(batch):
             return {"choice": None}
         if batch is not None and not (batch.state is State.REJECTED and _is_about(asked, batch)):

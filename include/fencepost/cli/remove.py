@@ -10,6 +10,8 @@ from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, out, print_json
 from fencepost.config.loading import load_pipelines
 from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.paths import pipelines_folder
 
 
 def remove(
@@ -55,9 +57,17 @@ def remove(
 
 
 def _named_by_others(own: Pipeline) -> dict[str, str]:
-    """The topics that other pipelines of the folder name, each with one of them."""
-    found = dict[str, str]()
-    for name, other in load_pipelines()[0].items():
+    """The topics that other pipelines of the folder name, each with one of them.
+
+    Raises:
+        SettingsError: one cannot be read.
+    """
+    found, (others, bad) = dict[str, str](), load_pipelines()
+    if broken := {name: why for name, why in bad.items() if (pipelines_folder() / name / "pipeline.yaml").exists()}:
+        raise SettingsError(
+            f"what {', '.join(sorted(broken))} may name is not known, so nothing is deleted: {next(iter(broken.values()))}"
+        )
+    for name, other in others.items():
         if name != own.name:
             topics = (other.source.topic, other.output.topic, other.staging_topic, other.quarantine_topic)
             found |= dict.fromkeys((topic for topic in topics if topic is not None), name)

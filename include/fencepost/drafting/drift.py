@@ -30,7 +30,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import ReadSchemas
 from fencepost.quality.quarantine import Accounts, over_limit
-from fencepost.schemas.freeze import look_up_ids, read_schemas
+from fencepost.schemas.freeze import NOT_LOOKED_UP, NOT_THERE, look_up_ids, read_schemas
 
 RECORD = "(the whole record)"
 LISTED = 5  # fields in a sentence
@@ -116,21 +116,33 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
     return _of_json_schema(known, decoder, declared, required, schemas)
 
 
+def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
+    """What a malformed value is counted under: its schema's id, if the reader's schema cannot read that one; or the record."""
+    unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
+
+    def place(value: bytes) -> str:
+        number = int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and not value[0] else None
+        return f"(schema id {number})" if number in unread else RECORD
+
+    return place
+
+
 def _of_json(
     values: Sequence[bytes],
     declared: Mapping[str, pa.DataType],
     required: Sequence[str],
     text_of: Callable[[bytes], bytes],
+    place_of: Callable[[bytes], str] = lambda _: RECORD,
 ) -> Drift:
-    whole, sound, objects, bad = Counter[str](), list[bytes](), list[dict[str, Any]](), set[int]()
+    whole, sound, objects, bad = Counter[tuple[str, str]](), list[bytes](), list[dict[str, Any]](), set[int]()
     for value in values:
         try:
             text = text_of(value)
             objects.append(parsed_record(text))
             sound.append(text)
         except Malformed as malformed:
-            whole[_in_short(str(malformed))] += 1
-    misfits = [FieldDrift(RECORD, count, reason) for reason, count in whole.most_common()]
+            whole[place_of(value), _in_short(str(malformed))] += 1
+    misfits = [FieldDrift(place, count, reason) for (place, reason), count in whole.most_common()]
     for name, kind in declared.items():
         _, why = JsonDecoder(pa.schema([(name, kind)]), [name] if name in required else []).decode_values(sound)
         bad.update(row for row, reason in enumerate(why) if reason is not None)
@@ -194,7 +206,8 @@ def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
 
 def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) -> Drift:
     _, why = decoder.decode_values(values)
-    found = Counter(reason for reason in why if reason is not None)
+    place_of = _place_of(schemas)
+    found = Counter((place_of(value), reason) for value, reason in zip(values, why, strict=True) if reason is not None)
     ids = Counter(int.from_bytes(value[1:HEADER]) for value in values if len(value) >= HEADER and not value[0])
     names_read = [{one.name, *one.aliases} for one in parse(schemas.reader.text).fields]
     read = set[str]().union(*names_read)
@@ -211,7 +224,7 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
         FieldDrift(name, count, fields[name].type.says()) for name, count in seen.most_common() if lasting[name] is None
     ]
     never = [FieldDrift(name, count, reason) for name, count in seen.most_common() if (reason := lasting[name])]
-    misfits = tuple(FieldDrift(RECORD, count, reason) for reason, count in found.most_common())
+    misfits = tuple(FieldDrift(place, count, reason) for (place, reason), count in found.most_common())
     return Drift(len(values), tuple(new), misfits, (), tuple(never), found.total())
 
 
@@ -242,7 +255,7 @@ def _of_json_schema(
     kinds = {field.name: field.type for field in decoder._schema} | dict(declared)
     needed = [one.name for one in reader.properties if one.required and not one.type.nullable]
     framing = framing_of(schemas)
-    return _of_json(values, kinds, [*needed, *required], lambda value: framing.split(value)[1])
+    return _of_json(values, kinds, [*needed, *required], lambda value: framing.split(value)[1], _place_of(schemas))
 
 
 def told(drift: Drift) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from fencepost.counts import count_of
 from fencepost.formats.avro_columns import Read
 from fencepost.formats.avro_plain import (
     check_block,
@@ -99,7 +100,9 @@ class Unread:
                     self._count_empty(count, self._where)
                     count = 0
                 elif count > len(data) - at:
-                    raise Malformed(f"{self._where}: {count:,} items, and {len(data) - at:,} bytes are left")
+                    raise Malformed(
+                        f"{self._where}: {count_of(count, 'item')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
+                    )
                 left.append(partial(rest, count, end))
                 return at
 

@@ -22,6 +22,9 @@ Part = Literal["source", "source_key", "output", "output_key"]
 MOST_VERSIONS = 50
 MOST_FROZEN = 200_000
 MOST_LOOKED_UP = 100  # ids that no plan knows
+# Why the records of an id are malformed, where no schema is the reason.
+NOT_LOOKED_UP = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+NOT_THERE = "the registry does not have it"
 
 
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
@@ -116,13 +119,13 @@ def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknow
     writers, refused = list(known.writers), dict(known.refused)
     for number, schema_id in enumerate(unknown):
         if number >= MOST_LOOKED_UP:
-            refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+            refused[schema_id] = NOT_LOOKED_UP
             continue
         try:
             one = registry.by_id(schema_id)
             text = form.writer(one.text, one.references, known.reader.text)
         except NotRegistered:
-            refused[schema_id] = "the registry does not have it"
+            refused[schema_id] = NOT_THERE
         except OtherType:
             refused[schema_id] = f"its schema is not of type {form.schema_type}"
         except ValueError as error:

@@ -148,8 +148,9 @@ def plan_batch(
 
 def with_answer(result: StepResult, answered: Batch, request: str | None, asked: str) -> StepResult:
     """The result of a plan whose request was answered before, which it says."""
-    again = f"A new backfill with {asked}, and 'Override parameters on existing runs', asks for it again"
-    told = f"{request} asked for {asked}, and revision {answered.revision} was planned for that. {again}"
+    told = f"{request} asked for {asked}, and revision {answered.revision} was planned for that"
+    if answered.state not in (State.PLANNED, State.WRITTEN):
+        told += f". A new backfill with {asked}, and 'Override parameters on existing runs', asks for it again"
     return result.model_copy(update={"message": f"{result.message}. {told}"})
 
 

@@ -115,11 +115,11 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
 
 
 def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) -> str:
-    """Why a topic stays; empty if it does not. One that has the pipeline's name in its own is nobody else's."""
-    if topic.name.startswith(f"fencepost.{ledger.pipeline.name}."):
-        return ""
+    """Why a topic stays; empty if it does not. One that has the pipeline's name in its own was made by it."""
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
+    if topic.name.startswith(f"fencepost.{ledger.pipeline.name}."):
+        return ""
     ends = sum(ledger.cluster.high_watermarks(topic))
     return f"it has had {count_of(ends, 'record')}, perhaps somebody else's" if ends else ""
 

@@ -14,7 +14,7 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
-from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, drift_of, noted, told
+from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, _set_aside, drift_of, noted, told
 from fencepost.preflight.finding import Level
 
 
@@ -155,7 +155,7 @@ def test_a_field_of_avro_that_no_reader_can_have_has_not_drifted() -> None:
         "_id": "int",
     }
     writer = record(*({"name": name, "type": kind} for name, kind in kinds.items()))
-    schemas: Any = SimpleNamespace(reader=record({"name": "n", "type": "int"}), writers=[writer])
+    schemas: Any = SimpleNamespace(reader=record({"name": "n", "type": "int"}), writers=[writer], refused={})
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
     found = _of_avro([b"\0\0\0\0\1"], decoder, schemas)
     assert found.undeclared == (FieldDrift("_id", 1, "int"),)
@@ -172,15 +172,38 @@ def test_a_field_of_avro_that_is_now_written_in_another_case_has_drifted() -> No
     """The reader's default is read of every record."""
     reader = record({"name": "n", "type": "int"}, {"name": "orderId", "type": "int", "default": 0})
     writer = record({"name": "n", "type": "int"}, {"name": "orderid", "type": "int"})
-    schemas: Any = SimpleNamespace(reader=reader, writers=[writer])
+    schemas: Any = SimpleNamespace(reader=reader, writers=[writer], refused={})
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
     found = _of_avro([b"\0\0\0\0\1\2\2"], decoder, schemas)
     assert (found.undeclared, found.undeclarable) == ((FieldDrift("orderid", 1, "int"),), ())
 
 
+@pytest.mark.parametrize(
+    ("why", "place"),
+    [
+        ("n: the reader's int cannot hold a string", "(schema id 7)"),
+        ("the registry does not have it", "(the whole record)"),
+        ("not looked up, because the batch has more than 100 unknown ids", "(the whole record)"),
+    ],
+)
+def test_a_schema_that_the_reader_cannot_read_has_drifted_though_its_records_are_dropped(
+    tmp_path: Path, why: str, place: str
+) -> None:
+    schemas: Any = SimpleNamespace(reader=record({"name": "n", "type": "int"}), writers=[], refused={7: why})
+    decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [f"schema id 7: {why}"] * len(values)))
+    found = _of_avro([b"\0\0\0\0\7\2"], decoder, schemas)
+    assert found.misfits == (FieldDrift(place, 1, f"schema id 7: {why}"),)
+    dropping: Any = SimpleNamespace(
+        source=SimpleNamespace(on_malformed="drop"), quality=SimpleNamespace(quarantine_limit=None)
+    )
+    assert bool(_set_aside(dropping, found, 1)) is (place == "(the whole record)")
+
+
 def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
     old, new = {"name": "buyer", "type": "int"}, {"name": "customer", "type": "int", "aliases": ["buyer"]}
-    schemas: Any = SimpleNamespace(reader=record(new), writers=[record(old, {"name": "more", "type": "int"})])
+    schemas: Any = SimpleNamespace(
+        reader=record(new), writers=[record(old, {"name": "more", "type": "int"})], refused={}
+    )
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
     found = _of_avro([b"\0\0\0\0\1\2\2"], decoder, schemas)
     assert found.undeclared == (FieldDrift("more", 1, "int"),)
