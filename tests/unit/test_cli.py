@@ -122,8 +122,15 @@ def test_what_lies_in_quarantine_is_told_by_interval_and_rule(command: Status, s
         "orders: nothing in quarantine"
     )
     assert (
-        "in quarantine: 22 records of 2 intervals; `fencepost quarantine orders` lists them" in status(batches).stdout
+        "in quarantine: 22 records of 2 intervals; `fencepost quarantine orders --all` lists them" in status(batches).stdout
     )
+    told = status(batches[:2]).stdout
+    assert "in quarantine: 15 records of 1 interval; `fencepost quarantine orders` lists them" in told
+    assert command("quarantine", [batch(0), rejected]).stdout == (
+        "orders: nothing in quarantine of published batches. With --all the command lists rejected batches too, and records that "
+        "were replayed.\n"
+    )
+    assert command("quarantine", [batch(0)]).stdout == "orders: nothing in quarantine of published batches.\n"
     assert [b["quarantined"] for b in json.loads(status(batches, "--json").stdout)["batches"]] == [
         {},
         {"malformed": 12, "no_nulls": 3},

@@ -70,7 +70,10 @@ def quarantine(
         print_json(document if most is None else document | {"records": [one._asdict() for one in records]})
         return
     if not found:
-        out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
+        told = f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}."
+        if not every and any(quarantined_batches(snapshot, first, last, every=True)):
+            told += " With --all the command lists rejected batches too, and records that were replayed."
+        out.print(told, markup=False, soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
     replayed = any(batch.plan.attempt > 1 for batch in found)

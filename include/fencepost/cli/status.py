@@ -94,10 +94,10 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     )
     quarantined = [sum(row.left.values()) for row in rows if row.left]
     if quarantined:
+        every = " --all" if any(row.left and row.revisions.link is None for row in rows) else ""
         out.print(
             f"in quarantine: {count_of(sum(quarantined), 'record')} of {count_of(len(quarantined), 'interval')}; "
-            f"`fencepost quarantine {pipeline}` "
-            "lists them by rule",
+            f"`fencepost quarantine {pipeline}{every}` lists them by rule",
             soft_wrap=True,
         )
     replayed = [row.replayed for row in rows if row.replayed]
