@@ -18,9 +18,12 @@ from fencepost.formats.rows import Decoder
 
 MOST_COLUMNS = 300
 # Words in a field's name that say what its numbers are.
-OF_TIME = frozenset("ts time timestamp date datetime epoch at created updated modified deleted expires millis".split())
+OF_TIME = frozenset(
+    "ts time timestamp date datetime epoch at created updated modified deleted expires "
+    "ms millis micros ns nanos".split()
+)
 SECONDS = (631_152_000, 4_102_444_800)  # the years 1990 to 2099: other numbers are no time that anybody means
-UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999, which formats can say
 
 

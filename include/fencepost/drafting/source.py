@@ -82,8 +82,8 @@ def compaction(topic: str, policy: str) -> tuple[str, str]:
 
 
 def near_topics(name: str, topics: Sequence[str]) -> list[str]:
-    """The topics that somebody may have meant by a name, three at most, the nearest first."""
-    by_lower = {topic.lower(): topic for topic in topics}
+    """The topics that somebody may have meant by a name, three at most, the nearest first. Fencepost's own are not meant."""
+    by_lower = {topic.lower(): topic for topic in topics if not topic.startswith("fencepost.")}
     wanted = name.lower()
     within = [lower for lower in by_lower if wanted in lower or (len(lower) > 2 and lower in wanted)]
     near = [*get_close_matches(wanted, by_lower, n=3, cutoff=0.7), *sorted(within, key=len)]

@@ -54,7 +54,7 @@ def printable(text: str) -> str:
 
 def in_comment(text: str) -> str:
     """A name from a record, printable and shortened."""
-    shown = printable(text)
+    shown = printable(text) or '""'
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
@@ -103,7 +103,8 @@ def transform_sql(fields: Fields, source: Source) -> str:
         renamed = column.output != column.name
         selected.append((f"{name} AS {identifier(column.output)}" if renamed else name, ""))
         if column.unit:
-            selected += [(_converted(column), f"{column.unit} since 1970; null outside the years 1 to 9999")]
+            limit = "to the microsecond" if column.unit == "nanoseconds" else "null outside the years 1 to 9999"
+            selected += [(_converted(column), f"{column.unit} since 1970; {limit}")]
     last = len(selected) - 1
     lines = [(f"{line}{'' if n == last else ','}", comment) for n, (line, comment) in enumerate(selected)]
     body = "".join(f"  -- {comment}\n  {line}\n" if comment else f"  {line}\n" for line, comment in lines)
@@ -116,6 +117,8 @@ def transform_sql(fields: Fields, source: Source) -> str:
 
 def _converted(column: Column) -> str:
     name, per_second = identifier(column.name), UNITS[column.unit]
+    if column.unit == "nanoseconds":  # a bigint holds those of the years 1677 to 2262
+        return f"timestamp_micros({name} div 1000) AS {identifier(column.time)}"
     first, last = YEARS[0] * per_second, (YEARS[1] + 1) * per_second - 1
     function = {"seconds": "timestamp_seconds", "milliseconds": "timestamp_millis"}.get(column.unit, "timestamp_micros")
     return f"CASE WHEN {name} BETWEEN {first} AND {last} THEN {function}({name}) END AS {identifier(column.time)}"

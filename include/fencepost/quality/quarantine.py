@@ -253,14 +253,18 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         )
     if limit.share is None:
         return None
-    for what, part, whole in (
-        ("records read are malformed", accounts.malformed_kept, accounts.read),
-        ("rows of the transform fail a quarantine rule", accounts.failed + accounts.withheld, accounts.results),
+    for what, one, more, part, whole in (
+        ("records read", "is malformed", "are malformed", accounts.malformed_kept, accounts.read),
+        (
+            *("rows of the transform", "fails a quarantine rule", "fail a quarantine rule"),
+            *(accounts.failed + accounts.withheld, accounts.results),
+        ),
     ):
         if whole and part > Fraction(limit.share) * whole:
             most = percent(Fraction(limit.share))
             found = percent_above(Fraction(part, whole), most)
-            return f"{part:,} of {whole:,} {what} ({found}), above {QUARANTINE_LIMIT} of {most}"
+            does = one if part == 1 else more
+            return f"{part:,} of {whole:,} {what} {does} ({found}), above {QUARANTINE_LIMIT} of {most}"
     return None
 
 

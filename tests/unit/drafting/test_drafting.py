@@ -133,18 +133,22 @@ def test_of_names_that_differ_in_case_the_more_frequent_is_a_column() -> None:
     fields = json_fields([b'{"ID": 1, "_a": 1, "user-id": 1, "@t": 1}', b'{"id": 2}', b'{"id": 3}'])
     assert [column.name for column in fields.columns] == ["id"]
     assert set(fields.left_out) == {"ID", "_a", "user-id", "@t"}
+    assert in_comment("") == '""'
     assert len(json_fields(['{"\u0130": 1, "\u0131": 1, "I": 1, "i": 1}'.encode()]).columns) == 1
 
 
 def test_epoch_numbers_are_known_by_name_and_years() -> None:
-    one = b'{"created_at": 1767225600, "updatedAt": 1767225600000, "id": 1767225600, "dep_time": 1730, "ts": 1767225600000000}'
+    one = b'{"created_at": 1767225600, "updatedAt": 1767225600000, "id": 1767225600, "dep_time": 1730, "ts": 1767225600000000, '
+    one += b'"ns": 1767225600123456789}'
     units = {column.name: column.unit for column in json_fields([one]).columns}
     assert units == {
-        "created_at": "seconds", "updatedAt": "milliseconds", "id": "", "dep_time": "", "ts": "microseconds"
+        "created_at": "seconds", "updatedAt": "milliseconds", "id": "", "dep_time": "", "ts": "microseconds",
+        "ns": "nanoseconds",
     }  # fmt: skip
     sql = transform_sql(json_fields([one]), Source(topic="in", format="bytes"))
     assert "timestamp_seconds(created_at) END AS created_at_time" in sql
     assert "timestamp_millis(updatedAt) END AS updatedAt_time" in sql
+    assert "timestamp_micros(ns div 1000) AS ns_time" in sql
 
 
 def test_checks_are_warnings_with_counts_and_no_value_in_their_words() -> None:
@@ -273,7 +277,8 @@ def test_the_extent_of_disorder_is_that_of_ranges_as_a_plan_cuts_them(halves: li
     ],
 )
 def test_the_topics_that_somebody_may_have_meant_are_few_and_near(name: str, near: list[str]) -> None:
-    assert near_topics(name, ["a", "clicks", "orders", "payments", "shop.orders.v1"]) == near
+    topics = ["a", "clicks", "fencepost.orders.ledger", "orders", "payments", "shop.orders.v1"]
+    assert near_topics(name, topics) == near
 
 
 @pytest.fixture

@@ -155,6 +155,10 @@ def test_a_share_of_rows_that_fail_is_of_the_transforms_rows() -> None:
     """However many records the transform reads and leaves out, or makes one of."""
     accounts = Accounts(read=10_000, results=20, failed=1, withheld=1, written=18)
     assert over_limit(QuarantineLimit(share=0.1), accounts) is None
+    one = Accounts(read=60, malformed_kept=1, results=59, written=59)
+    assert over_limit(QuarantineLimit(share=0.01), one) == (
+        "1 of 60 records read is malformed (1.67%), above quality.quarantine_limit of 1.00%"
+    )
     assert over_limit(QuarantineLimit(share=0.09), accounts) == (
         "2 of 20 rows of the transform fail a quarantine rule (10.00%), above quality.quarantine_limit of 9.00%"
     )
