@@ -143,7 +143,7 @@ def test_it_stops_at_the_first_that_is_not_published_and_goes_on_there(pipeline:
     stopped = run(pipeline)
     assert type(stopped.exception).__name__ == "BatchRejected"
     assert [b.state for b in batches(pipeline)] == [State.PUBLISHED, State.REJECTED]
-    said = "stopped at 2026-03-28 23:00 to 2026-03-29 22:00 UTC. 1 of 4 intervals are done. Settle that interval first"
+    said = "stopped at 2026-03-28 23:00 to 2026-03-29 22:00 UTC. 1 of 4 intervals is done. Settle that interval first"
     assert said in stopped.stderr
     assert "again" not in stopped.stderr, "the same command would stop there again"
     as_json = run(pipeline, "--json")

@@ -36,14 +36,15 @@ out = Console(highlight=False)
 
 
 @contextmanager
-def working(doing: str) -> Iterator[None]:
-    """Say on stderr what takes a while: on a terminal as long as the block lasts, elsewhere by a line."""
+def working(doing: str, *, line: bool = True) -> Iterator[None]:
+    """Say on stderr what takes a while: on a terminal as long as the block lasts, elsewhere by a line, unless `line` is false."""
     if err.is_terminal and not err.is_dumb_terminal:
         with err.status(escape(doing)):
             yield
-    else:
+        return
+    if line:
         err.print(doing, markup=False, soft_wrap=True)
-        yield
+    yield
 
 
 def print_json(value: Any) -> None:

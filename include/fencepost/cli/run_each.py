@@ -60,7 +60,10 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
         stopped = GO_ON
         if done:
             ended = sum(_is_over(one["steps"]) for one in done)
-            stopped = f"It stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} are done. "
+            is_or_are = "is" if ended == 1 else "are"
+            stopped = (
+                f"It stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} {is_or_are} done. "
+            )
             whole = Interval(start=intervals[0].start, end=intervals[-1].end)
             command = whole.command("run", pipeline.name, "--each") if isinstance(asked, int) else "the same command"
             if isinstance(error, Terminal):
@@ -151,7 +154,7 @@ def steps_of_each(
         planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
         yield planned
         if planned.state not in PASSED:
-            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark))
+            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark), line=False)
 
     with spark_session(pipeline) as spark:
         for interval in intervals:

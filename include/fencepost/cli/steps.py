@@ -65,9 +65,9 @@ def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) 
 
 
 def steps_after_plan(
-    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any]
+    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any], *, line: bool = True
 ) -> Iterator[StepResult]:
-    """Write, validate and advance the interval's newest revision."""
+    """Write, validate and advance the interval's newest revision. What Spark is doing is said on stderr, as `working` says it."""
     from fencepost.steps.advance import advance_batch
     from fencepost.steps.jobs import load_for_judging
     from fencepost.steps.validate import validate_batch, validate_without_spark
@@ -76,11 +76,16 @@ def steps_after_plan(
     written = write_without_spark(pipeline, interval, ledger=ledger)
     if written is None:
         load_for_judging(pipeline)
-        written = write_batch(spark(), pipeline, interval, ledger=ledger)
+        session = spark()
+        with working("writing", line=line):
+            written = write_batch(session, pipeline, interval, ledger=ledger)
     yield written
-    yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
-        spark(), pipeline, interval, ledger=ledger
-    )
+    validated = validate_without_spark(pipeline, interval, ledger=ledger)
+    if validated is None:
+        session = spark()
+        with working("judging", line=line):
+            validated = validate_batch(session, pipeline, interval, ledger=ledger)
+    yield validated
     advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
     yield advanced
     yield from asset_event(pipeline, advanced)
