@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -99,8 +99,19 @@ def await_end_of_jvm(limit: float = 10.0) -> None:
 
 
 def _jvm() -> subprocess.Popen[bytes] | None:
-    """The JVM's process; None where there is none, or where it is our parent, as under spark-submit."""
-    return getattr(SparkContext._gateway, "proc", None)
+    """The JVM's process, also while it starts; None where there is none, or where it is our parent, as under spark-submit."""
+    return getattr(SparkContext._gateway, "proc", None) or (_started[-1] if _started else None)
+
+
+_started: list[subprocess.Popen[bytes]] = []  # the JVM's process, from the moment that it is there
+
+
+class _KnownAtOnce(subprocess.Popen[bytes]):
+    """A process that PySpark starts. PySpark names it once the JVM answers; a JVM that is left alone before that never ends."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _started[:] = [self]
 
 
 def _start_workers(session: SparkSession) -> None:
@@ -139,6 +150,7 @@ def _start_jvm(conf: dict[str, str]) -> None:
     words, its_stderr = os.pipe()
     passing = Thread(target=_pass_on, args=(words,), name="Spark's stderr", daemon=True)
     passing.start()
+    setattr(java_gateway, "Popen", _KnownAtOnce)  # noqa: B010
     try:
         gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())), {"stderr": its_stderr})
     except PySparkRuntimeError as error:
