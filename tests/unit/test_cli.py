@@ -122,7 +122,8 @@ def test_what_lies_in_quarantine_is_told_by_interval_and_rule(command: Status, s
         "orders: nothing in quarantine"
     )
     assert (
-        "in quarantine: 22 records of 2 intervals; `fencepost quarantine orders --all` lists them" in status(batches).stdout
+        "in quarantine: 22 records of 2 intervals; `fencepost quarantine orders --all` lists them"
+        in status(batches).stdout
     )
     told = status(batches[:2]).stdout
     assert "in quarantine: 15 records of 1 interval; `fencepost quarantine orders` lists them" in told
