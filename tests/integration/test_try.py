@@ -94,6 +94,18 @@ def load_pipeline_with(pipeline: Pipeline, **output: Any) -> Pipeline:
     return load_pipeline(pipeline.folder)
 
 
+def test_a_trial_counts_tombstones_that_would_be_written_and_shows_rows_with_values(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    passing = 'def transform(frame):\n    return frame.select("_key", "_tombstone", "n")\n'
+    pipeline = make_pipeline(passing, "expectations: []", source={"tombstones": "pass"})
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"a", None, 0, at(1)), (b"b", {"n": 5}, 0, at(1))])
+    ledger = Ledger(pipeline)
+    trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
+    assert (trial.written, trial.tombstones, trial.rows) == (2, 1, ({"n": "5"},))
+
+
 def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

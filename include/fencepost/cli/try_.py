@@ -158,7 +158,9 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column(justify="right")
     counts.add_column(overflow="fold")
-    counts.add_row(f"{trial.written:,}", Text(f"rows would be written to {pipeline.output.told}"))
+    tombstones = f", {trial.tombstones:,} of them {'tombstones' if trial.tombstones > 1 else 'a tombstone'}"
+    rows = f"rows would be written to {pipeline.output.told}{tombstones if trial.tombstones else ''}"
+    counts.add_row(f"{trial.written:,}", Text(rows))
     for one in trial.aside:
         first = f" (first at {one.first})" if one.first else ""
         counts.add_row(f"{one.rows:,}", Text(f"{one.name}: {one.reason}{first}"))
@@ -224,6 +226,7 @@ def as_plain(trial: Trial) -> dict[str, Any]:
         "malformed": trial.malformed,
         "results": trial.results,
         "written": trial.written,
+        "tombstones": trial.tombstones,
         "withheld": trial.withheld,
         "aside": [{"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first} for s in trial.aside],
         "columns": dict(trial.columns),

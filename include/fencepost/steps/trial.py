@@ -54,6 +54,7 @@ class Trial:
     malformed: int
     results: int
     written: int
+    tombstones: int  # of the rows that would be written
     withheld: int
     aside: tuple[Aside, ...]
     columns: tuple[tuple[str, str], ...]
@@ -122,8 +123,10 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             failed = {n: found for n, found in counts.items() if isinstance(n, int)}
             written, largest = counts.get("written", (0, 0))
             withheld = counts.get("withheld", (0, 0))[0]
+            kept = _kept(routed)
+            tombstones = kept.where(F.col("value").isNull()).count() if "_tombstone" in result.columns else 0
             evaluation, rows = _judged(  # 3
-                ledger, looked, routed, schema, schemas, written, source.read, source.newest_ms
+                ledger, looked, kept, schema, schemas, written, source.read, source.newest_ms
             )
         finally:
             made.unpersist()
@@ -152,6 +155,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         malformed=malformed_rows,
         results=results,
         written=written,
+        tombstones=tombstones,
         withheld=withheld,
         aside=tuple(aside),
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
@@ -188,31 +192,38 @@ def _check_layout(pipeline: Pipeline, flagged: DataFrame, looked: Looked) -> Non
             raise not_row_by_row(pipeline)
 
 
+def _kept(routed: DataFrame) -> DataFrame:
+    """The rows that would be written to the output."""
+    kept = routed.where(F.col(QUARANTINED).isNull())
+    return kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False))) if WITHHELD in routed.columns else kept
+
+
 def _judged(
     ledger: Ledger,
     looked: Looked,
-    routed: DataFrame,
+    kept: DataFrame,
     schema: Any,
     schemas: Schemas,
     written: int,
     read: int,
     newest_ms: int | None,
 ) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
-    """The suite's evaluation of the records as they would be read back, and the first rows."""
+    """The suite's evaluation of the records as they would be read back, and the first rows that have a value."""
     pipeline = ledger.pipeline
-    kept = routed.where(F.col(QUARANTINED).isNull())
-    if WITHHELD in routed.columns:
-        kept = kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False)))
     topic = F.lit(pipeline.output.name).alias("topic")
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
-    frame = parse_output(kept.select("key", "value", topic, *place), pipeline.output.format, schema, schemas)
+    records = kept.select("key", "value", topic, *place)
+    frame, valued = (
+        parse_output(some, pipeline.output.format, schema, schemas)
+        for some in (records, records.where(F.col("value").isNotNull()))
+    )
     whole = looked.interval if looked.whole else None
     history = History() if whole is None else _history(ledger, whole, written, read, newest_ms)
     part = SAMPLE if whole is None else None
     quality = pipeline.quality.model_copy(update={"sample_rows": 0})
     evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
     columns = [F.to_json(F.struct(_shown(f).alias(f.name)), JSON).alias(f"c{n}") for n, f in enumerate(schema.fields)]
-    first = frame.select(*columns).limit(SHOWN).collect() if written else []
+    first = valued.select(*columns).limit(SHOWN).collect() if written else []
     rows = tuple({name: _text(row[n], name) for n, name in enumerate(schema.fieldNames())} for row in first)
     return evaluation, rows
 
