@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
@@ -25,6 +26,10 @@ from rigs.postgres_server import PostgresServer
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 names = count(1)
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker or registry.
 os.environ.pop("KAFKA_BOOTSTRAP", None)

@@ -146,7 +146,7 @@ ANY = st.tuples(
 ODD = st.sampled_from(ODD_CHANGES).map(lambda one: (one[0], one[1].replace(hour=0, minute=0) - timedelta(days=2)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.one_of(ANY, ODD),
     st.sampled_from([*CRONS, "*/7 * * * *", "*/10 * * * *", "59 23 * * *", "*/20 1-3 * * *", "0 12 15 * *"]),

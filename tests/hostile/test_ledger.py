@@ -356,7 +356,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(value=st.none() | st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()))
 def test_any_value_is_a_batch_or_refused(value: bytes | None) -> None:
     with pytest.raises(LedgerUnreadable, match="ledger of p, offset 3: "):
@@ -368,7 +368,7 @@ def test_any_damage_to_a_batch_is_a_batch_or_refused(broker: Broker, planned: Pi
     whole = json.loads(value or b"")
     places = [(f,) for f in whole] + [("plan", f) for f in whole["plan"]] + [("interval", f) for f in whole["interval"]]
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=500)
     @given(place=st.sampled_from(places), damage=JSON)
     def check(place: tuple[str, ...], damage: Any) -> None:
         raw = json.loads(value or b"")

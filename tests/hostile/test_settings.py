@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
@@ -104,13 +104,13 @@ def fields() -> list[tuple[str, ...]]:
     return [*found, ("kafka", "acks"), ("kafka", "sasl.mechanism"), ("spark", "spark.x"), ("source", "schema", "n")]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(tree=TREES)
 def test_any_tree_is_a_pipeline_or_a_settings_error(folder: Path, tree: Any) -> None:
     outcome(folder, yaml.safe_dump(tree, allow_unicode=True))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400)
 @given(path=st.sampled_from(fields()), value=TREES | st.sampled_from([*FORMATS]))
 @example(path=("output", "format"), value="avro")
 def test_any_value_of_any_field_is_taken_or_refused_by_its_name(
@@ -121,7 +121,7 @@ def test_any_value_of_any_field_is_taken_or_refused_by_its_name(
         assert path[0] in str(result)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(
     text=st.text(
         alphabet=st.characters(codec="utf-8") | st.sampled_from(list("{}[]:,&*!|>'\"%@`-\n #?~<=")), max_size=60
@@ -432,7 +432,7 @@ def test_one_broken_pipeline_leaves_the_others(folder: Path) -> None:
     assert (list(loaded), list(broken)) == (["good"], ["p"])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(tree=TREES)
 def test_any_suite_is_read_or_refused(folder: Path, tree: Any) -> None:
     file = folder / "suite.yaml"

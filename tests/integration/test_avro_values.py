@@ -48,7 +48,6 @@ def decoded(spark: Any, payloads: list[bytes], writer: Any, reader: Any = None) 
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
     database=None,

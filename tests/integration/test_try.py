@@ -98,7 +98,8 @@ def test_a_trial_counts_tombstones_that_would_be_written_and_shows_rows_with_val
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     passing = 'def transform(frame):\n    return frame.select("_key", "_tombstone", "n")\n'
-    pipeline = make_pipeline(passing, "expectations: []", source={"tombstones": "pass"})
+    expectations = "expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 9}}]"
+    pipeline = make_pipeline(passing, expectations, source={"tombstones": "pass"})
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"a", None, 0, at(1)), (b"b", {"n": 5}, 0, at(1))])
     ledger = Ledger(pipeline)

@@ -294,7 +294,7 @@ def in_other_words(kind: JsonType, draw: Any, definitions: dict[str, Any]) -> An
 
 
 @given(ROOT, st.data())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_a_type_is_what_its_schema_says_in_whatever_words(kind: JsonType, data: st.DataObject) -> None:
     assert parse(render(kind)) == kind
     definitions: dict[str, Any] = {}
@@ -330,7 +330,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(ROOT.flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_a_record_that_is_valid_fits_the_declared_types(given: tuple[JsonType, Any]) -> None:
     kind, value = given
     Draft7Validator(to_json(kind)).validate(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import makers
@@ -32,7 +32,6 @@ def planned(clocks: list[tuple[int, int]]) -> list[Batch]:
     return [*batches.values()]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2)), max_size=8))
 def test_no_two_batches_are_staged_at_the_same_millisecond_whatever_the_clock_does(
     clocks: list[tuple[int, int]],

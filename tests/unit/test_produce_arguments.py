@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import RecordRefused
@@ -54,7 +54,6 @@ def read_back(arguments: Arguments) -> list[dict[Any, Any]]:
     return found
 
 
-@settings(deadline=None)
 @given(ROWS, st.booleans(), st.none() | st.integers(0, 2**31 - 1), st.integers(0, 5), st.booleans())
 def test_addresses_lead_to_the_columns_values(
     rows: list[Any], whole: bool, partition: int | None, first: int, large: bool
@@ -132,7 +131,6 @@ def test_a_timestamp_that_librdkafka_would_take_for_another_is_refused(timestamp
     assert len(arguments_of(rows.slice(0, 2), 1)) == 2
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(0, 5))
 def test_a_staged_row_has_its_batchs_timestamp_and_its_own_in_a_header(rows: list[Any], first: int) -> None:
     """One without a timestamp has no such header. Headers of Fencepost's names that the row brings are left out."""

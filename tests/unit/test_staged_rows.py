@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.kafka.staged import _rows, binary, hashes
@@ -44,7 +44,6 @@ class Message:
         return self.place
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(BYTES, BYTES, HEADERS, st.none() | st.integers(1, 2**40)), min_size=1))
 def test_rows_are_the_records_without_what_is_fenceposts(rows: list[Any]) -> None:
     messages: list[Any] = []
@@ -68,7 +67,6 @@ def test_rows_are_the_records_without_what_is_fenceposts(rows: list[Any]) -> Non
     assert headers == [row[2] for row in rows]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(BYTES, BYTES)))
 def test_the_hash_is_a_chain_of_xxh64_as_spark_has_it(records: list[tuple[bytes | None, bytes | None]]) -> None:
     """That Spark's is this very chain, each staged batch shows: `integration/test_staged.py` compares both sums."""
@@ -82,7 +80,6 @@ def test_the_hash_is_a_chain_of_xxh64_as_spark_has_it(records: list[tuple[bytes 
     assert hashes(keys, values).view(np.uint64).tolist() == wanted
 
 
-@settings(deadline=None)
 @given(st.lists(BYTES))
 def test_a_binary_column_holds_what_it_was_given(values: list[bytes | None]) -> None:
     column = binary(values)
@@ -91,7 +88,6 @@ def test_a_binary_column_holds_what_it_was_given(values: list[bytes | None]) -> 
     assert column.to_pylist() == values
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=4))
 def test_a_row_of_the_copy_is_traced_to_its_record_in_whatever_order_partitions_came(batches: list[list[int]]) -> None:
     """By its partition, and its number among the batch's records there: that is the same in each reading."""

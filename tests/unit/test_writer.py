@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import TransformNotDeterministic
@@ -112,7 +112,6 @@ def batches(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
 SIZES = st.integers(1, 9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-5, 5), max_size=30), SIZES, SIZES, st.booleans())
 def test_an_attempt_commits_all_rows_or_none_and_a_retry_skips_what_is_committed(
     values: list[int], size: int, size_then: int, fails: bool
@@ -147,7 +146,6 @@ def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
         yield batch.append_column(QUARANTINED, pa.array(own, pa.string()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-3, 5), max_size=30), SIZES)
 def test_rows_of_two_topics_are_one_transaction_and_one_receipt(values: list[int], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

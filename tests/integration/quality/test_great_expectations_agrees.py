@@ -178,7 +178,7 @@ def test_every_type_is_compared() -> None:
     assert set(ASKED) == set(KNOWN) - {EXPRESSION}
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(rows=ROWS, data=st.data())
 def test_each_type_says_what_great_expectations_own_engine_says(
     spark: Any, rows: list[Any], data: st.DataObject
