@@ -91,11 +91,15 @@ def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is
         "data_interval_end": "2013-03-02T05:00:00Z",
     }
     with caplog.at_level(logging.ERROR):
-        asyncio.run(deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-03-02T06:30:00Z"}}))
+        asyncio.run(
+            deadline.say_so(
+                {"dag_run": run, "deadline": {"id": "1", "deadline_time": datetime(2013, 3, 2, 6, 30, tzinfo=UTC)}}
+            )
+        )
     interval = Interval.of(datetime(2013, 3, 1, 5, tzinfo=UTC), datetime(2013, 3, 2, 5, tzinfo=UTC))
     assert asked == ([] if failure else [interval])
     (entry,) = caplog.messages
-    assert f"not published by 2013-03-02T06:30:00Z. Its batch is {stands}" in entry
+    assert f"not published by 2013-03-02T06:30:00+00:00. Its batch is {stands}" in entry
     assert entry.endswith("; see run scheduled__2.")
 
 

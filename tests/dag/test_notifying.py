@@ -466,7 +466,7 @@ def missed(batch: Batch) -> dict[str, Any]:
     """What Airflow gives the callback of a missed deadline, which is at half past one."""
     run = {"dag_id": "counted", "dag_run_id": "scheduled__2", "run_type": "scheduled"}
     run |= {f"data_interval_{side}": getattr(batch.interval, side).isoformat() for side in ("start", "end")}
-    return {"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}}
+    return {"dag_run": run, "deadline": {"id": "1", "deadline_time": datetime(2013, 1, 2, 1, 30, tzinfo=UTC)}}
 
 
 @pytest.fixture

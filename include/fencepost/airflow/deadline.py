@@ -101,20 +101,20 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
 
     run = context["dag_run"]
     interval = Interval.of(*(datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end")))
+    until: datetime = context["deadline"]["deadline_time"]
     pipeline, batch, standing = _standing(run["dag_id"], interval, public)
     log.error(
         "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; see run %s.",
         run["dag_id"],
         interval.start.isoformat(),
         interval.end.isoformat(),
-        context["deadline"]["deadline_time"],
+        until.isoformat(),
         standing,
         run["dag_run_id"],
     )
     told = _carried(run["dag_id"], public) if pipeline is None else Notifying.of(pipeline)
     if told is None or not told.notify:
         return
-    until = datetime.fromisoformat(context["deadline"]["deadline_time"])
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
         return  # by a command: Airflow knows only that this run did not succeed
     notes = notes_outside_of_tasks(told)
