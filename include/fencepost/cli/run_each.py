@@ -194,7 +194,7 @@ class _Progress:
             aside = wrote.details.get("quarantined")
             told += f": {rows:,} out"
             if isinstance(aside, dict) and aside:
-                told += f", {sum(n for n in aside.values() if isinstance(n, int))} aside"
+                told += f", {sum(n for n in aside.values() if isinstance(n, int)):,} to quarantine"
         err.print(f"{self._label}  {escape(told)}  [dim]{time.monotonic() - self._began:.1f} s[/]", soft_wrap=True)
 
 

@@ -20,7 +20,10 @@ from fencepost.ledger.lost import offsets_of, offsets_told, unexplained, whose
 from fencepost.protocol.removal import why_not_removed
 from fencepost.protocol.view import View
 
-LATER = "Removing a pipeline that has published comes later: skip and withdraw do not take back what readers have seen."
+LATER = (
+    "Removing a pipeline that has published comes later. Until then pause its DAG and delete its folder: its topics stay, for "
+    "those who read what it published."
+)
 
 
 @dataclass(frozen=True)
