@@ -17,7 +17,7 @@ from fencepost.doctor.store import check_table
 from fencepost.model import State, TableOutput, TablePublication
 from fencepost.outputs.columns import what_differs
 from fencepost.outputs.connection import StatementFailed, session
-from fencepost.outputs.postgres import PostgresTable
+from fencepost.outputs.postgres import PostgresTable, TableComparison
 from fencepost.outputs.refusals import Refusal, refusal_of
 from fencepost.outputs.store import Store
 from fencepost.preflight.finding import Level
@@ -411,9 +411,9 @@ def test_an_interval_whose_partition_somebody_has_dropped_is_missed_by_nobody_an
     parts = "; ".join(partition(number) for number in range(3))
     database.run(f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {parts}")
     table, view = published_days(database, 0, 1, 2)
-    assert (table.lacks(lambda: view), table.dropped(view)) == ("", 0)
+    assert table.compared(lambda: view) == TableComparison("", 0)
     database.run(drops)
-    assert (table.lacks(lambda: view), table.dropped(view)) == ("", 1)
+    assert table.compared(lambda: view) == TableComparison("", 1)
     database.run("delete from d1")
     assert "1 interval: it was emptied" in table.lacks(lambda: view), "an emptied partition is another matter"
     database.run(partition(3) + "; drop table if exists d0; " + partition(0))
@@ -439,7 +439,7 @@ def test_rows_that_are_gone_from_a_table_that_would_take_them_again_are_missed(d
     table, view = published_days(database, 0, 1)
     database.run("drop table d0")
     assert "in 1 interval:" in table.lacks(lambda: view)
-    assert table.dropped(view) == 0
+    assert table.compared(lambda: view).dropped == 0
 
 
 def test_the_doctor_counts_the_tables_without_an_index_that_it_does_not_name(database: Database) -> None:

@@ -201,17 +201,16 @@ def check_table_contents(look: Look) -> Finding:
     """The table has what the ledger has published there, and nothing that the ledger does not know."""
     if look.role("ledger") is None:
         return skipped("there is no ledger yet")
-    output = PostgresTable(look.ledger, _table(look))
     try:
-        lacks = output.lacks(look.ledger.read)
+        found = PostgresTable(look.ledger, _table(look)).compared(look.ledger.read)
     except LedgerLost as lost:
         return error(str(lost), "", kind=LedgerLost)
-    if lacks:
+    if lacks := found.lacks:
         return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run them.", kind=StoreRefused)
-    if dropped := output.dropped(look.view):
+    if found.dropped:
         return ok(
-            f"the table has every interval that the ledger has published there, but {dropped} of which it has no partition any "
-            "more: to bring one back, make its partition, and reprocess it"
+            f"the table has every interval that the ledger has published there, but {found.dropped} of which it has no partition "
+            "any more: to bring one back, make its partition, and reprocess it"
         )
     return ok("the table has every interval that the ledger has published there")
 

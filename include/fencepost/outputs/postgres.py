@@ -93,6 +93,15 @@ PATIENCE = 3  # waits for a lock before a holder whose client does nothing is en
 LOST = "was renamed or moved, or what Fencepost keeps of it is gone"
 
 
+@dataclass(frozen=True)
+class TableComparison:
+    """What a table lacks of what the ledger has published there, for a person; empty if nothing. `dropped` is of how many
+    published intervals the table has no partition any more."""
+
+    lacks: str
+    dropped: int = 0
+
+
 class PostgresTable:
     """An `Output` that is a table."""
 
@@ -599,7 +608,11 @@ class PostgresTable:
         return GivenUp(lease=batch.commit_to_table.known_lease, seen=0)
 
     def lacks(self, read: Callable[[], View]) -> str:
-        """By the rows of all intervals, and by the intervals of which the table has a row.
+        """By the rows of all intervals, and by the intervals of which the table has a row."""
+        return self.compared(read).lacks
+
+    def compared(self, read: Callable[[], View]) -> TableComparison:
+        """What the table has, beside what the ledger has published there.
 
         The table is asked between two reads of the ledger: what both of them have published, it has to have. An interval without
         a partition is left out: somebody has dropped or detached that.
@@ -607,10 +620,10 @@ class PostgresTable:
         before = read()
         found, after = self._contents(before), read()
         if found.owner is not None and found.owner != self._owner:
-            return f"table {self._table} belongs to {found.owner}, and this is {self._owner}"
+            return TableComparison(f"table {self._table} belongs to {found.owner}, and this is {self._owner}")
         self._check_known(after, list(found.held.values()))
-        one, two = (differing(v, self._table, found.held, found.filled) for v in (before, after))
-        both = {str(b.id): b for b in one if b in two and b.interval.start not in found.without_partition}
+        two = differing(after, self._table, found.held, found.filled)
+        both = {str(b.id): b for b in found.differs if b in two and b.interval.start not in found.without_partition}
         withdrawn = [batch for batch in both.values() if after.is_withdrawn(batch.interval)]
         others = [batch for batch in both.values() if batch not in withdrawn]
         told = list[str]()
@@ -628,7 +641,7 @@ class PostgresTable:
                 f"{count_of(len(withdrawn), 'interval that was withdrawn', 'intervals that were withdrawn')}, which nobody "
                 f"publishes. This removes them: DELETE {these}"
             )
-        return ". ".join(told)
+        return TableComparison(". ".join(told), len(found.without_partition))
 
     def counted(self, view: View) -> str | None:
         """Where rows of an interval are not those that were published there, by a count of all of the table, with the commands
@@ -657,21 +670,18 @@ class PostgresTable:
             told += f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} are of nobody's batches: remove them"
         return told
 
-    def dropped(self, view: View) -> int:
-        """Of how many intervals that were published there the table has no partition any more."""
-        return len(self._contents(view).without_partition)
-
     def _contents(self, view: View) -> _Contents:
         with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if not store.is_prepared():
-                return _Contents()
+                return _Contents(differs=differing(view, self._table, {}, set()))
             oid, known = store.oid(), store.registered()
             filled = self._filled(store, oid) if oid is not None else set()
             owner, held = known.owner if known is not None else None, {held.start: held for held in store.rows()}
-            lacking = {batch.interval.start for batch in differing(view, self._table, held, filled)} - filled
+            differs = differing(view, self._table, held, filled)
+            lacking = {batch.interval.start for batch in differs} - filled
             without = store.without_partition(oid, lacking) if oid is not None else set()
-            return _Contents(owner, held, filled, without)
+            return _Contents(owner, held, filled, differs, without)
 
     def _filled(self, store: Store, oid: int) -> set[datetime]:
         unindexed = store.unindexed(oid)
@@ -736,6 +746,7 @@ class _Contents:
     owner: Owner | None = None
     held: dict[datetime, Held] = field(default_factory=dict)
     filled: set[datetime] = field(default_factory=set)
+    differs: tuple[Batch, ...] = ()  # as `differing` has them
     without_partition: set[datetime] = field(default_factory=set)  # of those that it lacks
 
 
