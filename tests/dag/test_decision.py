@@ -131,7 +131,7 @@ def answered(choice: str, reason: str = "the source says so") -> dict[str, Any]:
 ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
 
 
-@pytest.mark.parametrize(
+EACH_CHOICE = pytest.mark.parametrize(
     ("choice", "function"),
     [
         ("publish anyway", "fencepost.steps.advance.begin_batch"),
@@ -139,6 +139,9 @@ ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
         ("write again", "fencepost.steps.plan.plan_batch"),
     ],
 )
+
+
+@EACH_CHOICE
 def test_an_answer_is_done_in_the_name_of_who_gave_it(
     asking: Pipeline,
     context_of: ContextOf,
@@ -302,14 +305,7 @@ class WorkerKilled(BaseException):
     """The process ends."""
 
 
-@pytest.mark.parametrize(
-    ("choice", "function"),
-    [
-        ("publish anyway", "fencepost.steps.advance.begin_batch"),
-        ("skip this interval", "fencepost.steps.advance.skip_batch"),
-        ("write again", "fencepost.steps.plan.plan_batch"),
-    ],
-)
+@EACH_CHOICE
 def test_an_answer_whose_worker_was_killed_is_carried_out_by_the_next_attempt_which_asks_nobody(
     asking: Pipeline,
     ask: Callable[..., Any],

@@ -74,9 +74,8 @@ def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> Dea
     if minutes is None:
         return None
     if any("late" in entry.on for entry in pipeline.notify):
-        told = [
-            entry.model_dump(mode="json") for entry in pipeline.notify
-        ]  # nothing of it is a secret, or from the environment
+        # Nothing of it is a secret, or from the environment.
+        told = [entry.model_dump(mode="json") for entry in pipeline.notify]
         public = {**(public or {}), "notify": told, "output": pipeline.output.name}
     callback = AsyncCallback(f"{__name__}.{say_so.__name__}", {"public": public} if public is not None else None)
     name = f"published {minutes:g} minutes after the interval's end"

@@ -336,14 +336,14 @@ class Schedule(Section):
     def _is_timezone(cls, name: str) -> str:
         if name in ("localtime", "posixrules"):
             raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
+        unknown = "not a time zone of the IANA database, such as UTC or Europe/Vienna"
+        # Copies of the database, in its folder; `right` counts leap seconds.
+        if name.startswith(("posix/", "right/")):
+            raise ValueError(unknown)
         try:
-            if name.startswith(
-                ("posix/", "right/")
-            ):  # copies of the database in its folder; `right` counts leap seconds
-                raise ValueError(name)
             ZoneInfo(name)
         except Exception as error:
-            raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
+            raise ValueError(unknown) from error
         return name
 
     @model_validator(mode="after")

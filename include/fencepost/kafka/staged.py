@@ -33,8 +33,7 @@ def read_staged(
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
     """
-    with closing(_staged(settings, group, ranges, batch)) as found:
-        yield from map(_rows, found)
+    yield from _as_rows(_staged(settings, group, ranges, batch))
 
 
 def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
@@ -65,9 +64,7 @@ def read_published(
 ) -> Generator[pa.RecordBatch]:
     """As `read_staged`, of the output that it was copied to: by header."""
     own = (BATCH_HEADER, batch.encode())
-    yield from map(
-        _rows, _read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ()))
-    )
+    yield from _as_rows(_read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ())))
 
 
 def _read(
@@ -84,6 +81,11 @@ def _read(
         for messages in messages_of(settings, group, topic, ranges, doing):
             if own := [message for message in messages if is_own(message)]:
                 yield own
+
+
+def _as_rows(read: Generator[list[Message]]) -> Generator[pa.RecordBatch]:
+    with closing(read) as found:
+        yield from map(_rows, found)
 
 
 def _rows(messages: Sequence[Message]) -> pa.RecordBatch:
