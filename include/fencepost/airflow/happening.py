@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fencepost.airflow.addresses import report_address, report_place, run_address, run_place
 from fencepost.airflow.question import report_of
 from fencepost.config.notify import Event
-from fencepost.counts import count_of
+from fencepost.counts import count_of, first_of
 from fencepost.model import Batch, Interval, State, StepResult
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report_html import visible
@@ -202,10 +202,12 @@ class Happening:
                 return f"rejected, and awaits a person's decision{asked}. {_named(facts.checks)}"
             case "quarantined":
                 rules = ", ".join(f"{visible(rule, 80)} {rows:,}" for rule, rows in (facts.quarantined or {}).items())
-                return f"{_records(facts.in_quarantine)} in quarantine ({rules})."
+                return f"{count_of(facts.in_quarantine, 'record')} in quarantine ({rules})."
             case "recovered":
                 rows = (
-                    f" with {_records(facts.rows)}" if facts.rows is not None and facts.state != State.SKIPPED else ""
+                    f" with {count_of(facts.rows, 'record')}"
+                    if facts.rows is not None and facts.state != State.SKIPPED
+                    else ""
                 )
                 return f"{facts.state}{rows}, after something had gone wrong."
 
@@ -213,16 +215,11 @@ class Happening:
 def _named(checks: tuple[Check, ...]) -> str:
     if not checks:
         return ""
-    more = f"; and {len(checks) - NAMED:,} more" if len(checks) > NAMED else ""
-    return f"Not as expected: {'; '.join(str(check) for check in checks[:NAMED])}{more}."
+    return f"Not as expected: {first_of(list(map(str, checks)), NAMED)}."
 
 
 def _sentence(text: str) -> str:
     return f"{text}. " if text else ""
-
-
-def _records(rows: int) -> str:
-    return count_of(rows, "record")
 
 
 def _told(moment: datetime | None) -> str:

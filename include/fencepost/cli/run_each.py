@@ -43,7 +43,7 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
         else:
             intervals = chosen_intervals(pipeline, asked, allow_future=allow_future)
             left_out = parts_left_out(pipeline.schedule, asked, intervals)
-        err.print(f"{_intervals(len(intervals))} of the schedule, {_span(intervals)}", soft_wrap=True)
+        err.print(f"{count_of(len(intervals), 'interval')} of the schedule, {_span(intervals)}", soft_wrap=True)
         for part, whole in left_out:
             err.print(f"[yellow]{_left_out(part, whole)}[/]", soft_wrap=True)
         progress = _Progress(len(intervals))
@@ -55,15 +55,13 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
                 steps.append(result)
                 progress.heed(result)
             progress.end(steps)
-        err.print(f"{_intervals(len(intervals))} done in {time.monotonic() - began:.0f} s")
+        err.print(f"{count_of(len(intervals), 'interval')} done in {time.monotonic() - began:.0f} s")
     except (Exception, KeyboardInterrupt) as error:
         stopped = GO_ON
         if done:
             ended = sum(_is_over(one["steps"]) for one in done)
-            is_or_are = "is" if ended == 1 else "are"
-            stopped = (
-                f"It stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} {is_or_are} done. "
-            )
+            are = f"{count_of(len(intervals), 'interval')} {'is' if ended == 1 else 'are'} done"
+            stopped = f"It stopped at {done[-1]['interval'].told}. {ended} of {are}. "
             whole = Interval(start=intervals[0].start, end=intervals[-1].end)
             command = whole.command("run", pipeline.name, "--each") if isinstance(asked, int) else "the same command"
             if isinstance(error, Terminal):
@@ -201,10 +199,6 @@ class _Progress:
 def _is_over(steps: list[StepResult]) -> bool:
     """Whether the interval is published or skipped."""
     return any(step.state in PASSED for step in steps if step.step in ("plan", "advance"))
-
-
-def _intervals(number: int) -> str:
-    return count_of(number, "interval")
 
 
 def _span(intervals: list[Interval]) -> str:

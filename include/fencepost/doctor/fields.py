@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
+from fencepost.counts import first_of
 from fencepost.drafting.drift import LISTED, look_for_drift, noted, told
 from fencepost.preflight.finding import Finding, ok, skipped, warning
 from fencepost.preflight.look import Look
@@ -21,9 +21,8 @@ def check_source_fields(look: Look) -> Iterator[Finding]:
     sample, drift = look_for_drift(look.pipeline, look.cluster, RECORDS, most_bytes=MOST_BYTES, seconds=SECONDS)
     drifted = list(told(drift))
     if drifted:
-        more = f"; and {len(drifted) - LISTED} more" if len(drifted) > LISTED else ""
         yield warning(
-            f"The source has drifted from what pipeline.yaml declares: {'; '.join(islice(drifted, LISTED))}{more}.",
+            f"The source has drifted from what pipeline.yaml declares: {first_of(drifted, LISTED)}.",
             "Declare what you need; a record that does not fit is malformed.",
             f"fencepost schema {look.pipeline.name} --sample 1000",
         )

@@ -21,8 +21,8 @@ from fencepost.drafting.registered import decoder_for
 from fencepost.drafting.types import NAME, Inferred, infer
 from fencepost.errors import SettingsError
 from fencepost.formats.avro_schema import Avro, Field, check_holdable, parse
-from fencepost.formats.format import HEADER, BadSchema, taken_names
-from fencepost.formats.framing import Malformed
+from fencepost.formats.format import BadSchema, taken_names
+from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
 from fencepost.formats.names import without_case
 from fencepost.formats.rows import Decoder
@@ -108,7 +108,7 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
     if source.format == "bytes" or not known:
         return Drift(len(known))
     schemas = read_schemas(pipeline, "source", strict=False)
-    ids = {int.from_bytes(value[1:HEADER]) for value in known if len(value) >= HEADER and not value[0]}
+    ids = {schema_id for value in known if (schema_id := schema_id_of(value)) is not None}
     schemas = look_up_ids(pipeline, "source", schemas, sorted(ids - schemas.ids))
     decoder, _ = decoder_for(source.format, schemas, {n: Inferred("", kind) for n, kind in declared.items()})
     if source.format == "avro":
@@ -121,7 +121,7 @@ def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 
     def place(value: bytes) -> str:
-        number = int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and not value[0] else None
+        number = schema_id_of(value)
         return f"(schema id {number})" if number in unread else RECORD
 
     return place
@@ -208,7 +208,7 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
     _, why = decoder.decode_values(values)
     place_of = _place_of(schemas)
     found = Counter((place_of(value), reason) for value, reason in zip(values, why, strict=True) if reason is not None)
-    ids = Counter(int.from_bytes(value[1:HEADER]) for value in values if len(value) >= HEADER and not value[0])
+    ids = Counter(map(schema_id_of, values))
     names_read = [{one.name, *one.aliases} for one in parse(schemas.reader.text).fields]
     read = set[str]().union(*names_read)
     seen, fields, written = Counter[str](), dict[str, Field](), set[str]()

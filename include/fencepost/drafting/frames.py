@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.formats.format import HEADER
-from fencepost.formats.framing import Malformed
+from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import parsed_record
 
 # What other values begin with, by a name for a person.
@@ -42,8 +41,8 @@ def look_at(values: Sequence[bytes | None]) -> Frames:
     known = [value for value in values if value is not None]
     objects, ids, others = 0, Counter[int](), Counter[str]()
     for value in known:
-        if len(value) >= HEADER and value[0] == 0:
-            ids[int.from_bytes(value[1:HEADER])] += 1
+        if (schema_id := schema_id_of(value)) is not None:
+            ids[schema_id] += 1
         elif _is_object(value):
             objects += 1
         else:

@@ -14,7 +14,7 @@ from fencepost.drafting.types import Inferred, infer
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats import REGISTRY_FORMATS, BadSchema
 from fencepost.formats.format import HEADER
-from fencepost.formats.framing import Malformed
+from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import parsed_record
 from fencepost.model import ReadSchemas
 from fencepost.schemas.freeze import look_up_ids, read_schemas, registry_for
@@ -108,7 +108,7 @@ def registered_source(
 def _schemas(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchemas:
     """All schemas of the values, as the write job looks them up."""
     found = read_schemas(pipeline, "source", strict=False)
-    ids = {int.from_bytes(v[1:HEADER]) for v in values if v is not None and len(v) >= HEADER and not v[0]}
+    ids = {schema_id for v in values if v is not None and (schema_id := schema_id_of(v)) is not None}
     return look_up_ids(pipeline, "source", found, sorted(ids - found.ids))
 
 

@@ -29,6 +29,7 @@ from fencepost.formats.avro_columns import (
 from fencepost.formats.avro_plain import (
     MOST_EMPTY,
     check_block,
+    more_than_left,
     read_block,
     reads_index,
     reads_plain,
@@ -175,9 +176,7 @@ class Reader:
                 if empty:
                     self._count_empty(count, where)
                 elif count > len(data) - at:
-                    raise Malformed(
-                        f"{where}: {count_of(count, 'item')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
-                    )
+                    raise more_than_left(count, len(data) - at, where)
                 for _ in range(count):
                     value, at = item(data, at)
                     found.append(value)
@@ -282,9 +281,7 @@ def _map(item: Read, where: str) -> Read:
             if not count:
                 return list(found.items()), at
             if count > len(data) - at:
-                raise Malformed(
-                    f"{where}: {count_of(count, 'entry', 'entries')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
-                )
+                raise more_than_left(count, len(data) - at, where, "entry", "entries")
             for _ in range(count):
                 name, at = key(data, at)
                 if name in found:

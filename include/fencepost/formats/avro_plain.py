@@ -199,6 +199,11 @@ def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
     return -count, at + size, at
 
 
+def more_than_left(count: int, left: int, where: str, one: str = "item", more: str = "") -> Malformed:
+    """What a block is that has more items than bytes are left, although each takes one at least."""
+    return Malformed(f"{where}: {count_of(count, one, more)}, and {count_of(left, 'byte is', 'bytes are')} left")
+
+
 def check_block(end: int | None, at: int, where: str) -> None:
     """Check that a block ends where it said."""
     if end is not None and end != at:  # some readers skip by it, and would read other values

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from fencepost.counts import count_of
 from fencepost.formats.avro_columns import Read
 from fencepost.formats.avro_plain import (
     check_block,
+    more_than_left,
     read_block,
     reads_index,
     reads_plain,
@@ -100,9 +100,7 @@ class Unread:
                     self._count_empty(count, self._where)
                     count = 0
                 elif count > len(data) - at:
-                    raise Malformed(
-                        f"{self._where}: {count_of(count, 'item')}, and {count_of(len(data) - at, 'byte is', 'bytes are')} left"
-                    )
+                    raise more_than_left(count, len(data) - at, self._where)
                 left.append(partial(rest, count, end))
                 return at
 

@@ -16,6 +16,11 @@ class UnknownId(Exception):
     """A record's schema has an id of which nobody said what to do. The text is the framing's."""
 
 
+def schema_id_of(value: bytes) -> int | None:
+    """The id in front of a record; None if it does not begin as a registry's serializers write it."""
+    return int.from_bytes(value[1:5]) if len(value) >= 5 and not value[0] else None
+
+
 @dataclass(frozen=True)
 class Framing:
     """Five bytes in front of a record: 0, and the id of its schema in four. A record of an id that is neither `known` nor

@@ -25,7 +25,7 @@ from pyspark.sql import types as t
 
 from fencepost.config.pipeline import TableSettings
 from fencepost.config.table_rights import quoted
-from fencepost.counts import count_of
+from fencepost.counts import count_of, first_of
 from fencepost.errors import (
     AnotherCluster,
     CommitStateUnknown,
@@ -793,8 +793,7 @@ def _record(batch: Batch) -> Record:
 
 def _commands(batches: Collection[Batch]) -> str:
     """What brings the intervals of these batches back."""
-    more = f"; and {len(batches) - SHOWN} more" if len(batches) > SHOWN else ""
-    return "; ".join(batch.command("run", "--reprocess") for batch in list(batches)[:SHOWN]) + more
+    return first_of([batch.command("run", "--reprocess") for batch in batches], SHOWN)
 
 
 def _name_of(table: str, interval: Interval) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.config.table_rights import quoted
-from fencepost.counts import count_of
+from fencepost.counts import count_of, first_of
 from fencepost.errors import AnotherCluster, StoreRefused
 from fencepost.model import Batch, Interval, TablePublication
 from fencepost.outputs.columns import INTERVAL, OWN, REVISION
@@ -516,8 +516,7 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
 
 def listed(differs: Sequence[Difference]) -> str:
     """Some of them, for a person."""
-    more = f"; and {len(differs) - SHOWN} more" if len(differs) > SHOWN else ""
-    return "; ".join(map(str, differs[:SHOWN])) + more
+    return first_of(list(map(str, differs)), SHOWN)
 
 
 def _held(row: tuple[Any, ...]) -> Held:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.counts import count_of
-from fencepost.model import Interval, State
+from fencepost.counts import count_of, first_of
+from fencepost.model import State
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.view import View
 
@@ -26,9 +26,4 @@ def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
     if not published:
         return ""
     what = count_of(len(published), "interval is", "intervals are")
-    return f"{what} published, or being published ({_listed(published)})"
-
-
-def _listed(intervals: list[Interval]) -> str:
-    more = len(intervals) - LISTED
-    return "; ".join(one.told for one in intervals[:LISTED]) + (f"; and {more:,} more" if more > 0 else "")
+    return f"{what} published, or being published ({first_of([one.told for one in published], LISTED)})"

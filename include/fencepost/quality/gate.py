@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fencepost.counts import count_of
+from fencepost.counts import count_of, first_of
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.suite.declared import Severity, Suite
@@ -111,8 +111,7 @@ def expectations(number: int) -> str:
 
 
 def _named(titles: Sequence[str]) -> str:
-    more = len(titles) - NAMED
-    return "; ".join(titles[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+    return first_of(titles, NAMED)
 
 
 def _sentence(text: str) -> str:
