@@ -6,6 +6,7 @@ Exit code 0, or that of the error it ends with.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from conftest import day
 from fencepost.config.loading import find_pipeline
@@ -14,23 +15,21 @@ from fencepost.errors import FencepostError
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
+from fencepost.steps.run_interval import Step, on_spark
 
 
-def on_spark(step: str, pipeline: Pipeline, number: int) -> None:
+def in_a_job(step: Step, pipeline: Pipeline, number: int) -> None:
     from fencepost.spark.session import build_session
-    from fencepost.steps.validate import judge_what_was_written, validate_batch
-    from fencepost.steps.write import write_batch
+    from fencepost.steps.validate import judge_what_was_written
 
     spark = build_session(pipeline, step)
+    result = on_spark(step, spark, pipeline, day(number))
     if step == "write":  # as its job does
-        wrote = write_batch(spark, pipeline, day(number))
-        judge_what_was_written(spark, pipeline, day(number), wrote.batch)
-    else:
-        validate_batch(spark, pipeline, day(number))
+        judge_what_was_written(spark, pipeline, day(number), result.batch)
     spark.stop()
 
 
-def main(step: str, name: str, number: int) -> int:
+def main(step: Any, name: str, number: int) -> int:
     pipeline = find_pipeline(name)
     try:
         if step == "plan":
@@ -40,7 +39,7 @@ def main(step: str, name: str, number: int) -> int:
         elif step == "advance":
             advance_batch(pipeline, day(number))
         else:
-            on_spark(step, pipeline, number)
+            in_a_job(step, pipeline, number)
     except FencepostError as error:
         print(f"{type(error).__name__}: {error}")  # noqa: T201
         return error.exit_code

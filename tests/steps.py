@@ -12,36 +12,29 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import WriterFenced
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, StepResult
-from fencepost.protocol.replay import UNDER_WAY
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
-from fencepost.steps.validate import validate_batch, validate_without_spark
-from fencepost.steps.write import write_batch, write_without_spark
+from fencepost.steps.run_interval import run_interval, run_step
 from kafka_tools import read_all
 
 
 def plan_and_write(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
     """Up to `written`."""
     plan_batch(pipeline, interval, reprocess=reprocess)
-    return write_without_spark(pipeline, interval) or write_batch(spark, pipeline, interval)
+    return run_step("write", pipeline, interval, lambda: spark)
 
 
 def run(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
     """All four, as the command line runs them."""
-    plan_and_write(spark, pipeline, interval, reprocess=reprocess)
-    validate_without_spark(pipeline, interval) or validate_batch(spark, pipeline, interval)
-    return advance_batch(pipeline, interval, spark=lambda: spark)
+    planned = plan_batch(pipeline, interval, reprocess=reprocess)
+    return [*run_interval(pipeline, interval, lambda: spark, planned=planned)][-1]
 
 
 def replay(spark: Any, pipeline: Pipeline, interval: Interval) -> StepResult:
     """All four steps of an addition, as the command line runs them; the plan's result where nothing is left to replay."""
     planned = plan_replay(pipeline, interval)
-    if planned.state not in UNDER_WAY:
-        return planned
-    write_without_spark(pipeline, interval) or write_batch(spark, pipeline, interval)
-    validate_without_spark(pipeline, interval) or validate_batch(spark, pipeline, interval)
-    return advance_batch(pipeline, interval, spark=lambda: spark)
+    return [*run_interval(pipeline, interval, lambda: spark, planned=planned)][-1]
 
 
 def latest(pipeline: Pipeline, interval: Interval) -> Batch:

@@ -48,7 +48,7 @@ def run(
     events: Events,
     plan: str = "planned",
 ) -> list[dict[str, Any]]:
-    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: result)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_, **__: result)
     context["ti"].xcom_pull = lambda task_ids: {"state": plan}
     context |= {"outlet_events": defaultdict(lambda: events)}
     asset = output_asset("counted", "out")

@@ -102,7 +102,7 @@ def test_a_step_begins_with_the_connection_as_it_is_then(
 ) -> None:
     seen: list[Pipeline] = []
     monkeypatch.setattr("fencepost.steps.plan.plan_batch", lambda p, *_, **__: seen.append(p) or result)
-    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda p, *_: seen.append(p) or result)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda p, *_, **__: seen.append(p) or result)
     plan, advance = PlanOperator(task_id="plan", pipeline=pipeline), AdvanceOperator(task_id="a", pipeline=pipeline)
     monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
     plan.poke(context_of())
@@ -192,7 +192,7 @@ def test_a_job_gets_the_settings_through_a_pipe_that_only_its_user_can_open(
     vault.write_text(json.dumps(CONNECTIONS | {"spark_default": {"conn_type": "spark", "host": master}}))
     monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda *_: {"spark.ui.enabled": "false"})
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
-    monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda *_, **__: None)
     script = tmp_path / "fake-spark-submit"
     script.write_text(FAKE.format(folder=tmp_path))
     script.chmod(0o755)

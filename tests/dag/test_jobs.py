@@ -81,7 +81,7 @@ def test_the_result_is_on_disk_before_the_session_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: seen.append(args) or result)
+    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args, **_: seen.append(args) or result)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: None)
     assert main(["write", *arguments]) == 0
     assert seen[0][0] is session
@@ -105,7 +105,7 @@ def test_what_was_written_is_judged_once_the_result_is_on_disk(
     def judge(*args: object) -> None:
         judged.append((outcome_file.exists(), session.told_before_stop, args[0], *args[2:]))
 
-    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: result)
+    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *_, **__: result)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", judge)
     assert main(["write", *arguments]) == 0
     assert judged == [(True, False, session, interval, result.batch)]
@@ -131,7 +131,7 @@ def test_nothing_is_judged_after_another_step_or_one_that_failed(
 def test_an_error_of_ours_ends_with_its_exit_code_and_message(
     session: FakeSession, arguments: list[str], outcome_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reject(*args: object) -> StepResult:
+    def reject(*args: object, **_: object) -> StepResult:
         raise BatchRejected("carriers are not known")
 
     monkeypatch.setattr("fencepost.steps.validate.validate_batch", reject)
@@ -150,7 +150,7 @@ def test_a_defect_is_terminal_and_shows_data_only_to_who_asks(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(*args: object) -> StepResult:
+    def fail(*args: object, **_: object) -> StepResult:
         raise ValueError("a passenger's name")
 
     monkeypatch.setattr("fencepost.steps.write.write_batch", fail)
@@ -241,7 +241,9 @@ def test_the_job_takes_the_settings_of_its_connections_from_the_task(
     named = load_pipeline(pipeline.folder)
     whole = with_settings(named, {"kafka": {"sasl.username": "etl"}})
     seen: list[Pipeline] = []
-    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda _, pipeline, *__: seen.append(pipeline) or result)
+    monkeypatch.setattr(
+        "fencepost.steps.write.write_batch", lambda _, pipeline, *__, **___: seen.append(pipeline) or result
+    )
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: seen.append(args[1]))
     pipe = outcome_file.with_name("settings")
     with handed_over(whole, pipe):

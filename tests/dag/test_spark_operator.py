@@ -59,9 +59,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkS
     settings = {"spark.ui.enabled": "false"}
     monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master, records: settings)
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
-    monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda pipeline, interval: None)
-    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval, rejected: None)
-    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda *_, **__: None)
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda *_, **__: None)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_, **__: None)
     yield FakeSparkSubmit(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -181,7 +181,7 @@ def test_a_rejection_by_this_runs_write_is_reported_once_and_judged_again_when_t
     wrote: bool,
     reported: bool,
 ) -> None:
-    def find(pipeline: Pipeline, interval: Interval, *, rejected: bool) -> None:
+    def find(pipeline: Pipeline, interval: Interval, *, rejected: bool, **_: Any) -> None:
         if rejected:
             raise BatchRejected("carriers are not known")
 

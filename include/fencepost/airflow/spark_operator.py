@@ -28,7 +28,7 @@ from airflow.sdk.exceptions import (
 from pydantic import JsonValue
 
 from fencepost.airflow.addresses import report_place
-from fencepost.airflow.aftermath import Kept, after_step, after_verdict
+from fencepost.airflow.aftermath import StepNotes, after_step, after_verdict
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.lineage import nothing
@@ -39,7 +39,8 @@ from fencepost.model import Interval, StepResult, offsets_of
 from fencepost.spark.master import check_master, master_of
 from fencepost.spark.parent import tied_to_parent
 from fencepost.steps.handover import handed_over
-from fencepost.steps.jobs import JobOutcome, Step
+from fencepost.steps.jobs import JobOutcome
+from fencepost.steps.run_interval import Step, without_spark
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -65,7 +66,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         super().__init__(application=str(SPARK_JOBS / "run_step.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
-        self.kept = Kept()
+        self.kept = StepNotes()
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
         """Run the step and return its result."""
@@ -100,17 +101,8 @@ class FencepostSparkOperator(SparkSubmitOperator):
             self._hook.on_kill()
 
     def _without_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult | None:
-        if self.step == "write":
-            from fencepost.steps.write import write_without_spark
-
-            return write_without_spark(pipeline, interval)
-        if self.step == "advance":
-            from fencepost.steps.advance import advance_without_spark
-
-            return advance_without_spark(pipeline, interval)
-        from fencepost.steps.validate import validate_without_spark
-
-        return validate_without_spark(pipeline, interval, rejected=self._has_just_been_judged(context))
+        judged = self.step == "validate" and self._has_just_been_judged(context)
+        return without_spark(self.step, pipeline, interval, rejected=judged)
 
     def _has_just_been_judged(self, context: Context) -> bool:
         """Whether the job that wrote the batch in this run has judged it. Clear the task validate to have it judged again."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
 from fencepost.cli.console import err
-from fencepost.cli.steps import for_one_interval, show_steps, spark_session, steps_after_plan
+from fencepost.cli.steps import for_one_interval, show_steps, spark_session, steps_of
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.model import Decision, Interval, StepResult
-from fencepost.protocol.replay import UNDER_WAY, can_be_replayed
+from fencepost.protocol.replay import can_be_replayed
 
 if TYPE_CHECKING:
     from fencepost.ledger.ledger import Ledger
@@ -40,9 +40,7 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
     with spark_session(pipeline) as spark:
         for interval in _intervals(ledger, span):
             planned = plan_replay(pipeline, interval, decision, ledger=ledger)
-            yield planned
-            if planned.state in UNDER_WAY:
-                yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark))
+            yield from steps_of(pipeline, interval, planned, ledger, for_one_interval(pipeline, spark))
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:

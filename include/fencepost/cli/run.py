@@ -10,10 +10,10 @@ import typer
 
 from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
 from fencepost.cli.run_each import run_each
-from fencepost.cli.steps import show_steps, spark_session, steps_after_plan
+from fencepost.cli.steps import show_steps, spark_session, steps_of
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.model import Interval, State, StepResult, offsets_of
+from fencepost.model import Interval, StepResult, offsets_of
 
 STEPS = ("plan", "write", "validate", "advance")
 
@@ -102,8 +102,5 @@ def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Ite
 
     ledger = Ledger(pipeline)
     planned = plan_batch(pipeline, interval, **asked, ledger=ledger)
-    yield planned
-    if planned.state in {State.PUBLISHED, State.SKIPPED}:
-        return
     with spark_session(pipeline, offsets_of(planned.details)) as spark:
-        yield from steps_after_plan(pipeline, interval, ledger, spark)
+        yield from steps_of(pipeline, interval, planned, ledger, spark)

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from fencepost.cli.console import err, plain_error, print_json
 from fencepost.cli.interruption import GO_ON, Interrupted, was_interrupted
-from fencepost.cli.steps import failure_of, for_one_interval, spark_session, steps_after_plan
+from fencepost.cli.steps import failure_of, for_one_interval, spark_session, steps_of
 from fencepost.config.intervals import in_zone, intervals_between, newest_ended, parts_left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
@@ -150,9 +150,7 @@ def steps_of_each(
     def steps(interval: Interval, spark: Callable[[], Any]) -> Iterator[StepResult]:
         before = finished_before(ledger, interval)  # of hundreds that are done, a plan of each would take minutes
         planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
-        yield planned
-        if planned.state not in PASSED:
-            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark), line=False)
+        yield from steps_of(pipeline, interval, planned, ledger, for_one_interval(pipeline, spark), line=False)
 
     with spark_session(pipeline) as spark:
         for interval in intervals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -64,31 +65,22 @@ def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) 
     return error if isinstance(error, FencepostError) else unexpected(error)
 
 
-def steps_after_plan(
-    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any], *, line: bool = True
+def steps_of(
+    pipeline: Pipeline,
+    interval: Interval,
+    planned: StepResult,
+    ledger: Ledger,
+    spark: Callable[[], Any],
+    *,
+    line: bool = True,
 ) -> Iterator[StepResult]:
-    """Write, validate and advance the interval's newest revision. What Spark is doing is said on stderr, as `working` says it."""
-    from fencepost.steps.advance import advance_batch
-    from fencepost.steps.jobs import load_for_judging
-    from fencepost.steps.validate import validate_batch, validate_without_spark
-    from fencepost.steps.write import write_batch, write_without_spark
+    """The results of the four steps and of the asset event, as they come. `working` says on stderr what Spark is doing."""
+    from fencepost.steps.run_interval import run_interval
 
-    written = write_without_spark(pipeline, interval, ledger=ledger)
-    if written is None:
-        load_for_judging(pipeline)
-        session = spark()
-        with working("writing", line=line):
-            written = write_batch(session, pipeline, interval, ledger=ledger)
-    yield written
-    validated = validate_without_spark(pipeline, interval, ledger=ledger)
-    if validated is None:
-        session = spark()
-        with working("judging", line=line):
-            validated = validate_batch(session, pipeline, interval, ledger=ledger)
-    yield validated
-    advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
-    yield advanced
-    yield from asset_event(pipeline, advanced)
+    during = partial(working, line=line)
+    for result in run_interval(pipeline, interval, spark, planned=planned, ledger=ledger, during=during):
+        yield result
+        yield from asset_event(pipeline, result)
 
 
 def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[], Any]:

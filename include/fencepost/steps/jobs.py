@@ -25,14 +25,12 @@ from fencepost.model import Frozen, Interval, StepResult
 from fencepost.spark.diagnosis import unexpected
 from fencepost.spark.parent import tie_to_parent
 from fencepost.steps.handover import taken_over
+from fencepost.steps.run_interval import Step, load_for_judging, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 log = logging.getLogger(__name__)
-
-Step = Literal["write", "validate", "advance"]
 
 
 class JobOutcome(Frozen):
@@ -108,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
         if step in ("write", "validate"):
             load_for_judging(pipeline if step == "write" else None)
         spark = build_session(pipeline, step)
-        outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
+        outcome = JobOutcome.of(on_spark(step, spark, pipeline, interval))  # 3
     except Exception as error:
         outcome = JobOutcome.of_error(error, step, pipeline)
         log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
@@ -144,38 +142,6 @@ def start_log(level: str) -> None:
         )  # tracebacks where the JVM died; the step's own error says so
     else:
         logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
-
-
-def load_for_judging(writes: Pipeline | None) -> None:
-    """Load Great Expectations, which takes seconds, while the JVM makes the session.
-
-    What else is imported comes first: two threads that import one package may see half a module. That is the step validate and,
-    if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
-    """
-    import fencepost.steps.validate
-    from fencepost.quality.loading import load_ahead
-
-    if writes is not None:
-        import fencepost.steps.write  # noqa: F401
-        from fencepost.spark.transform import load_transform
-
-        with suppress(SettingsError):  # the write says what is wrong with it
-            load_transform(writes)
-    load_ahead()
-
-
-def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
-    if step == "write":
-        from fencepost.steps.write import write_batch
-
-        return write_batch(spark, pipeline, interval)
-    if step == "advance":
-        from fencepost.steps.advance import advance_batch
-
-        return advance_batch(pipeline, interval, spark=lambda: spark)
-    from fencepost.steps.validate import validate_batch
-
-    return validate_batch(spark, pipeline, interval)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import GroupInUse, TransitionRefused
 from fencepost.kafka.cluster import Topic, check_allowed
-from fencepost.kafka.errors import Need, not_authorized
+from fencepost.kafka.errors import RequiredRight, not_authorized
 from fencepost.ledger.announcements import read_announcements
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import offsets_of, offsets_told, unexplained, whose
@@ -129,11 +129,11 @@ def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) 
 
 def _check_rights(ledger: Ledger, removal: Removal) -> None:
     doing = f"pipeline {ledger.pipeline.name}: deleting what it made"
-    check_allowed(ledger.cluster, [Need("Delete", "topic", name) for name in removal.topics], doing)
+    check_allowed(ledger.cluster, [RequiredRight("Delete", "topic", name) for name in removal.topics], doing)
     lacking = []
     for group in removal.groups:
         rights = ledger.cluster.rights("group", group)
         if rights is not None and "Delete" not in rights:
-            lacking.append(Need("Delete", "group", group))
+            lacking.append(RequiredRight("Delete", "group", group))
     if lacking:
         raise not_authorized(f"{doing}: Kafka at {ledger.settings.bootstrap} refuses access.", lacking)

@@ -1,0 +1,125 @@
+"""The steps of one interval, one after another; and one of them by its name, for a task or a job of its own.
+
+A step is imported when it runs: what it imports takes seconds, and a command or a task may need none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Literal, get_args
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.model import Interval, StepResult
+from fencepost.protocol.view import PASSED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.ledger.ledger import Ledger
+
+Step = Literal["write", "validate", "advance"]  # after the plan; each of them may need Spark
+DOING: dict[Step, str] = {"write": "writing", "validate": "judging"}
+
+
+def run_interval(
+    pipeline: Pipeline,
+    interval: Interval,
+    spark: Callable[[], SparkSession],
+    *,
+    planned: StepResult | None = None,
+    ledger: Ledger | None = None,
+    during: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Iterator[StepResult]:
+    """Plan, write, validate and advance. Each result comes as its step ends.
+
+    An interval that is published or skipped has no steps after its plan. `planned` is the plan's result, if the caller has one.
+    `spark` gives the session, and is called when a step needs it. `during` gets a word for what Spark does, and encloses it.
+    """
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.steps.plan import plan_batch
+
+    ledger = ledger or Ledger(pipeline)
+    planned = planned or plan_batch(pipeline, interval, ledger=ledger)
+    yield planned
+    if planned.state in PASSED:
+        return
+    for step in get_args(Step):
+        yield run_step(step, pipeline, interval, spark, ledger=ledger, during=during)
+
+
+def run_step(
+    step: Step,
+    pipeline: Pipeline,
+    interval: Interval,
+    spark: Callable[[], SparkSession],
+    *,
+    ledger: Ledger | None = None,
+    during: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> StepResult:
+    """One step, on Spark where it needs that. The arguments are those of `run_interval`."""
+    from fencepost.steps.advance import advance_batch
+
+    if step == "advance":
+        return advance_batch(pipeline, interval, ledger=ledger, spark=spark)
+    done = without_spark(step, pipeline, interval, ledger=ledger)
+    if done is not None:
+        return done
+    if step == "write":
+        load_for_judging(pipeline)
+    session = spark()
+    with during(DOING[step]):
+        return on_spark(step, session, pipeline, interval, ledger=ledger)
+
+
+def without_spark(
+    step: Step, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None, rejected: bool = False
+) -> StepResult | None:
+    """The step's result, or None where it needs Spark. `rejected` is validate's."""
+    if step == "write":
+        from fencepost.steps.write import write_without_spark
+
+        return write_without_spark(pipeline, interval, ledger=ledger)
+    if step == "validate":
+        from fencepost.steps.validate import validate_without_spark
+
+        return validate_without_spark(pipeline, interval, ledger=ledger, rejected=rejected)
+    from fencepost.steps.advance import advance_without_spark
+
+    return advance_without_spark(pipeline, interval, ledger=ledger)
+
+
+def on_spark(
+    step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
+    """The step's result, by this session."""
+    if step == "write":
+        from fencepost.steps.write import write_batch
+
+        return write_batch(spark, pipeline, interval, ledger=ledger)
+    if step == "validate":
+        from fencepost.steps.validate import validate_batch
+
+        return validate_batch(spark, pipeline, interval, ledger=ledger)
+    from fencepost.steps.advance import advance_batch
+
+    return advance_batch(pipeline, interval, ledger=ledger, spark=lambda: spark)
+
+
+def load_for_judging(writes: Pipeline | None) -> None:
+    """Load Great Expectations, which takes seconds, while the JVM makes the session.
+
+    What else is imported comes first: two threads that import one package may see half a module. That is the step validate and,
+    if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
+    """
+    import fencepost.steps.validate
+    from fencepost.quality.loading import load_ahead
+
+    if writes is not None:
+        import fencepost.steps.write  # noqa: F401
+        from fencepost.spark.transform import load_transform
+
+        with suppress(SettingsError):  # the write says what is wrong with it
+            load_transform(writes)
+    load_ahead()
