@@ -219,7 +219,7 @@ def test_where_there_are_tags_the_pipeline_is_one(
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
     monkeypatch.setenv(f"AIRFLOW__METRICS__STATSD_{kind}_ENABLED", "True")
     monkeypatch.setattr(metrics, "stats", SimpleNamespace(incr=lambda name, value, tags: told.append((name, tags))))
-    metrics.emit("counted", iter([metrics.Figure("counter", "verdicts", 1, {"outcome": "passed"})]))
+    metrics.emit("counted", iter([metrics.Metric("counter", "verdicts", 1, {"outcome": "passed"})]))
     assert told == [("fencepost.verdicts", {"pipeline": "counted", "outcome": "passed"})]
 
 
@@ -248,8 +248,8 @@ from fencepost.airflow import metrics
 stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
 stats.incr("ti.start", tags={"dag_id": "counted", "task_id": "write"})
 began = time.monotonic()
-figures = [metrics.Figure("counter", "rows_written", 7), metrics.Figure("gauge", "lag_records", 9),
-           metrics.Figure("counter", "verdicts", 1, {"outcome": "passed"})]
+figures = [metrics.Metric("counter", "rows_written", 7), metrics.Metric("gauge", "lag_records", 9),
+           metrics.Metric("counter", "verdicts", 1, {"outcome": "passed"})]
 metrics.emit("counted", iter(figures))
 print("told", time.monotonic() - began, time.time(), flush=True)
 """

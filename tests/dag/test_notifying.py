@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from fencepost.airflow import aftermath, build_dag, deadline, notifying, output_asset
 from fencepost.airflow.dag import Team
-from fencepost.airflow.happening import Facts
+from fencepost.airflow.happening import BatchFacts
 from fencepost.airflow.rehearsal import example_of, send_test
 from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
@@ -183,7 +183,7 @@ def validate_fails(monkeypatch: pytest.MonkeyPatch, in_task: InTask) -> Fails:
     """Run the task validate on a ledger with that batch; the step raises the error, and the task fails with it."""
 
     def run(pipeline: Pipeline, batch: Batch, error: Exception, **options: Any) -> None:
-        def step(pipeline: Pipeline, interval: Interval, rejected: bool) -> StepResult:
+        def step(pipeline: Pipeline, interval: Interval, rejected: bool, **_: Any) -> StepResult:
             raise error
 
         monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", step)
@@ -370,7 +370,7 @@ def advance(monkeypatch: pytest.MonkeyPatch, in_task: InTask, result: StepResult
     ) -> None:
         details: dict[str, Any] = {"published_at": settled.isoformat(), "rows": 3, "output": {}, "quarantined": {}}
         done = StepResult.of("advance", batch, "done", changed=changed, **details).model_copy(update={"state": state})
-        monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: done)
+        monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_, **__: done)
         monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
         context = of_batch(in_task(pipeline, {"plan": {"state": plan}}, **options), batch)
         build_dag(pipeline).get_task("advance").execute(context)
@@ -585,7 +585,7 @@ def test_what_was_published_by_a_command_in_time_is_not_late(
 
 
 def test_what_a_table_refused_is_told_with_its_reason_and_not_as_a_verdict() -> None:
-    facts = Facts.of_batch(refused(judged("passed")))
+    facts = BatchFacts.of_batch(refused(judged("passed")))
     assert facts.reason == "table public.t refused its data: SQLSTATE 23505, constraint one"
 
 

@@ -21,7 +21,7 @@ from fencepost.doctor.examination import examine
 from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.reader import Record, Records
+from fencepost.ledger.reader import NewestRecords, Record
 from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
 from fencepost.preflight.finding import Level
 from fencepost.spark.writer import write_partition
@@ -49,7 +49,7 @@ def planned(broker: Broker, make_pipeline: Make) -> Pipeline:
 
 def taken(pipeline: Pipeline, *reads: list[Record]) -> list[Batch]:
     """What a reader knows after one or several reads."""
-    records = Records(pipeline)
+    records = NewestRecords(pipeline)
     for read in reads:
         records.take(read)
     return list(records.batches.values())

@@ -20,7 +20,7 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.ledger import reader
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import LARGEST_RECORD, Ledger, Recorded, coordinator_settings
-from fencepost.ledger.reader import LedgerReader, Record, Records
+from fencepost.ledger.reader import LedgerReader, NewestRecords, Record
 from fencepost.model import Batch, Interval, State, Tally
 from fencepost.pages.ledgers import Ledgers
 from fencepost.protocol.view import View
@@ -68,14 +68,14 @@ def looked(reader: LedgerReader, pipeline: Pipeline) -> View:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Offsets of the ledger's records, as readers take them."""
     offsets: list[int] = []
-    take = Records.take
+    take = NewestRecords.take
 
-    def spy(self: Records, records: Iterable[Record]) -> list[Batch]:
+    def spy(self: NewestRecords, records: Iterable[Record]) -> list[Batch]:
         these = list(records)
         offsets.extend(offset for offset, _, _ in these)
         return take(self, these)
 
-    monkeypatch.setattr(Records, "take", spy)
+    monkeypatch.setattr(NewestRecords, "take", spy)
     return offsets
 
 

@@ -18,14 +18,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from avro_schemas import Chance, written
 from fencepost.formats.avro import to_spark
-from fencepost.formats.avro_decoder import Reader
+from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_plain import MOST_EMPTY, read_long
-from fencepost.formats.avro_schema import Avro, Incompatible, parse, render
+from fencepost.formats.avro_schema import AvroType, Incompatible, parse, render
 from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Malformed
 
 
-def check_column(reader: Reader, kind: pa.DataType, records: Sequence[bytes]) -> np.ndarray:
+def check_column(reader: AvroReader, kind: pa.DataType, records: Sequence[bytes]) -> np.ndarray:
     """Of many records at once, each is left or what it is when it is read by itself. Those that are not left."""
     column, sound = reader.read_many(pa.array([b"head" + one for one in records], pa.binary()), 4, kind)
     assert len(column) == len(sound) == len(records)
@@ -38,12 +38,12 @@ def check_column(reader: Reader, kind: pa.DataType, records: Sequence[bytes]) ->
     return sound
 
 
-class BothWays(Reader):
+class BothWays(AvroReader):
     """Reads a record by itself, and checks that it is so in a column."""
 
-    def __init__(self, writer: Avro, reader: Avro) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType) -> None:
         super().__init__(writer, reader)
-        self.one_way, self.kind = Reader(writer, reader), to_arrow_type(to_spark(reader))
+        self.one_way, self.kind = AvroReader(writer, reader), to_arrow_type(to_spark(reader))
 
     def read(self, data: bytes, begin: int = 0) -> Any:
         check_column(self.one_way, self.kind, [data, data + b"\0", data[:-1], b"", data])
@@ -453,7 +453,7 @@ UNFIT_DEFAULTS: list[tuple[Any, str]] = [
 ]
 
 
-def defaulted(kind: Any, text: str) -> Avro:
+def defaulted(kind: Any, text: str) -> AvroType:
     """As a plan freezes it."""
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "f", "type": kind, "default": "HERE"}]})
     return parse(render(parse(schema.replace('"HERE"', text))))
@@ -471,7 +471,7 @@ def test_a_default_is_the_nearest_value_of_its_type(kind: Any, text: str, value:
 def test_a_default_beyond_its_type_is_refused_where_it_would_be_read(kind: Any, text: str) -> None:
     reader = defaulted(kind, text)
     with pytest.raises(Incompatible, match="f: not written, and its default is not a value of"):
-        Reader(parse(json.dumps(record())), reader)
+        AvroReader(parse(json.dumps(record())), reader)
 
 
 def test_a_default_of_thousands_of_digits_is_refused_by_name() -> None:
@@ -595,7 +595,7 @@ def test_usual_records_become_columns_at_once_and_the_others_are_left(may_be_nul
     good = [written(schema, chance.value(schema)) for _ in range(1000)]
     records = [b"12345" + (one[: len(one) // 2] if n % 50 == 7 else one) for n, one in enumerate(good)]
     reader, kind = (
-        Reader(parse(json.dumps(schema)), parse(json.dumps(schema))),
+        AvroReader(parse(json.dumps(schema)), parse(json.dumps(schema))),
         to_arrow_type(to_spark(parse(json.dumps(schema)))),
     )
     column, sound = reader.read_many(pa.array(records), 5, kind)

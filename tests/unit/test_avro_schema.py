@@ -9,9 +9,9 @@ import fastavro
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from fencepost.formats import REGISTRY_FORMATS, Reference
+from fencepost.formats import REGISTRY_FORMATS, SchemaReference
 from fencepost.formats.avro import check_readable
-from fencepost.formats.avro_decoder import Reader
+from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_schema import BadSchema, Incompatible, check_holdable, parse, render
 
 FORMAT = REGISTRY_FORMATS["avro"]
@@ -35,8 +35,8 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
     return logical("bytes", "decimal", precision=precision, scale=scale)
 
 
-def resolved(writer: Any, reader: Any) -> Reader:
-    return Reader(parse(json.dumps(writer)), parse(json.dumps(reader)))
+def resolved(writer: Any, reader: Any) -> AvroReader:
+    return AvroReader(parse(json.dumps(writer)), parse(json.dumps(reader)))
 
 
 MILLIS, MICROS = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
@@ -278,8 +278,8 @@ def test_names_made_of_columns_names_may_meet() -> None:
 def test_references_are_put_in_their_places_each_once() -> None:
     """Two that refer to the same schema, under names of their own."""
     money = json.dumps(record(("cents", "long"), name="m.Money"))
-    price = Reference("a", json.dumps(record(("m", "m.Money"), name="Price")), (Reference("x", money),))
-    fee = Reference("b", json.dumps(record(("m", "m.Money"), name="Fee")), (Reference("y", money),))
+    price = SchemaReference("a", json.dumps(record(("m", "m.Money"), name="Price")), (SchemaReference("x", money),))
+    fee = SchemaReference("b", json.dumps(record(("m", "m.Money"), name="Fee")), (SchemaReference("y", money),))
     text = json.dumps(record(("price", "Price"), ("fee", "Fee"), ("m", "m.Money")))
     FORMAT.reader(text, (price, fee), {}, columns=True)
 

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from fencepost.formats import Reference
+from fencepost.formats import SchemaReference
 from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Framing, UnknownId
 from fencepost.formats.json_decoder import JsonDecoder
@@ -183,8 +183,8 @@ def test_references_are_found_by_their_names_and_frozen_in_their_places(base: di
         **of(town={"$ref": "#/$defs/T"}),
         "$defs": {"T": TEXT},
     }
-    far = Reference("http://elsewhere/address.json", json.dumps(address))
-    references = [Reference("buyer.json", json.dumps(buyer), (far,))]
+    far = SchemaReference("http://elsewhere/address.json", json.dumps(address))
+    references = [SchemaReference("buyer.json", json.dumps(buyer), (far,))]
     text = json.dumps(of(who={"$ref": "buyer.json#/definitions/Buyer"}) | base)
     frozen = FORMAT.reader(text, references, {}, columns=True)
     assert json.loads(frozen) == of(who=of(home=of(town=TEXT)))
@@ -192,9 +192,12 @@ def test_references_are_found_by_their_names_and_frozen_in_their_places(base: di
 
 def test_a_name_is_the_document_that_the_one_that_says_it_refers_to() -> None:
     """Two may call different documents money.json; and one document may have two names."""
-    text, number = Reference("money.json", json.dumps(TEXT)), Reference("money.json", json.dumps({"type": "integer"}))
-    price = Reference("price.json", json.dumps(of(cents={"$ref": "money.json"})), (number,))
-    again = Reference("again.json", number.text)
+    text, number = (
+        SchemaReference("money.json", json.dumps(TEXT)),
+        SchemaReference("money.json", json.dumps({"type": "integer"})),
+    )
+    price = SchemaReference("price.json", json.dumps(of(cents={"$ref": "money.json"})), (number,))
+    again = SchemaReference("again.json", number.text)
     schema = of(
         price={"$ref": "price.json"}, note={"$ref": "money.json"}, n={"$ref": "again.json"}, same={"$ref": "price.json"}
     )
@@ -206,11 +209,11 @@ def test_a_name_is_the_document_that_the_one_that_says_it_refers_to() -> None:
 
 def test_a_document_is_found_by_its_address_too_and_knows_its_own_names() -> None:
     base = "http://example.com/schemas/"
-    number = Reference("money.json", json.dumps({"type": "integer"}))
-    price = Reference(
+    number = SchemaReference("money.json", json.dumps({"type": "integer"}))
+    price = SchemaReference(
         f"{base}price.json", json.dumps(of(cents={"$ref": "money.json#"}) | {"$id": f"{base}price.json"}), (number,)
     )
-    text = Reference("money.json", json.dumps(TEXT))
+    text = SchemaReference("money.json", json.dumps(TEXT))
     schema = of(price={"$ref": "price.json"}, note={"$ref": "money.json"}) | {"$id": f"{base}order.json"}
     found = FORMAT.reader(json.dumps(schema), [price, text], {}, columns=True)
     assert json.loads(found) == of(price=of(cents={"type": "integer"}), note=TEXT)

@@ -25,7 +25,7 @@ from fencepost.errors import (
 from fencepost.jars import java
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, Topic
-from fencepost.kafka.errors import DENIED, FENCED, FINAL, NOT_AUTHORIZED, SILENCE, Complaints, Need, translate
+from fencepost.kafka.errors import DENIED, FENCED, FINAL, NOT_AUTHORIZED, SILENCE, Complaints, RequiredRight, translate
 from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
 
@@ -249,7 +249,7 @@ class WithoutTheRight(Cluster):
         self.there = there
         self.asked = 0
 
-    def _ask(self, doing: str, future: Any, *needs: Need) -> Any:
+    def _ask(self, doing: str, future: Any, *needs: RequiredRight) -> Any:
         raise translate(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing, self.settings, None, needs)
 
     def _describe(self, topic: str) -> Topic:
@@ -303,7 +303,7 @@ def test_a_full_queue_is_no_shortage_of_the_machines() -> None:
 @pytest.mark.parametrize("code", NOT_AUTHORIZED)
 def test_a_denial_names_the_operation_and_the_resource_that_it_is_about(code: int) -> None:
     """Of the rights that a request takes, those on the kind of resource that Kafka's code names."""
-    needs = [Need("Read", kind, f"a-{kind}") for kind in NOT_AUTHORIZED.values()]
+    needs = [RequiredRight("Read", kind, f"a-{kind}") for kind in NOT_AUTHORIZED.values()]
     said = str(translate(KafkaError(code), "asking", HERE, Complaints(*needs[:2]), needs[2:]))
     kind = NOT_AUTHORIZED[code]
     assert f"the user lacks Read on {kind} a-{kind}. `fencepost acls " in said

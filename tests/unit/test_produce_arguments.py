@@ -21,7 +21,7 @@ from fencepost.kafka.produce_arguments import (
     TIMESTAMP,
     VALUE,
     VU,
-    Arguments,
+    ProduceArguments,
     arguments_of,
 )
 
@@ -36,7 +36,7 @@ def bytes_at(address: int, size: int) -> bytes | None:
     return ctypes.string_at(address, size) if address else None
 
 
-def read_back(arguments: Arguments) -> list[dict[Any, Any]]:
+def read_back(arguments: ProduceArguments) -> list[dict[Any, Any]]:
     """Each record's arguments by type, read from memory as rdkafka.h lays them out; headers as a list."""
     found = []
     for start, count in zip(arguments.starts, arguments.counts, strict=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.airflow import lineage, metrics
 from fencepost.airflow.assets import output_asset
-from fencepost.airflow.happening import Facts, Happening, Run
+from fencepost.airflow.happening import BatchFacts, Happening, Run
 from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import printable
@@ -31,7 +31,7 @@ log = logging.getLogger("fencepost.airflow")
 
 
 @dataclass(frozen=True)
-class Kept:
+class StepNotes:
     """What an operator keeps of its step, for what comes after the task: `told` if its failure was sent already."""
 
     lineage: OperatorLineage[Any, Any] | None = None
@@ -43,7 +43,7 @@ class Operator(Protocol):
 
     task_id: str
     step: Any
-    kept: Kept
+    kept: StepNotes
 
 
 def after_step(
@@ -57,7 +57,7 @@ def after_step(
     judged: bool,
 ) -> None:
     """After a step of the pipeline that ended well; `judged`: this run has judged the batch."""
-    operator.kept = Kept()
+    operator.kept = StepNotes()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
             metrics.emit(pipeline.name, metrics.of_step(pipeline, result, seconds, judged=judged))
@@ -65,11 +65,11 @@ def after_step(
         with _guarded(f"{operator.task_id} ended well"):
             settled = _settled_here(context, result)
             read_and_wrote = lineage.of_step(pipeline, interval, result, judged=judged, settled=settled)
-            operator.kept = Kept(lineage=read_and_wrote)
+            operator.kept = StepNotes(lineage=read_and_wrote)
     if not pipeline.notify:
         return
     with _guarded(f"{operator.task_id} ended well"):
-        facts, run = Facts.of_result(result), Run.of(context)
+        facts, run = BatchFacts.of_result(result), Run.of(context)
         if operator.step == "validate" and result.state is State.WRITTEN:
             happened = Happening("quarantined", pipeline.name, interval, run, facts)
             tell(context, pipeline, happened, notes_of(context, pipeline))
@@ -88,14 +88,14 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
         batch = Ledger(pipeline).read().last(interval)
         if batch is None:
             return
-        operator.kept = Kept(told=True)
+        operator.kept = StepNotes(told=True)
         if pipeline.notify:
             happened = Happening(
                 "rejected" if batch.state is State.REJECTED else "failed",
                 pipeline.name,
                 interval,
                 Run.of(context),
-                Facts.of_batch(batch),
+                BatchFacts.of_batch(batch),
                 step=operator.task_id,
             )
             notes = notes_of(context, pipeline)
@@ -104,7 +104,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
         if metrics.is_on():
             metrics.emit(pipeline.name, metrics.of_verdict(batch, operator.step, seconds))
         if lineage.is_on():
-            operator.kept = Kept(lineage=lineage.of_verdict(pipeline, batch), told=True)
+            operator.kept = StepNotes(lineage=lineage.of_verdict(pipeline, batch), told=True)
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
@@ -113,7 +113,7 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
         return
     with _guarded("a question was opened"):
         happened = Happening(
-            "awaiting", pipeline.name, batch.interval, Run.of(context), Facts.of_batch(batch), until=until
+            "awaiting", pipeline.name, batch.interval, Run.of(context), BatchFacts.of_batch(batch), until=until
         )
         tell(context, pipeline, happened, notes_of(context, pipeline))
 
@@ -135,7 +135,7 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
     It asks no Kafka, which may be why the task failed, and Airflow ends the process 20 seconds after the task's own end.
     """
     task: Any = context["task"]
-    if getattr(task, "kept", Kept()).told:
+    if getattr(task, "kept", StepNotes()).told:
         return
     with _guarded(f"{task.task_id} failed"):
         start, end = context["data_interval_start"], context["data_interval_end"]
@@ -155,14 +155,14 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
         tell(context, pipeline, happened, notes_of(context, pipeline) if in_task else NoNotes())
 
 
-def _last_known(ti: Any) -> Facts:
+def _last_known(ti: Any) -> BatchFacts:
     """What tasks of the run have returned of its newest revision."""
-    known = [Facts()]
+    known = [BatchFacts()]
     for task_id in ("plan", "write", "validate", "decide", "write_again", "validate_again"):
         found = ti.xcom_pull(task_ids=task_id)
         if isinstance(found, Mapping) and "batch" in found:
             fields = {name: found[name] for name in StepResult.model_fields}
-            known.append(Facts.of_result(StepResult.model_validate(fields)))
+            known.append(BatchFacts.of_result(StepResult.model_validate(fields)))
     return max(known, key=lambda facts: (facts.revision or 0, facts.number))
 
 

@@ -30,7 +30,7 @@ from fencepost.spark.diagnosis import describe
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from fencepost.airflow.happening import Facts
+    from fencepost.airflow.happening import BatchFacts
     from fencepost.airflow.notifying import Notifying
     from fencepost.model import Batch, Interval
 
@@ -135,10 +135,10 @@ def _carried(name: str, public: Mapping[str, Any] | None) -> Notifying | None:
     return Notifying(name, public["output"], tuple(map(Notify.model_validate, public["notify"])))
 
 
-def _facts(batch: Batch | None) -> Facts:
-    from fencepost.airflow.happening import Facts
+def _facts(batch: Batch | None) -> BatchFacts:
+    from fencepost.airflow.happening import BatchFacts
 
-    return Facts.of_batch(batch) if batch else Facts()
+    return BatchFacts.of_batch(batch) if batch else BatchFacts()
 
 
 def _standing(

@@ -25,7 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.hitl import HITLUser
 from pydantic import JsonValue
 
-from fencepost.airflow.aftermath import Kept, after_question
+from fencepost.airflow.aftermath import StepNotes, after_question
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
@@ -69,7 +69,7 @@ class DecideOperator(HITLOperator):
             **kwargs,
         )
         self.pipeline = pipeline
-        self.kept = Kept()
+        self.kept = StepNotes()
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:
@@ -93,7 +93,7 @@ class DecideOperator(HITLOperator):
             return {"choice": WRITE_AGAIN}
         found = snapshot_of(view).by_key[str(interval)].awaiting() if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
-            self.kept = Kept(told=True)  # the task that failed before it has told people
+            self.kept = StepNotes(told=True)  # the task that failed before it has told people
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."

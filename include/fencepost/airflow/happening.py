@@ -66,7 +66,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Facts:
+class BatchFacts:
     """What is known of the batch that it happened to; `number` counts its revision's validations, 0 before the first."""
 
     batch: str = ""
@@ -140,7 +140,7 @@ class Happening:
     pipeline: str
     interval: Interval
     run: Run
-    facts: Facts = Facts()
+    facts: BatchFacts = BatchFacts()
     step: str = ""
     until: datetime | None = None
     is_test: bool = False

@@ -28,7 +28,7 @@ REFUSED = "refused"  # the outcome of a batch that had passed, and that its tabl
 
 
 @dataclass(frozen=True)
-class Figure:
+class Metric:
     """One value. A counter is added to; a gauge stays until the next one."""
 
     kind: Literal["counter", "gauge"]
@@ -49,7 +49,7 @@ def has_tags() -> bool:
     return not conf.getboolean("metrics", "statsd_on") or conf.getboolean("metrics", "statsd_influxdb_enabled")
 
 
-def emit(pipeline: str, figures: Iterator[Figure]) -> None:
+def emit(pipeline: str, figures: Iterator[Metric]) -> None:
     """Hand the figures to Airflow."""
     tagged = has_tags()
     for one in figures:
@@ -61,43 +61,43 @@ def emit(pipeline: str, figures: Iterator[Figure]) -> None:
             stats.gauge(name, one.value, tags=tags)
 
 
-def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Figure]:
+def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Metric]:
     """The figures of a step that ended well. If it found its work done, only `advance` has any: where the pipeline stands."""
     details: dict[str, Any] = result.details
     if judged:
         yield from _of_verdict(str(details["verdict"]), _records(details))
     if result.changed:
-        yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": result.step})
+        yield Metric("gauge", "step_seconds", round(seconds, 3), {"step": result.step})
     if result.changed and result.step == "write":
         if details.get("rows_in") is not None:
-            yield Figure("counter", "rows_read", details["rows_in"])
-        yield Figure("counter", "rows_written", details["rows"])
-        yield Figure("counter", "rows_quarantined", _records(details))
+            yield Metric("counter", "rows_read", details["rows_in"])
+        yield Metric("counter", "rows_written", details["rows"])
+        yield Metric("counter", "rows_quarantined", _records(details))
     if result.step == "advance":
         if details.get("frontier_time"):
             moment = datetime.fromisoformat(str(details["frontier_time"]))
-            yield Figure("gauge", "frontier_timestamp_seconds", moment.timestamp())
+            yield Metric("gauge", "frontier_timestamp_seconds", moment.timestamp())
         if details.get("verdict_settled") is not None:
-            yield Figure("gauge", "verdict_passed", int(details["verdict_settled"]))
+            yield Metric("gauge", "verdict_passed", int(details["verdict_settled"]))
         lag = _lag(pipeline, details["frontier"])
         if lag is not None:
-            yield Figure("gauge", "lag_records", lag)
+            yield Metric("gauge", "lag_records", lag)
 
 
-def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Figure]:
+def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
     """The figures of a step that ended with a verdict which stops the batch, or with a table's refusal of one that had passed."""
     if batch.verdict is None:
         return
     quarantined = batch.written.quarantined if batch.written else {}
     outcome = REFUSED if batch.publication is not None and batch.publication.refused else str(batch.verdict.outcome)
     yield from _of_verdict(outcome, sum(quarantined.values()))
-    yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": step})
+    yield Metric("gauge", "step_seconds", round(seconds, 3), {"step": step})
 
 
-def _of_verdict(outcome: str, quarantined: int) -> Iterator[Figure]:
-    yield Figure("counter", "verdicts", 1, {"outcome": outcome})
-    yield Figure("gauge", "verdict_passed", int(outcome == Outcome.PASSED))
-    yield Figure("gauge", "batch_quarantined", quarantined)
+def _of_verdict(outcome: str, quarantined: int) -> Iterator[Metric]:
+    yield Metric("counter", "verdicts", 1, {"outcome": outcome})
+    yield Metric("gauge", "verdict_passed", int(outcome == Outcome.PASSED))
+    yield Metric("gauge", "batch_quarantined", quarantined)
 
 
 def _records(details: dict[str, Any]) -> int:

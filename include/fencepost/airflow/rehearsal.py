@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from fencepost.airflow.happening import Check, Facts, Happening, Run
+from fencepost.airflow.happening import BatchFacts, Check, Happening, Run
 from fencepost.airflow.notifying import Sent, send
 from fencepost.config.notify import Event
 from fencepost.config.pipeline import Pipeline
@@ -26,7 +26,7 @@ def example_of(pipeline: Pipeline, event: Event) -> Happening:
     end = utc_now().replace(minute=0, second=0)
     interval = Interval(start=end - timedelta(hours=1), end=end)
     is_good = event in {"recovered", "quarantined"}
-    facts = Facts(
+    facts = BatchFacts(
         batch=str(BatchId(pipeline=pipeline.name, interval=interval, revision=1)),
         revision=1,
         number=0 if event in {"failed", "late"} else 1,

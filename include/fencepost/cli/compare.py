@@ -18,7 +18,7 @@ from fencepost.errors import SettingsError
 from fencepost.model import Batch, describe_ranges
 
 if TYPE_CHECKING:
-    from fencepost.review.differences import Difference
+    from fencepost.review.differences import RevisionDifference
     from fencepost.review.traced import Traced
 
 TWO = "--revisions 1 2"
@@ -90,7 +90,7 @@ def diff(
     _print_difference(f"{pipeline}: {interval.told}", result)
 
 
-def _print_difference(title: str, result: Difference) -> None:
+def _print_difference(title: str, result: RevisionDifference) -> None:
     from fencepost.review.suggested import as_json
 
     first, second = result.revisions

@@ -27,7 +27,7 @@ from ruamel.yaml.resolver import VersionedResolver
 
 from fencepost.config.files import read_file
 from fencepost.errors import SettingsError
-from fencepost.suite.numbers import Written, written
+from fencepost.suite.numbers import NumberWithText, written
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -150,7 +150,11 @@ class _Constructor(SafeConstructor):
             raise Refused("an escape such as \\0 or \\ud800 stands for no character", node.start_mark)
         if type(value) is float and isinstance(node, ScalarNode) and math.isfinite(value):
             value = written(value, node.value)
-        if type(value) in (int, float, Written) and isinstance(node, ScalarNode) and LEADING_ZERO.match(node.value):
+        if (
+            type(value) in (int, float, NumberWithText)
+            and isinstance(node, ScalarNode)
+            and LEADING_ZERO.match(node.value)
+        ):
             raise Refused(
                 "a number begins with 0; leave the 0 out, or quote the value if it is a text", node.start_mark
             )

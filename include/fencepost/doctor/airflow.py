@@ -13,7 +13,7 @@ from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.spark.master import master_of
 
 
-class Airflow(Protocol):
+class AirflowApi(Protocol):
     """Airflow, as these checks ask it. Each answer is its API's JSON; None where it has nothing of that name."""
 
     def pool(self, name: str) -> dict[str, Any] | None: ...
@@ -23,7 +23,7 @@ class Airflow(Protocol):
     def health(self) -> dict[str, Any]: ...
 
 
-def check_airflow_pool(airflow: Airflow, name: str = DEFAULT_POOL) -> Finding:
+def check_airflow_pool(airflow: AirflowApi, name: str = DEFAULT_POOL) -> Finding:
     """The pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not exist."""
     pool = airflow.pool(name)
     make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"
@@ -42,7 +42,7 @@ def check_airflow_pool(airflow: Airflow, name: str = DEFAULT_POOL) -> Finding:
     return ok(f"pool {name} has {pool['slots']} slots")
 
 
-def check_airflow_connection(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> Finding:
+def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> Finding:
     """Tasks know Spark's master. Of connections in the environment the API tells nothing."""
     found = airflow.connection(name)
     variable = f"AIRFLOW_CONN_{name.upper()}"
@@ -65,7 +65,7 @@ def check_airflow_connection(airflow: Airflow, name: str = DEFAULT_CONNECTION) -
     return ok(f"connection {name} names {urlsplit(found['host']).hostname or found['host']}")
 
 
-def check_airflow_triggerer(airflow: Airflow, names: Sequence[str]) -> Finding:
+def check_airflow_triggerer(airflow: AirflowApi, names: Sequence[str]) -> Finding:
     """A triggerer runs, where pipelines of these names have a deadline: it is what tells of one that was missed."""
     if not names:
         return ok("no pipeline has a deadline")
@@ -79,7 +79,7 @@ def check_airflow_triggerer(airflow: Airflow, names: Sequence[str]) -> Finding:
     return ok("a triggerer runs")
 
 
-def masters(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> list[str]:
+def masters(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> list[str]:
     """Spark's master as Airflow's connection names it; none if the API does not tell."""
     try:
         found = airflow.connection(name)
@@ -99,7 +99,7 @@ def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def check_airflow_dag(airflow: Airflow, pipeline: str) -> Iterator[Finding]:
+def check_airflow_dag(airflow: AirflowApi, pipeline: str) -> Iterator[Finding]:
     """The pipeline's DAG is there, and is switched on."""
     dag = airflow.dag(pipeline)
     if dag is None or dag.get("is_stale"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, isfinite
 from typing import Any
 
-from fencepost.drafting.columns import OF_TIME, Column, Fields
+from fencepost.drafting.columns import OF_TIME, DraftColumn, Fields
 
 MOST_CHECKS = 20
 MOST_OF_NULLS = 12  # of the checks
@@ -44,7 +44,7 @@ def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": kind, "severity": "warning", "description": description, "kwargs": kwargs}
 
 
-def _not_null(known: Sequence[Column], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
+def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
     """Where the sample has tombstones, whose fields are null, a column is judged in records that have another one."""
     for column in known:
         where = {}
@@ -57,7 +57,7 @@ def _not_null(known: Sequence[Column], fields: Fields, good: int) -> Iterator[di
         yield _check("expect_column_values_to_not_be_null", said, column=column.output, **where)
 
 
-def _sets(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+def _sets(columns: Sequence[DraftColumn]) -> Iterator[dict[str, Any]]:
     for column in columns:
         texts = [value for value in column.values if isinstance(value, str)]
         if len(texts) < ENOUGH or OF_ONE.union(OF_TIME).intersection(column.words):
@@ -78,7 +78,7 @@ def _may_be_written(value: str) -> bool:
     return len(value) <= LONGEST_VALUE and value.isprintable()
 
 
-def _not_below_zero(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+def _not_below_zero(columns: Sequence[DraftColumn]) -> Iterator[dict[str, Any]]:
     for column in columns:
         numbers = [value for value in column.values if value is not None]
         if len(numbers) < ENOUGH or OF_ONE.union(OF_TIME).intersection(column.words):

@@ -28,7 +28,7 @@ YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to
 
 
 @dataclass(frozen=True)
-class Column:
+class DraftColumn:
     """A field of the source's records. `sql` is the type that the draft declares; None: the format, or the registry's schema, has
     it. `type` is the type in Spark either way.
 
@@ -55,7 +55,7 @@ class Column:
 class Fields:
     """What a sample says of a topic's fields: the columns, why each other name is left out, and counts of its records."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[DraftColumn, ...]
     left_out: Mapping[str, str]
     records: int
     tombstones: int
@@ -117,7 +117,7 @@ def fields_of(
     arrays, why = decoder.decode_values(values)
     good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
     columns = [
-        Column(name, sql, sql or spark_type(array.type), [array[row].as_py() for row in good], note)
+        DraftColumn(name, sql, sql or spark_type(array.type), [array[row].as_py() for row in good], note)
         for array, (name, (sql, note)) in zip(arrays, declared.items(), strict=True)
     ]
     malformed = Counter(reason for reason in why if reason is not None)
@@ -158,7 +158,7 @@ def why_no_column(name: str) -> str | None:
     return f"it is longer than {LONGEST_NAME} bytes" if len(name.encode()) > LONGEST_NAME else None
 
 
-def named(columns: Collection[Column]) -> tuple[Column, ...]:
+def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
     """The columns with their names in the result, and with what their epoch numbers are converted to."""
     taken = {without_case(column.name) for column in columns}
     found = []
@@ -182,7 +182,7 @@ def free(name: str, taken: set[str]) -> str:
     return found
 
 
-def unit_of(column: Column) -> str:
+def unit_of(column: DraftColumn) -> str:
     """The unit of the epoch numbers in a column, if its name says that it has times and all its numbers are of these years."""
     numbers = [value for value in column.values if value is not None and value != 0]
     if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):

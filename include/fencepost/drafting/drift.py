@@ -20,7 +20,7 @@ from fencepost.drafting.declared import arrow_of
 from fencepost.drafting.registered import decoder_for
 from fencepost.drafting.types import NAME, Inferred, infer
 from fencepost.errors import SettingsError
-from fencepost.formats.avro_schema import Avro, Field, check_holdable, parse
+from fencepost.formats.avro_schema import AvroField, AvroType, check_holdable, parse
 from fencepost.formats.format import BadSchema, taken_names
 from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
@@ -211,7 +211,7 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
     ids = Counter(map(schema_id_of, values))
     names_read = [{one.name, *one.aliases} for one in parse(schemas.reader.text).fields]
     read = set[str]().union(*names_read)
-    seen, fields, written = Counter[str](), dict[str, Field](), set[str]()
+    seen, fields, written = Counter[str](), dict[str, AvroField](), set[str]()
     for writer in schemas.writers:
         for one in parse(writer.text).fields if ids[writer.id] else ():
             written.add(one.name)
@@ -228,14 +228,14 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
     return Drift(len(values), tuple(new), misfits, (), tuple(never), found.total())
 
 
-def _why_not_read(one: Field, read: Collection[str]) -> str | None:
+def _why_not_read(one: AvroField, read: Collection[str]) -> str | None:
     """Why no reader's schema can have a field of Avro beside those that are read and written, or None."""
     if without_case(one.name) in map(without_case, read):
         return SAME_TO_SPARK
     if taken_names([one.name]):
         return "the transform's source has a column of that name already"
     try:
-        check_holdable(Avro("record", fields=(one,)))
+        check_holdable(AvroType("record", fields=(one,)))
     except BadSchema as error:
         return str(error)
     return None

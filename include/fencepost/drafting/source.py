@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from fencepost.config.pipeline import Pipeline, Source
-from fencepost.drafting.columns import Column, Fields, json_fields, named
+from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named
 from fencepost.drafting.connection import Connection
 from fencepost.drafting.frames import Frames, look_at
 from fencepost.drafting.registered import read_by, registered_source
@@ -142,7 +142,7 @@ def _no_frame(connected: Pipeline, wanted: Wanted, frames: Frames) -> str:
 
 def _bytes_fields(values: Sequence[bytes | None]) -> Fields:
     known = [value for value in values if value is not None]
-    return Fields(named([Column("value", None, "binary", known)]), {}, len(values), len(values) - len(known), {})
+    return Fields(named([DraftColumn("value", None, "binary", known)]), {}, len(values), len(values) - len(known), {})
 
 
 def _check_enough(wanted: Wanted, fields: Fields, frames: Frames) -> None:

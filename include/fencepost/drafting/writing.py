@@ -11,7 +11,7 @@ from typing import Any
 
 from fencepost.config.pipeline import Source
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.drafting.columns import UNITS, YEARS, Column, Fields
+from fencepost.drafting.columns import UNITS, YEARS, DraftColumn, Fields
 from fencepost.errors import SettingsError
 
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -115,7 +115,7 @@ def transform_sql(fields: Fields, source: Source) -> str:
     )
 
 
-def _converted(column: Column) -> str:
+def _converted(column: DraftColumn) -> str:
     name, per_second = identifier(column.name), UNITS[column.unit]
     if column.unit == "nanoseconds":  # a bigint holds those of the years 1677 to 2262
         return f"timestamp_micros({name} div 1000) AS {identifier(column.time)}"

@@ -13,9 +13,9 @@ from fencepost.formats.format import (
     Encoded,
     Format,
     KeyFormat,
-    Reference,
     RegistryFormat,
     RegistryKeyFormat,
+    SchemaReference,
     Unfit,
 )
 from fencepost.formats.json import Json
@@ -36,7 +36,7 @@ __all__ = [
     "Declared",
     "Encoded",
     "Format",
-    "Reference",
     "RegistryFormat",
+    "SchemaReference",
     "Unfit",
 ]

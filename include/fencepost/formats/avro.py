@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from fencepost.formats.avro_decoder import Reader
+from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_fit import bytes_of, derive, fit_whole
-from fencepost.formats.avro_schema import Avro as Schema
+from fencepost.formats.avro_schema import AvroType as Schema
 from fencepost.formats.avro_schema import (
     Incompatible,
     check_holdable,
@@ -26,7 +26,7 @@ from fencepost.formats.format import (
     BadSchema,
     Declared,
     Encoded,
-    Reference,
+    SchemaReference,
     check_written_names,
     decoded_first,
     framing_of,
@@ -65,7 +65,7 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
         raise BadSchema(f"{', '.join(taken)}: the transform's source has a column of that name already")
 
 
-class Avro:
+class AvroType:
     """Implements `RegistryFormat` and `RegistryKeyFormat`."""
 
     has_registry = True
@@ -142,17 +142,19 @@ class Avro:
         assert schema is not None
         return encode(F.col(f"`{name}`"), frame.schema[name].dataType, schema)
 
-    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
+    def reader(
+        self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
+    ) -> str:
         parsed = parse(text, _texts(references))
         check_readable(parsed, columns=columns)
         return render(parsed)
 
-    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
         found = parse(text, _texts(references))
-        Reader(found, parse(reader))
+        AvroReader(found, parse(reader))
         return render(found)
 
-    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
+    def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))
         check_holdable(parsed)
         check_names(parsed)
@@ -177,13 +179,13 @@ class Avro:
             (later, earlier, "the old cannot read the new"),
         ):
             try:
-                Reader(one, other)
+                AvroReader(one, other)
             except Incompatible as error:
                 said.append(f"{what} ({error})")
         return ", ".join(said)
 
 
-def _texts(references: Sequence[Reference]) -> list[str]:
+def _texts(references: Sequence[SchemaReference]) -> list[str]:
     """Each once, behind those that it needs. Avro knows types by their own names, wherever a reference is from."""
     found: dict[str, None] = {}
     for one in references:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from fencepost.formats.avro_schema import Avro
+from fencepost.formats.avro_schema import AvroType
 from fencepost.formats.avro_values import logical
 from fencepost.formats.framing import Malformed
 from fencepost.formats.packed import Packed
@@ -58,7 +58,7 @@ def one_by_one(read: Read) -> Column:
     return column
 
 
-def plain(writer: Avro, reader: Avro, read: Read) -> Column:
+def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
     """The column of a type that holds no other."""
     kinds, as_written = (writer.kind, reader.kind), logical(writer, "") is None
     if reader.logical in ("timestamp-millis", "local-timestamp-millis") and writer.kind in ("int", "long"):
@@ -211,14 +211,14 @@ def items(item: Column, *, empty: bool) -> Column:
 
 
 @dataclass(frozen=True)
-class Field:
+class PlacedField:
     """A record's field, and its place in the row; None where it is left out."""
 
     reads: Reads
     place: int | None
 
 
-def record(fields: Sequence[Field], row: Sequence[Any]) -> Reads:
+def record(fields: Sequence[PlacedField], row: Sequence[Any]) -> Reads:
     """Reads the fields, in this order, into a tuple like the row, which has all others."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:

@@ -1,8 +1,8 @@
 """Decodes Avro values: each is exactly one value of the schema it was written with, or malformed with the reason.
 
-A `Reader` resolves a writer's schema with a reader's by the specification's rules, and gives values as pyarrow takes them for
-Spark's type of the reader's schema. It refuses one logical type read as another, and a decimal with another scale: what
-libraries make of these has other values.
+An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values as pyarrow takes them
+for Spark's type of the reader's schema. It refuses to read one logical type as another, and a decimal with another scale: libraries
+read other values there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fencepost.counts import count_of
 from fencepost.formats.avro_columns import (
-    Field,
+    PlacedField,
     Read,
     Reads,
     items,
@@ -41,12 +41,12 @@ from fencepost.formats.avro_schema import (
     ITSELF,
     MISSING,
     NAMED,
-    Avro,
+    AvroType,
     Incompatible,
     contains_itself,
     is_struct_of_members,
 )
-from fencepost.formats.avro_unread import Unread
+from fencepost.formats.avro_unread import SkippedValue
 from fencepost.formats.avro_values import default_of, member_of, without_sparks_bounds
 from fencepost.formats.framing import Malformed
 from fencepost.formats.packed import Packed
@@ -60,14 +60,14 @@ PROMOTIONS = {
 }
 
 
-class Reader:
+class AvroReader:
     """Reads values of a writer's schema as those of a reader's: of a record, a tuple of the reader's fields.
 
     Raises:
         Incompatible: the reader's schema cannot read the writer's. The text names the field.
     """
 
-    def __init__(self, writer: Avro, reader: Avro) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType) -> None:
         self._empty = 0  # how many items that take no bytes the record has had
         self._reads = self._match(writer, reader, "")
 
@@ -100,7 +100,7 @@ class Reader:
         packed.mark(rows, ends != packed.ends)
         return found, ~packed.marked
 
-    def _match(self, writer: Avro, reader: Avro | None, path: str) -> Reads:
+    def _match(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
         """Without a reader's type, no field is for the value. It has to be one of its type, which need not be one of Spark's."""
         at, writer = path or "the value", writer.whole
         if reader is not None and reader.kind == ITSELF:
@@ -136,13 +136,13 @@ class Reader:
         read = reads_plain(writer, reader or writer, at)
         return Reads(read, plain(writer, reader or writer, read))
 
-    def _unread(self, kind: Avro, path: str) -> Reads:
+    def _unread(self, kind: AvroType, path: str) -> Reads:
         if not contains_itself(kind):
             return self._match(kind, None, path)
-        read = Unread(kind, path, self._count_empty)
+        read = SkippedValue(kind, path, self._count_empty)
         return Reads(read, one_by_one(read))
 
-    def _record(self, writer: Avro, reader: Avro | None, path: str) -> Reads:
+    def _record(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
         written = {one.name: one for one in writer.fields}
         places: dict[str, int] = {}  # by the name in the writer's schema
         row: list[Any] = []
@@ -163,7 +163,7 @@ class Reader:
             else:
                 into = wanted_fields[row_place]
                 reads = self._match(one.type, into.type, f"{path}.{into.name}" if path else into.name)
-            found.append(Field(reads, row_place))
+            found.append(PlacedField(reads, row_place))
         return record(found, row)
 
     def _array(self, item: Read, where: str, *, empty: bool) -> Read:
@@ -190,21 +190,21 @@ class Reader:
             raise Malformed(f"{where}: more than {MOST_EMPTY:,} items that take no bytes")
 
 
-def _is_same(writer: Avro, reader: Avro) -> bool:
+def _is_same(writer: AvroType, reader: AvroType) -> bool:
     named = writer.simple_name == reader.simple_name or writer.name in reader.aliases
     return writer.kind == reader.kind and (writer.kind not in NAMED or named)
 
 
-def _is_promoted(writer: Avro, reader: Avro) -> bool:
+def _is_promoted(writer: AvroType, reader: AvroType) -> bool:
     return reader.kind in PROMOTIONS.get(writer.kind, ())
 
 
-def _branch_for(writer: Avro, reader: Avro) -> Avro | None:
+def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
     """Which of a union's types a value is read as."""
     return next((one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None)
 
 
-def _check_one_unit(writer: Avro, reader: Avro, at: str) -> None:
+def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
     """Otherwise a number would be a day of one record and a millisecond of another, and nothing would say which."""
     units = dict[int, str | None]()
     for branch in writer.others:
@@ -216,7 +216,7 @@ def _check_one_unit(writer: Avro, reader: Avro, at: str) -> None:
             )
 
 
-def _check_alike(writer: Avro, reader: Avro, at: str) -> None:
+def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
     """Check that a type that is no union may be read as another one, whatever is within them."""
     if writer.kind != reader.kind and not _is_promoted(writer, reader):
         raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
@@ -225,7 +225,7 @@ def _check_alike(writer: Avro, reader: Avro, at: str) -> None:
         raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}, which has no such alias")
 
 
-def _check_logical(writer: Avro, reader: Avro, at: str) -> None:
+def _check_logical(writer: AvroType, reader: AvroType, at: str) -> None:
     """Otherwise seconds would be read as milliseconds, and 1.23 as 12.3."""
     one, two = writer.logical, reader.logical
     alike = one == two or one is None or two is None
@@ -237,11 +237,11 @@ def _check_logical(writer: Avro, reader: Avro, at: str) -> None:
         raise Incompatible(f"{at}: written as {_sized(writer)}, read as {_sized(reader)}")
 
 
-def _sized(kind: Avro) -> str:
+def _sized(kind: AvroType) -> str:
     return f"{kind.size} bytes" if kind.kind == "fixed" and kind.logical is None else kind.says()
 
 
-def _enum(writer: Avro, reader: Avro, where: str) -> Reads:
+def _enum(writer: AvroType, reader: AvroType, where: str) -> Reads:
     lost = [s for s in writer.symbols if s not in reader.symbols]
     if lost and reader.enum_default is None:
         raise Incompatible(f"{where}: the symbols {', '.join(lost)} are not read, and {reader.says()} has no default")
@@ -255,7 +255,7 @@ def _enum(writer: Avro, reader: Avro, where: str) -> Reads:
     return Reads(read, symbols(names))
 
 
-def _union(writer: Avro, matched: Sequence[Reads], where: str) -> Reads:
+def _union(writer: AvroType, matched: Sequence[Reads], where: str) -> Reads:
     index, branches = reads_index(len(matched), "type", where, "a union of "), [one.read for one in matched]
     near = {2 * number: branch for number, branch in enumerate(branches[:64])}  # by the one byte that says which
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from fencepost.formats.avro_schema import NAME, Field, is_struct_of_members, render, union_members
-from fencepost.formats.avro_schema import Avro as Schema
+from fencepost.formats.avro_schema import NAME, AvroField, is_struct_of_members, render, union_members
+from fencepost.formats.avro_schema import AvroType as Schema
 from fencepost.formats.avro_values import DAY
 from fencepost.formats.fit import Fit, Walk, misfit, same
 from fencepost.formats.format import Unfit
@@ -102,7 +102,7 @@ def _named(kind: Schema, name: str, known: dict[str, Schema]) -> Schema:
     )
 
 
-class AvroWalk(Walk[Schema, Field]):
+class AvroWalk(Walk[Schema, AvroField]):
     """The walk over Avro's types."""
 
     format, member, schema = "Avro", "field", Schema
@@ -142,13 +142,13 @@ class AvroWalk(Walk[Schema, Field]):
         as_is = convert is None or (schema.logical or "").startswith(("date", "timestamp-m", "local-timestamp-m"))
         return Fit(same if as_is else lambda c: c.cast(str(convert)), _row_check(schema, path))
 
-    def members(self, schema: Schema) -> Mapping[str, Field] | None:
+    def members(self, schema: Schema) -> Mapping[str, AvroField] | None:
         return {one.name: one for one in schema.fields} if schema.kind == "record" else None
 
-    def type_of(self, member: Field) -> Schema:
+    def type_of(self, member: AvroField) -> Schema:
         return member.type
 
-    def absent(self, member: Field, path: str) -> Fit:
+    def absent(self, member: AvroField, path: str) -> Fit:
         if member.default is not None or not member.type.nullable:  # a default other than null
             raise Unfit(f"the transform gives no {path}, which is of type {member.type.says()}. Add it to the result.")
         return _always_null(member.type)
@@ -157,12 +157,12 @@ class AvroWalk(Walk[Schema, Field]):
         from pyspark.sql import functions as F
         from pyspark.sql.avro.functions import to_avro
 
-        def struct(column: Column, fields: Sequence[Field]) -> Column:
+        def struct(column: Column, fields: Sequence[AvroField]) -> Column:
             return F.struct(*(fits[one.name].convert(column[one.name]).alias(one.name) for one in fields))
 
         def data(column: Column) -> Column:
             """A record's bytes are its fields', one after another: those without such a union together, for speed."""
-            pieces, run = [], list[Field]()
+            pieces, run = [], list[AvroField]()
             for one in (*schema.fields, None):
                 apart = one is None or fits[one.name].data is not None
                 if apart and run:
@@ -228,14 +228,16 @@ class AvroWalk(Walk[Schema, Field]):
         return schema.others[0] if len(schema.others) == 1 else None
 
     def new_member(
-        self, field: StructField, schema: Schema, old: Field | None, before: Schema | None, path: str
-    ) -> Field:
+        self, field: StructField, schema: Schema, old: AvroField | None, before: Schema | None, path: str
+    ) -> AvroField:
         if not NAME.fullmatch(field.name):
             raise Unfit(f"column {path}: its name is none in Avro. Rename it.")
         aliases = old.aliases if old else ()
-        return Field(field.name, schema, aliases, None) if schema.nullable else Field(field.name, schema, aliases)
+        return (
+            AvroField(field.name, schema, aliases, None) if schema.nullable else AvroField(field.name, schema, aliases)
+        )
 
-    def new_struct(self, members: Sequence[Field], before: Schema | None) -> Schema:
+    def new_struct(self, members: Sequence[AvroField], before: Schema | None) -> Schema:
         return Schema("record", name=before.name if before else "", fields=tuple(members))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencepost.counts import count_of
 from fencepost.formats.avro_columns import Read
-from fencepost.formats.avro_schema import Avro
+from fencepost.formats.avro_schema import AvroType
 from fencepost.formats.avro_values import Convert, logical
 from fencepost.formats.framing import Malformed
 
@@ -131,7 +131,7 @@ PLAIN: dict[str, Callable[[str], Read]] = {
 }
 
 
-def reads_plain(writer: Avro, reader: Avro, at: str) -> Read:
+def reads_plain(writer: AvroType, reader: AvroType, at: str) -> Read:
     """Reads a value of a type that holds no other as one of the reader's."""
     read = _fixed(writer.size) if writer.kind == "fixed" else PLAIN[writer.kind](at)
     steps = [] if writer.kind == reader.kind else [_promoted(writer.kind, reader.kind, at)]
@@ -210,7 +210,7 @@ def check_block(end: int | None, at: int, where: str) -> None:
         raise Malformed(f"{where}: a block of items does not end where it says")
 
 
-def takes_no_bytes(kind: Avro) -> bool:
+def takes_no_bytes(kind: AvroType) -> bool:
     """Whether a value is no bytes, such as null."""
     if kind.kind == "record":
         return all(takes_no_bytes(one.type) for one in kind.fields)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.formats.avro_decoder import Reader
+from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_schema import parse
 from fencepost.formats.format import HEADER
 from fencepost.formats.framing import Framing, Malformed
@@ -24,7 +24,7 @@ class AvroDecoder(Decoder):
     ) -> None:
         super().__init__(schema)
         self._framing, self._writers, self._whole = framing, writers, whole
-        self._reader, self._readers = parse(reader), dict[bytes, Reader]()
+        self._reader, self._readers = parse(reader), dict[bytes, AvroReader]()
 
     def decode(self, value: bytes) -> Sequence[Any]:
         reader = self._reader_of(value)
@@ -38,14 +38,14 @@ class AvroDecoder(Decoder):
         for rows, reader in self._by_schema(values):
             yield rows, *self._many(reader, values.take(pa.array(rows)))
 
-    def _many(self, reader: Reader, values: pa.Array) -> tuple[list[pa.Array], np.ndarray]:
+    def _many(self, reader: AvroReader, values: pa.Array) -> tuple[list[pa.Array], np.ndarray]:
         if self._whole:
             found, sound = reader.read_many(values, HEADER, self._schema.field(0).type)
             return [found], sound
         found, sound = reader.read_many(values, HEADER, pa.struct(list(self._schema)))
         return found.flatten(), sound
 
-    def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, Reader]]:
+    def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, AvroReader]]:
         """The numbers of the values that have a known schema, and its reader. What is wrong with others is said one by one."""
         heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
         numbers = pc.fill_null(heads.indices, -1).to_numpy()
@@ -56,9 +56,9 @@ class AvroDecoder(Decoder):
                 continue
             yield np.flatnonzero(numbers == number), reader
 
-    def _reader_of(self, value: bytes) -> Reader:
+    def _reader_of(self, value: bytes) -> AvroReader:
         head = value[:HEADER]
         if head not in self._readers:
             schema_id, _ = self._framing.split(value)
-            self._readers[head] = Reader(parse(self._writers[schema_id]), self._reader)
+            self._readers[head] = AvroReader(parse(self._writers[schema_id]), self._reader)
         return self._readers[head]

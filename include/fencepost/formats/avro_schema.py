@@ -64,17 +64,17 @@ MISSING: Final = _Missing()
 
 
 @dataclass(frozen=True)
-class Field:
+class AvroField:
     """A record's field."""
 
     name: str
-    type: Avro
+    type: AvroType
     aliases: tuple[str, ...] = ()
     default: Any = MISSING
 
 
 @dataclass(frozen=True)
-class Avro:
+class AvroType:
     """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values.
 
     A type of kind `ITSELF` is the record of its name, which contains it; `defined` has that.
@@ -86,16 +86,16 @@ class Avro:
     scale: int = 0
     name: str = ""
     aliases: tuple[str, ...] = ()
-    fields: tuple[Field, ...] = ()
+    fields: tuple[AvroField, ...] = ()
     symbols: tuple[str, ...] = ()
     enum_default: str | None = None
     size: int = 0
-    items: Avro | None = None
-    branches: tuple[Avro, ...] = ()
-    defined: Mapping[str, Avro | None] = field(default_factory=dict, compare=False, repr=False)
+    items: AvroType | None = None
+    branches: tuple[AvroType, ...] = ()
+    defined: Mapping[str, AvroType | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def whole(self) -> Avro:
+    def whole(self) -> AvroType:
         """The type itself, also where only its name stands."""
         found = self.defined[self.name] if self.kind == ITSELF else self
         assert found is not None, "all definitions are read"
@@ -112,7 +112,7 @@ class Avro:
         return any(branch.kind == "null" for branch in self.branches)
 
     @property
-    def others(self) -> tuple[Avro, ...]:
+    def others(self) -> tuple[AvroType, ...]:
         """A union's types without null; any other type itself."""
         return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
 
@@ -127,17 +127,17 @@ class Avro:
         return f"{what} ({self.logical})" if self.logical else what
 
 
-def parse(text: str, references: Sequence[str] = ()) -> Avro:
+def parse(text: str, references: Sequence[str] = ()) -> AvroType:
     """The type in a schema's text. `references` are the texts of schemas whose names it uses, those they use first.
 
     Raises:
         BadSchema: it is not an Avro schema.
     """
-    names: dict[str, Avro | None] = {}
+    names: dict[str, AvroType | None] = {}
     try:
         for reference in references:
-            _Parser(names).parse(_loads(reference), "", "")
-        found = _Parser(names).parse(_loads(text), "", "")
+            _TypeParser(names).parse(_loads(reference), "", "")
+        found = _TypeParser(names).parse(_loads(text), "", "")
         if next(islice(_all(found), MOST_TYPES, None), None) is not None:
             raise BadSchema(f"it has more than {MOST_TYPES:,} types, each counted wherever it is used")
     except json.JSONDecodeError:
@@ -174,24 +174,24 @@ def _dumps(value: Any) -> str:
     return value.text if isinstance(value, Number) else json.dumps(value)
 
 
-def contains_itself(kind: Avro) -> bool:
+def contains_itself(kind: AvroType) -> bool:
     """Whether a type in it is only named, because it contains itself."""
     return any(one.kind == ITSELF for one in _all(kind))
 
 
-def _all(kind: Avro) -> Iterator[Avro]:
+def _all(kind: AvroType) -> Iterator[AvroType]:
     yield kind
     for _, part in parts(kind):
         yield from _all(part)
 
 
-class _Parser:
-    def __init__(self, names: dict[str, Avro | None]) -> None:
+class _TypeParser:
+    def __init__(self, names: dict[str, AvroType | None]) -> None:
         self._names = names  # None while a type's own definition is read
 
-    def parse(self, raw: Any, space: str, path: str) -> Avro:
+    def parse(self, raw: Any, space: str, path: str) -> AvroType:
         if isinstance(raw, str):
-            return Avro(raw) if raw in PRIMITIVES else self._known(raw, space, path)
+            return AvroType(raw) if raw in PRIMITIVES else self._known(raw, space, path)
         if isinstance(raw, list):
             return self._union(raw, space, path)
         kind = raw["type"]
@@ -203,18 +203,18 @@ class _Parser:
             name, aliases, _ = self._name(raw, space, path)
             if type(raw["size"]) is not int or raw["size"] < 0:
                 raise BadSchema(f"{path or name}: its size is not a number")
-            return self._define(_annotated(Avro("fixed", name=name, aliases=aliases, size=raw["size"]), raw))
+            return self._define(_annotated(AvroType("fixed", name=name, aliases=aliases, size=raw["size"]), raw))
         if kind == "array":
-            return Avro("array", items=self.parse(raw["items"], space, f"{path}[]"))
+            return AvroType("array", items=self.parse(raw["items"], space, f"{path}[]"))
         if kind == "map":
-            return Avro("map", items=self.parse(raw["values"], space, f"{path}{{}}"))
+            return AvroType("map", items=self.parse(raw["values"], space, f"{path}{{}}"))
         found = self.parse(kind, space, path)
         return _annotated(found, raw) if isinstance(kind, str) and kind in PRIMITIVES else found
 
-    def _known(self, name: str, space: str, path: str) -> Avro:
+    def _known(self, name: str, space: str, path: str) -> AvroType:
         for full in (name,) if "." in name else (f"{space}.{name}" if space else name, name):
             if full in self._names:
-                return self._names[full] or Avro(ITSELF, name=full, defined=self._names)
+                return self._names[full] or AvroType(ITSELF, name=full, defined=self._names)
         raise BadSchema(f"{path or 'the schema'}: no type {name!r} is defined before it")
 
     def _name(self, raw: Mapping[str, Any], space: str, path: str) -> tuple[str, tuple[str, ...], str]:
@@ -233,40 +233,40 @@ class _Parser:
         self._names[full] = None
         return full, aliases, space
 
-    def _define(self, found: Avro) -> Avro:
+    def _define(self, found: AvroType) -> AvroType:
         self._names[found.name] = found
         return found
 
-    def _record(self, raw: Mapping[str, Any], space: str, path: str) -> Avro:
+    def _record(self, raw: Mapping[str, Any], space: str, path: str) -> AvroType:
         name, aliases, inner = self._name(raw, space, path)
-        fields: list[Field] = []
+        fields: list[AvroField] = []
         for one in raw["fields"]:
             at = f"{path}.{one['name']}" if path else one["name"]
             if not (one["name"] and is_text(one["name"])) or any(one["name"] == f.name for f in fields):
                 raise BadSchema(f"{at or 'the schema'}: a field has no name, or another field's")
             kind = self.parse(one["type"], inner, at)
             # Some libraries write the annotation beside the type instead of into it, where it means nothing.
-            fields.append(Field(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))
-        return self._define(Avro("record", name=name, aliases=aliases, fields=tuple(fields)))
+            fields.append(AvroField(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))
+        return self._define(AvroType("record", name=name, aliases=aliases, fields=tuple(fields)))
 
-    def _enum(self, raw: Mapping[str, Any], space: str, path: str) -> Avro:
+    def _enum(self, raw: Mapping[str, Any], space: str, path: str) -> AvroType:
         name, aliases, _ = self._name(raw, space, path)
         symbols, default = tuple(raw["symbols"]), raw.get("default")
         if len(set(symbols)) < len(symbols) or not all(map(is_text, symbols)):
             raise BadSchema(f"{path or name}: two symbols are the same, or one is not a text")
         if default is not None and default not in symbols:
             raise BadSchema(f"{path or name}: its default {default!r} is none of its symbols")
-        return self._define(Avro("enum", name=name, aliases=aliases, symbols=symbols, enum_default=default))
+        return self._define(AvroType("enum", name=name, aliases=aliases, symbols=symbols, enum_default=default))
 
-    def _union(self, raw: Sequence[Any], space: str, path: str) -> Avro:
+    def _union(self, raw: Sequence[Any], space: str, path: str) -> AvroType:
         branches = tuple(self.parse(one, space, path) for one in raw)
         said = [b.name or b.kind for b in branches]
         if not branches or len(set(said)) < len(said) or any(b.kind == "union" for b in branches):
             raise BadSchema(f"{path or 'the schema'}: a union is empty, holds a type twice, or holds another union")
-        return Avro("union", branches=branches)
+        return AvroType("union", branches=branches)
 
 
-def _annotated(found: Avro, raw: Mapping[str, Any]) -> Avro:
+def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
     """The type with its logical type, if that is one that Avro knows here."""
     logical = raw.get("logicalType")
     if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
@@ -287,12 +287,12 @@ def digits(size: int) -> int:
     return math.floor(math.log10(2) * (8 * size - 1)) if size else 0
 
 
-def render(kind: Avro) -> str:
+def render(kind: AvroType) -> str:
     """The schema's text: full names, no documentation."""
     return _dumps(to_json(kind))
 
 
-def to_json(kind: Avro, defined: dict[str, Avro] | None = None) -> Any:
+def to_json(kind: AvroType, defined: dict[str, AvroType] | None = None) -> Any:
     """The schema as JSON. A name is defined where it is first used.
 
     Raises:
@@ -333,7 +333,7 @@ def to_json(kind: Avro, defined: dict[str, Avro] | None = None) -> Any:
     return said if len(said) > 1 else kind.kind
 
 
-def _field_to_json(one: Field, defined: dict[str, Avro]) -> dict[str, Any]:
+def _field_to_json(one: AvroField, defined: dict[str, AvroType]) -> dict[str, Any]:
     said: dict[str, Any] = {"name": one.name, "type": to_json(one.type, defined)}
     if one.aliases:
         said["aliases"] = list(one.aliases)
@@ -342,7 +342,7 @@ def _field_to_json(one: Field, defined: dict[str, Avro]) -> dict[str, Any]:
     return said
 
 
-def check_holdable(kind: Avro, path: str = "") -> None:
+def check_holdable(kind: AvroType, path: str = "") -> None:
     """Check that Spark has a type that holds every value of this one.
 
     Raises:
@@ -367,7 +367,7 @@ def check_holdable(kind: Avro, path: str = "") -> None:
         check_holdable(part, f"{path}{step}".removeprefix("."))
 
 
-def check_names(kind: Avro, path: str = "") -> None:
+def check_names(kind: AvroType, path: str = "") -> None:
     """Check that the names in a schema are those of the specification: Spark's library writes with no others.
 
     Raises:
@@ -380,12 +380,12 @@ def check_names(kind: Avro, path: str = "") -> None:
         check_names(part, f"{path}{step}".removeprefix("."))
 
 
-def union_members(kind: Avro) -> dict[str, Avro]:
+def union_members(kind: AvroType) -> dict[str, AvroType]:
     """The types of a union, without null, by the columns that Spark gives them."""
     return {f"member_{branch.simple_name}": branch for branch in kind.others}
 
 
-def is_struct_of_members(kind: Avro) -> bool:
+def is_struct_of_members(kind: AvroType) -> bool:
     """Whether Spark reads this union as a struct with a column for each type. Int with long is one number, and
     float with double, unless one has a logical type: a day and a millisecond are not the same number."""
     kinds, annotated = {branch.kind for branch in kind.others}, any(branch.logical for branch in kind.others)
@@ -393,7 +393,7 @@ def is_struct_of_members(kind: Avro) -> bool:
     return kind.kind == "union" and len(kind.others) > 1 and not merged
 
 
-def parts(kind: Avro) -> Iterator[tuple[str, Avro]]:
+def parts(kind: AvroType) -> Iterator[tuple[str, AvroType]]:
     """The types directly within one, each with its step of a path."""
     for one in kind.fields:
         yield f".{one.name}", one.type

@@ -15,7 +15,7 @@ from fencepost.formats.avro_plain import (
     reads_text,
     takes_no_bytes,
 )
-from fencepost.formats.avro_schema import Avro, contains_itself
+from fencepost.formats.avro_schema import AvroType, contains_itself
 from fencepost.formats.avro_values import without_sparks_bounds
 from fencepost.formats.framing import Malformed
 
@@ -23,7 +23,7 @@ from fencepost.formats.framing import Malformed
 Step = Callable[[bytes, int, "list[Step]"], int]
 
 
-class Unread:
+class SkippedValue:
     """A `Read` that gives None. The value has to be one of its type.
 
     It may be nested as deep as it has bytes, so no call is nested: what is still to read is on a list.
@@ -31,7 +31,7 @@ class Unread:
     `count_empty` is told of an array's items that take no bytes.
     """
 
-    def __init__(self, kind: Avro, where: str, count_empty: Callable[[int, str], None]) -> None:
+    def __init__(self, kind: AvroType, where: str, count_empty: Callable[[int, str], None]) -> None:
         self._kind, self._where, self._count_empty = kind, where, count_empty
         self._steps: dict[int, Step] = {}  # by the identity of a type
         self._begun: dict[int, int] = {}  # where the last record of a type began
@@ -43,13 +43,13 @@ class Unread:
             at = left.pop()(data, at, left)
         return None, at
 
-    def _step(self, kind: Avro) -> Step:
+    def _step(self, kind: AvroType) -> Step:
         kind = kind.whole
         if id(kind) not in self._steps:
             self._steps[id(kind)] = self._made(kind)
         return self._steps[id(kind)]
 
-    def _made(self, kind: Avro) -> Step:
+    def _made(self, kind: AvroType) -> Step:
         if kind.kind == "record":
             return self._record(kind)
         if kind.kind == "union":
@@ -61,7 +61,7 @@ class Unread:
         kind = without_sparks_bounds(kind)
         return _past(reads_plain(kind, kind, self._where))
 
-    def _record(self, kind: Avro) -> Step:
+    def _record(self, kind: AvroType) -> Step:
         may_lack_an_end = contains_itself(kind)
 
         def step(data: bytes, at: int, left: list[Step]) -> int:
@@ -74,7 +74,7 @@ class Unread:
 
         return step
 
-    def _union(self, kind: Avro) -> Step:
+    def _union(self, kind: AvroType) -> Step:
         branch = reads_index(len(kind.branches), "type", self._where, "a union of ")
 
         def step(data: bytes, at: int, left: list[Step]) -> int:
@@ -84,7 +84,7 @@ class Unread:
 
         return step
 
-    def _items(self, kind: Avro) -> Step:
+    def _items(self, kind: AvroType) -> Step:
         assert kind.items is not None
         items, is_map = kind.items, kind.kind == "map"
         empty, name_of = not is_map and takes_no_bytes(items), reads_text(self._where)

@@ -10,7 +10,7 @@ from decimal import Context, Decimal
 from math import isfinite
 from typing import Any
 
-from fencepost.formats.avro_schema import Avro, Incompatible, Number, is_struct_of_members, is_text
+from fencepost.formats.avro_schema import AvroType, Incompatible, Number, is_struct_of_members, is_text
 from fencepost.formats.floats import nearest_float
 from fencepost.formats.framing import Malformed
 
@@ -22,7 +22,7 @@ DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
 
-def logical(kind: Avro, at: str) -> Convert | None:
+def logical(kind: AvroType, at: str) -> Convert | None:
     """From a value without its annotation, to what pyarrow takes for it; None if that is the same.
 
     The function raises `Malformed` for what is none of the type's values.
@@ -36,12 +36,12 @@ def logical(kind: Avro, at: str) -> Convert | None:
     return _uuid(at) if kind.logical == "uuid" and kind.kind == "string" else None
 
 
-def without_sparks_bounds(kind: Avro) -> Avro:
+def without_sparks_bounds(kind: AvroType) -> AvroType:
     """The type with no annotation that Spark has for fewer values than Avro."""
     return replace(kind, logical=None) if kind.logical in MILLIS else kind
 
 
-def _decimal(kind: Avro, at: str) -> Convert:
+def _decimal(kind: AvroType, at: str) -> Convert:
     bound, scale, context = 10**kind.precision, Decimal(-kind.scale), Context(prec=kind.precision)
 
     def convert(value: bytes) -> Decimal:
@@ -80,7 +80,7 @@ def _uuid(at: str) -> Convert:
     return convert
 
 
-def member_of(branch: Avro, union: Avro) -> Convert | None:
+def member_of(branch: AvroType, union: AvroType) -> Convert | None:
     """From a value of a union's type to the union's, where Spark's type is a struct of all of them."""
     if branch.kind == "null" or not is_struct_of_members(union):
         return None
@@ -88,7 +88,7 @@ def member_of(branch: Avro, union: Avro) -> Convert | None:
     return lambda value: (*[None] * place, value, *[None] * (several - place - 1))
 
 
-def default_of(value: Any, kind: Avro, at: str) -> Any:
+def default_of(value: Any, kind: AvroType, at: str) -> Any:
     """A default in JSON, as pyarrow takes it.
 
     Raises:
@@ -100,7 +100,7 @@ def default_of(value: Any, kind: Avro, at: str) -> Any:
         raise Incompatible(f"{at}: not written, and its default is not a value of {kind.says()}") from None
 
 
-def _of_json(value: Any, kind: Avro, at: str) -> Any:
+def _of_json(value: Any, kind: AvroType, at: str) -> Any:
     if kind.kind == "union":
         for branch in kind.branches:  # it may be any type's, as for today's Java
             with suppress(Malformed):
@@ -133,7 +133,7 @@ def _nearest(value: Any, kind: str, at: str) -> float:
     raise Malformed(at)
 
 
-def _is_default(value: Any, kind: Avro) -> bool:
+def _is_default(value: Any, kind: AvroType) -> bool:
     """Whether a default in JSON may be a value of the type, as far as the type itself tells."""
     if kind.kind in ("record", "map"):
         return isinstance(value, dict) and all(map(is_text, value))

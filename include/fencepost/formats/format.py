@@ -85,12 +85,12 @@ def header(schema_id: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Reference:
+class SchemaReference:
     """A schema that another one refers to, by a name that only that one knows it by; and those that it refers to itself."""
 
     name: str
     text: str
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,9 @@ class RegistryFormat(Format, Protocol):
 
     schema_type: str  # as the registry names it
 
-    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
+    def reader(
+        self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
+    ) -> str:
         """The schema that records are read with; `columns`: its fields become a transform's. The fields `declared` have their
         types from the pipeline's settings.
 
@@ -204,14 +206,14 @@ class RegistryFormat(Format, Protocol):
             BadSchema: Spark cannot hold its values.
         """
 
-    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
         """How records that were written with a schema become the reader's.
 
         Raises:
             ValueError: they cannot.
         """
 
-    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
+    def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
         """The schema that records are written with; `columns`: its fields are a transform's.
 
         Raises:

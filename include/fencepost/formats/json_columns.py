@@ -30,7 +30,7 @@ class Untold(Exception):
     """The parsed value does not tell all that the column needs."""
 
 
-class Sourced:
+class JsonWithText:
     """An array or object that knows its own text, as a slice of the record: at a thousand levels, copies would be too much."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ Make = Callable[[Sequence[Any]], pa.Array]
 
 
 @dataclass(frozen=True)
-class Column:
+class JsonColumn:
     """A column of one type. If all values are of `usual` types, `make` may take all of them at once, and else raises."""
 
     kind: pa.DataType
@@ -76,7 +76,7 @@ def levels_of(kind: pa.DataType) -> int:
     return 1 + max(map(levels_of, inner)) if inner else 0
 
 
-def column_of(kind: pa.DataType, at: str) -> Column:
+def column_of(kind: pa.DataType, at: str) -> JsonColumn:
     """The column of this type at this place in the record."""
     usual = set[type]()
     make: Make = partial(pa.array, type=kind)
@@ -94,7 +94,7 @@ def column_of(kind: pa.DataType, at: str) -> Column:
         usual, make = {str}, partial(_alike, DAY, kind)
     elif pa.types.is_timestamp(kind):
         usual, make = {str}, _timestamps if kind.tz else partial(_alike, UNZONED, kind)
-    return Column(kind, converter(kind, at), frozenset(usual | {NoneType} if usual else ()), make)
+    return JsonColumn(kind, converter(kind, at), frozenset(usual | {NoneType} if usual else ()), make)
 
 
 def converter(kind: pa.DataType, at: str) -> Convert:
@@ -237,7 +237,7 @@ def _string(at: str) -> Convert:
             return bytes(value).decode()
         if type(value) is int and not (value == 0 and minus()):
             return str(value)
-        if isinstance(value, Sourced):
+        if isinstance(value, JsonWithText):
             return value.text
         raise Untold
 

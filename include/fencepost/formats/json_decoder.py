@@ -25,7 +25,7 @@ from jiter import LosslessFloat, from_json
 
 from fencepost.formats.framing import Framing, Malformed
 from fencepost.formats.json_alike import AlikeReader
-from fencepost.formats.json_columns import Column, Sourced, Untold, column_of, levels_of, needs_digits
+from fencepost.formats.json_columns import JsonColumn, JsonWithText, Untold, column_of, levels_of, needs_digits
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
@@ -145,7 +145,7 @@ class _Piece:
                 self.why[row] = "not a JSON object"
         return records
 
-    def column(self, column: Column, values: Sequence[Any]) -> pa.Array:
+    def column(self, column: JsonColumn, values: Sequence[Any]) -> pa.Array:
         """The column of these values, null where one makes its record malformed or is not told."""
         if (found := column.at_once(values)) is not None:
             return found
@@ -155,7 +155,7 @@ class _Piece:
             converted.append(None if no_more else self._converted(column, value))
         return pa.array(converted, column.kind)
 
-    def _converted(self, column: Column, value: Any) -> Any:
+    def _converted(self, column: JsonColumn, value: Any) -> Any:
         try:
             return column.convert(value, self._has_minus_zero)
         except Malformed as malformed:
@@ -260,7 +260,7 @@ def _reason_in_parts(value: bytes) -> str | None:
     return None
 
 
-class _Object(Sourced, dict[str, Any]):
+class _Object(JsonWithText, dict[str, Any]):
     __slots__ = ("name", "place", "record")
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ class _Object(Sourced, dict[str, Any]):
             self.name = None
 
 
-class _Array(Sourced, list[Any]):
+class _Array(JsonWithText, list[Any]):
     __slots__ = ("place", "record")
 
     put = list.append

@@ -14,7 +14,7 @@ from fencepost.formats.format import (
     BadSchema,
     Declared,
     Encoded,
-    Reference,
+    SchemaReference,
     Unfit,
     check_written_names,
     framing_of,
@@ -86,7 +86,9 @@ class JsonSchema:
         payload = F.when(value.isNull() | ours, F.expr(f"substring(value, {HEADER + 1})")).otherwise(bad)
         return Json().parse(raw.withColumn("value", payload), fields, beside, None, why)
 
-    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
+    def reader(
+        self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
+    ) -> str:
         try:
             found = parse(text, references, declared)
         except NoColumn as error:
@@ -103,10 +105,10 @@ class JsonSchema:
             raise BadSchema(f"#/properties: the transform's source has {', '.join(taken)} already")
         return render(found)
 
-    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
         return ""  # the reader's schema decides
 
-    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
+    def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
         found = parse(text, references)
         _check_object(found)
         check_written_names(one.name for one in found.properties)

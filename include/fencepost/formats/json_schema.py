@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fencepost.formats.format import BadSchema, Reference
+from fencepost.formats.format import BadSchema, SchemaReference
 from fencepost.formats.names import twins
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class JsonType:
         return "object (additionalProperties)" if self.kind == "map" else self.kind
 
 
-def parse(text: str, references: Sequence[Reference] = (), without: Collection[str] = ()) -> JsonType:
+def parse(text: str, references: Sequence[SchemaReference] = (), without: Collection[str] = ()) -> JsonType:
     """The type in a schema's text. The outermost properties that `without` names are left out, whatever they are.
 
     Raises:
@@ -71,7 +71,7 @@ def parse(text: str, references: Sequence[Reference] = (), without: Collection[s
     """
     try:
         place = _place(text, references, "it")
-        return _Parser(frozenset(without)).type(place.contents, place, "#", 0)
+        return _SchemaParser(frozenset(without)).type(place.contents, place, "#", 0)
     except RecursionError:
         raise BadSchema("it is nested too deeply") from None
     except (TypeError, AttributeError, KeyError):
@@ -87,7 +87,7 @@ class _Place:
     names: Mapping[str, _Place]
 
 
-def _place(text: str, references: Sequence[Reference], what: str) -> _Place:
+def _place(text: str, references: Sequence[SchemaReference], what: str) -> _Place:
     from referencing import Registry, Specification
     from referencing.exceptions import CannotDetermineSpecification
     from referencing.jsonschema import DRAFT7, UnknownDialect
@@ -109,7 +109,7 @@ def _place(text: str, references: Sequence[Reference], what: str) -> _Place:
     return _Place(contents, registry.resolver_with_root(resource(contents)), names)
 
 
-class _Parser:
+class _SchemaParser:
     def __init__(self, without: frozenset[str]) -> None:
         self._without = without
         self._within: list[int] = []  # the schemas that are being read, by identity

@@ -22,7 +22,7 @@ from fencepost.errors import (
     SettingsError,
 )
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings
-from fencepost.kafka.errors import Complaints, Need
+from fencepost.kafka.errors import Complaints, RequiredRight
 from fencepost.kafka.librdkafka import Producer
 
 client_log = logging.getLogger("fencepost.kafka.librdkafka")
@@ -69,7 +69,9 @@ def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Comp
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
     """A producer. Drop it after an error; never use it again."""
-    complaints = Complaints(*([Need("Write", "transactional id", transactional_id)] if transactional_id else []))
+    complaints = Complaints(
+        *([RequiredRight("Write", "transactional id", transactional_id)] if transactional_id else [])
+    )
     config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
     if transactional_id is None:
         config.pop("transaction.timeout.ms", None)
@@ -87,7 +89,7 @@ class ConsumerReports(Complaints):
     markers too, of which no message tells. A consumer has partitions of one topic.
     """
 
-    def __init__(self, *needs: Need) -> None:
+    def __init__(self, *needs: RequiredRight) -> None:
         super().__init__(*needs)
         self.fetched: dict[int, int] = {}
 
@@ -102,7 +104,7 @@ def make_consumer(
     settings: ClientSettings, group: str, *, committed_only: bool = True
 ) -> tuple[Consumer, ConsumerReports]:
     """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
-    reports = ConsumerReports(Need("Read", "group", group))
+    reports = ConsumerReports(RequiredRight("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
         # By default it fetches nothing for a second once so many records wait here that it need not fetch now.

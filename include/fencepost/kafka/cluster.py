@@ -41,7 +41,7 @@ from fencepost.kafka.errors import (
     LEADER_MOVED,
     NOT_AUTHORIZED,
     Complaints,
-    Need,
+    RequiredRight,
     not_authorized,
     translate,
     translated,
@@ -87,7 +87,7 @@ class Cluster:
         self._reached = False
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
-    def _ask(self, doing: str, future: Any, *needs: Need) -> Any:
+    def _ask(self, doing: str, future: Any, *needs: RequiredRight) -> Any:
         """One answer. Our own time-out raises the same error as librdkafka's.
 
         The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
@@ -131,7 +131,7 @@ class Cluster:
     def _describe(self, topic: str) -> Topic:
         doing = f"describing topic {topic}"
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
-        found = self._ask(doing, futures[topic], Need("Describe", "topic", topic))
+        found = self._ask(doing, futures[topic], RequiredRight("Describe", "topic", topic))
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
     def topics(self) -> list[str]:
@@ -236,7 +236,7 @@ class Cluster:
         name = new.topic
         futures = self._admin.create_topics([new], request_timeout=self._timeout, validate_only=validate_only)
         try:
-            self._ask(f"creating topic {name}, which is missing", futures[name], Need("Create", "topic", name))
+            self._ask(f"creating topic {name}, which is missing", futures[name], RequiredRight("Create", "topic", name))
         except FencepostError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -251,7 +251,7 @@ class Cluster:
         """
         futures = self._admin.delete_topics([topic], request_timeout=self._timeout)
         try:
-            self._ask(f"deleting topic {topic}", futures[topic], Need("Delete", "topic", topic))
+            self._ask(f"deleting topic {topic}", futures[topic], RequiredRight("Delete", "topic", topic))
         except TopicMissing:
             return
         deadline = time.monotonic() + self._timeout
@@ -278,7 +278,7 @@ class Cluster:
             AccessDenied: this user may not.
             NeedsOperator: a consumer is in it.
         """
-        need = Need("Delete", "group", group)
+        need = RequiredRight("Delete", "group", group)
 
         def ask() -> None:
             futures = self._admin.delete_consumer_groups([group], request_timeout=self._timeout)
@@ -301,7 +301,7 @@ class Cluster:
         futures = self._admin.create_partitions([new], request_timeout=self._timeout)
         refused: SettingsError | None = None
         try:
-            self._ask(doing, futures[topic.name], Need("Alter", "topic", topic.name))
+            self._ask(doing, futures[topic.name], RequiredRight("Alter", "topic", topic.name))
         except SettingsError as error:  # the controller has them already: `topic` is older than another run's growth
             refused = error
         deadline = time.monotonic() + self._timeout
@@ -354,7 +354,7 @@ class Cluster:
     def _configs(self, resource: ConfigResource, which: str) -> dict[str, str]:
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
         kind = "topic" if resource.restype is ResourceType.TOPIC else "cluster"
-        need = Need("DescribeConfigs", kind, resource.name if kind == "topic" else CLUSTER)
+        need = RequiredRight("DescribeConfigs", kind, resource.name if kind == "topic" else CLUSTER)
         entries = self._ask(f"reading settings of {kind} {need.name} ({which})", futures[resource], need)
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
@@ -466,7 +466,7 @@ class Cluster:
         partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
-        doing, need = f"listing offsets of topic {topic.name}", Need("Describe", "topic", topic.name)
+        doing, need = f"listing offsets of topic {topic.name}", RequiredRight("Describe", "topic", topic.name)
 
         def ask() -> list[Any]:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
@@ -504,7 +504,7 @@ class Cluster:
             time.sleep(0.05)
 
 
-def check_allowed(cluster: Cluster, needs: Iterable[Need], doing: str) -> None:
+def check_allowed(cluster: Cluster, needs: Iterable[RequiredRight], doing: str) -> None:
     """Check that the user has these rights on topics, as far as the cluster tells; a topic that is missing needs none yet.
 
     Raises:

@@ -31,7 +31,7 @@ from fencepost.kafka.client_settings import ClientSettings
 K = KafkaError
 
 
-class Need(NamedTuple):
+class RequiredRight(NamedTuple):
     """A right that a request needs: an operation on a resource. For each kind of resource the code of the denial differs."""
 
     operation: str
@@ -209,7 +209,7 @@ WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 class Complaints:
     """What a client's error callback heard last. Often the cause shows nowhere else. `needs` are the client's rights."""
 
-    def __init__(self, *needs: Need) -> None:
+    def __init__(self, *needs: RequiredRight) -> None:
         self.needs = needs
         self.last: KafkaError | None = None
         self.denied: KafkaError | None = None
@@ -230,7 +230,11 @@ class Complaints:
 
 
 def translate(
-    error: KafkaError, doing: str, at: ClientSettings, complaints: Complaints | None = None, needs: Iterable[Need] = ()
+    error: KafkaError,
+    doing: str,
+    at: ClientSettings,
+    complaints: Complaints | None = None,
+    needs: Iterable[RequiredRight] = (),
 ) -> FencepostError:
     """The FencepostError for a KafkaError met while `doing` something. `needs` are the rights that this takes."""
     code = error.code()
@@ -262,7 +266,7 @@ def _said(error: KafkaError, at: ClientSettings) -> str:
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
 
 
-def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[Need]) -> AccessDenied:
+def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[RequiredRight]) -> AccessDenied:
     code, text = error.code(), error.str().rstrip(".")
     refused = f"{doing}: Kafka at {at.bootstrap} refused access: {text}."
     if code in NOT_AUTHORIZED:
@@ -281,7 +285,7 @@ def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[N
     return LoginRefused(f"{refused} Check security.protocol and the sasl.* and ssl.* settings of the pipeline.")
 
 
-def not_authorized(refused: str, lacking: Iterable[Need]) -> AccessDenied:
+def not_authorized(refused: str, lacking: Iterable[RequiredRight]) -> AccessDenied:
     """The error of a user who lacks rights. A topic that the user may not see may also be missing."""
     lacking = list(lacking)
     named = "; ".join(dict.fromkeys(map(str, lacking)))
@@ -289,7 +293,7 @@ def not_authorized(refused: str, lacking: Iterable[Need]) -> AccessDenied:
     return AccessDenied(f"{refused}{f' Not authorized: the user lacks {named}.' if named else ''}{unseen} {GRANT}")
 
 
-def _sees_nothing(lacking: Iterable[Need]) -> bool:
+def _sees_nothing(lacking: Iterable[RequiredRight]) -> bool:
     return any((need.operation, need.resource) == ("Describe", "topic") for need in lacking)
 
 
@@ -323,7 +327,9 @@ def unwrapped() -> Iterator[None]:
 
 
 @contextmanager
-def translated(doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: Need) -> Iterator[None]:
+def translated(
+    doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: RequiredRight
+) -> Iterator[None]:
     """Raise Fencepost's errors instead of confluent-kafka's; the message says what was being done."""
     try:
         with unwrapped():

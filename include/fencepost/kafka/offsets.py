@@ -16,7 +16,7 @@ from confluent_kafka import (
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import ConsumerReports, make_consumer
-from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, Need, translate
+from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, RequiredRight, translate
 from fencepost.model import OffsetRange
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
@@ -115,8 +115,8 @@ def messages_of(
         consumer.close()
 
 
-def _reads(consumer: Consumer) -> list[Need]:
-    return [Need("Read", "topic", tp.topic) for tp in consumer.assignment()]
+def _reads(consumer: Consumer) -> list[RequiredRight]:
+    return [RequiredRight("Read", "topic", tp.topic) for tp in consumer.assignment()]
 
 
 def committed_offsets(
@@ -132,7 +132,7 @@ def committed_offsets(
     Raises:
         AccessDenied: the login is refused, or the group or a topic to its user. Only a poll hears of the login and the group.
     """
-    needs = [Need("Read", "topic", tp.topic) for tp in partitions]
+    needs = [RequiredRight("Read", "topic", tp.topic) for tp in partitions]
     consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:
         deadline = time.monotonic() + REQUEST_TIMEOUT

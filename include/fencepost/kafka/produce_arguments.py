@@ -55,7 +55,7 @@ def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ProduceArguments:
     """Arguments of records in order: record i has `counts[i]` of them, from address `starts[i]` on.
 
     `held` keeps alive what the addresses point to.
@@ -76,7 +76,7 @@ def arguments_of(
     partition: int | None = None,
     header: tuple[str, bytes] | None = None,
     staged_at: int | None = None,
-) -> Arguments:
+) -> ProduceArguments:
     """The arguments that produce these rows to a topic. `topic` is librdkafka's address of it.
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
@@ -131,7 +131,7 @@ def arguments_of(
         _set_headers(table, ends - 1, ctypes.addressof(name), ctypes.addressof(value), len(header[1]))
         held += [name, value]
     starts = first.astype(np.uint64) * np.uint64(VU.itemsize) + np.uint64(table.ctypes.data)
-    return Arguments(starts.tolist(), per_row.tolist(), tuple(held))
+    return ProduceArguments(starts.tolist(), per_row.tolist(), tuple(held))
 
 
 def _timestamps(column: pa.Array) -> Addresses:

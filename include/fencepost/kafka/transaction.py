@@ -35,7 +35,7 @@ from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings
 from fencepost.kafka.clients import make_producer
 from fencepost.kafka.cluster import Cluster, check_allowed
-from fencepost.kafka.errors import FENCED, Need, translate
+from fencepost.kafka.errors import FENCED, RequiredRight, translate
 from fencepost.kafka.produce_arguments import arguments_of
 
 log = logging.getLogger("fencepost.kafka.transaction")
@@ -71,10 +71,10 @@ class Transaction:
         self._ended = False  # True while a transaction is open, and for good once one did not commit
         self._first: float | None = None  # when the transaction's first record was enqueued
         self._offsets: list[tuple[list[TopicPartition], str]] = []
-        self._topics: dict[str, Need] = {}  # what the transaction's records need
+        self._topics: dict[str, RequiredRight] = {}  # what the transaction's records need
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
-    def _error(self, error: KafkaError, doing: str, *needs: Need) -> FencepostError:
+    def _error(self, error: KafkaError, doing: str, *needs: RequiredRight) -> FencepostError:
         """The FencepostError for a KafkaError.
 
         librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long
@@ -141,7 +141,7 @@ class Transaction:
     ) -> None:
         """Enqueue rows in order, with the columns of `arguments_of`; wait for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
-        self._topics[topic] = Need("Write", "topic", topic)
+        self._topics[topic] = RequiredRight("Write", "topic", topic)
         with self._translated("producing records"):
             place = self._producer.topic(topic)
             for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -207,7 +207,7 @@ class Transaction:
 
     def _send_offsets(self, offsets: Sequence[TopicPartition], group: str) -> None:
         deadline = time.monotonic() + INIT_TIMEOUT
-        needs = [Need("Read", "group", group), *(Need("Read", "topic", tp.topic) for tp in offsets)]
+        needs = [RequiredRight("Read", "group", group), *(RequiredRight("Read", "topic", tp.topic) for tp in offsets)]
         while True:
             try:
                 self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)

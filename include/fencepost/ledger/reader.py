@@ -56,7 +56,7 @@ class LedgerReader:
         self._lock = threading.Lock()
         self._topic: Topic | None = None
         self._next = 0
-        self._known = Records(pipeline)
+        self._known = NewestRecords(pipeline)
         self._view: View | None = None
         self._attempts: set[bytes] = set()
 
@@ -162,7 +162,7 @@ class LedgerReader:
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
 
     def _forget(self, topic: Topic | None) -> None:
-        self._topic, self._next, self._known, self._view = topic, 0, Records(self._pipeline), None
+        self._topic, self._next, self._known, self._view = topic, 0, NewestRecords(self._pipeline), None
         self._attempts = set()
 
     def _noted(self, message: Message) -> Record:
@@ -187,7 +187,7 @@ class LedgerReader:
         self._next, self._view = end, self._view and self._view.updated(taken)
 
 
-class Records:
+class NewestRecords:
     """The newest record of every revision; takes records in the order of their offsets."""
 
     def __init__(self, pipeline: Pipeline) -> None:

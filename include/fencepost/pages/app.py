@@ -175,7 +175,7 @@ def static(name: str) -> Response:
 
 
 @dataclass(frozen=True)
-class Look:
+class ShownPipeline:
     """One pipeline's present state, from its ledger and Airflow. Either `snapshot` or `failure` is set."""
 
     pipeline: Pipeline
@@ -195,18 +195,18 @@ class Look:
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
-def _look(pipeline: Pipeline, until: float | None = None) -> Look:
+def _look(pipeline: Pipeline, until: float | None = None) -> ShownPipeline:
     try:
         snapshot = ledgers.snapshot(pipeline, until)
     except FencepostError as error:
-        return Look(pipeline, None, error)
+        return ShownPipeline(pipeline, None, error)
     under_way = [row for row in snapshot.unsettled if need_of(row.newest) is None]
     stopped = stopped_runs(pipeline.name, under_way)
     found = snapshot.awaiting(utc_now(), pipeline.schedule.patience, stopped)
-    return Look(pipeline, snapshot, awaiting=found)
+    return ShownPipeline(pipeline, snapshot, awaiting=found)
 
 
-def _report_page(request: Request, look: Look, found: Batch) -> Response:
+def _report_page(request: Request, look: ShownPipeline, found: Batch) -> Response:
     try:
         report_file(look.pipeline.name, found, ".html")
         missing = ""
@@ -227,7 +227,7 @@ def _report_page(request: Request, look: Look, found: Batch) -> Response:
     )
 
 
-def _card(look: Look, length: int) -> Card:
+def _card(look: ShownPipeline, length: int) -> Card:
     try:
         snapshot, ends = look.known(), ledgers.source_ends(look.pipeline)
         before = snapshot.unread

@@ -46,7 +46,7 @@ class Comparison:
 
 
 @dataclass
-class _Kept:
+class _ComparedTable:
     """One table's comparison."""
 
     comparison: Comparison = field(default_factory=Comparison)
@@ -61,14 +61,14 @@ class Comparisons:
         """`compare` says what the pipeline's table lacks, empty if nothing; it may take as long as the store does."""
         self._compare = compare
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[Hashable, _ComparedTable] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
         """How the pipeline's table compares, at once; None for a topic. What is due is asked in the background."""
         if pipeline.output.topic is not None:
             return None
         with self._lock:
-            kept = self._kept.setdefault(_table_of(pipeline), _Kept())
+            kept = self._kept.setdefault(_table_of(pipeline), _ComparedTable())
             if not kept.is_under_way and time.monotonic() >= kept.due:
                 kept.is_under_way = True
                 kept.comparison = replace(kept.comparison, asked_at=kept.comparison.asked_at or utc_now())
@@ -76,7 +76,7 @@ class Comparisons:
                 threading.Thread(target=self._ask, args=(pipeline, kept), name=name, daemon=True).start()
             return kept.comparison
 
-    def _ask(self, pipeline: Pipeline, kept: _Kept) -> None:
+    def _ask(self, pipeline: Pipeline, kept: _ComparedTable) -> None:
         lacks = failure = ""
         try:
             lacks = self._compare(pipeline)

@@ -43,7 +43,7 @@ class _Failure:
 
 
 @dataclass
-class _Kept:
+class _KnownLedger:
     """One pipeline's ledger."""
 
     identity: Identity
@@ -70,7 +70,7 @@ class Ledgers:
         self._timeout = timeout
         self._whole: dict[str, Pipeline] = {}  # with the settings of its connections, as they were used last
         self._lock = threading.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KnownLedger] = {}
         self._clients: dict[Identity, _Client] = {}
         self._failed: dict[Identity, _Failure] = {}  # that login alone
         self._away: dict[str, _Failure] = {}  # an address, so every login
@@ -94,7 +94,7 @@ class Ledgers:
         with self._lock:
             kept = self._kept.get(pipeline.name)
             if kept is None or kept.identity != identity:
-                kept = _Kept(identity, LedgerReader(pipeline, settings, self._timeout))
+                kept = _KnownLedger(identity, LedgerReader(pipeline, settings, self._timeout))
                 self._kept[pipeline.name] = kept
         with kept.lock:
             position, batches = self._asking(settings, kept.follower.look, until)

@@ -30,7 +30,7 @@ class Connections(Protocol):
 
 
 @dataclass
-class _Kept:
+class _KnownConnection:
     """A connection as it was at a time. The lock is for the question, which a secrets backend may answer slowly."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -44,7 +44,7 @@ class Logins:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str | None, str], _Kept] = {}
+        self._kept: dict[tuple[str | None, str], _KnownConnection] = {}
 
     def with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
         """The pipeline with the settings of its connections, as they were within the last minute, or `since` that moment of
@@ -61,7 +61,7 @@ class Logins:
 
     def _known(self, team: str | None, name: str, oldest: float) -> Connection:
         with self._lock:
-            kept = self._kept.setdefault((team, name), _Kept())
+            kept = self._kept.setdefault((team, name), _KnownConnection())
         with kept.lock:
             if kept.connection is None or kept.at <= oldest:
                 at = time.monotonic()

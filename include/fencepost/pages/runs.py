@@ -23,7 +23,7 @@ CLOCKS = timedelta(minutes=1)  # how far the clocks of a worker and of Airflow's
 
 
 @dataclass(frozen=True)
-class Run:
+class DagRunFacts:
     """The facts about a DAG run that the pages need. `told` is the newest revision in its steps' results."""
 
     interval: Interval
@@ -60,7 +60,7 @@ def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
     return {i for i, at in last.items() if i.start in ended and at <= ended[i.start] + CLOCKS}
 
 
-def run_of(dag_id: str, run_id: str) -> Run | None:
+def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
     """The run, with the newest revision in its steps' results; None if there is no such run, or it has no interval."""
     query = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     results = XComModel.get_many(run_id=run_id, dag_ids=dag_id, key="return_value")
@@ -71,7 +71,7 @@ def run_of(dag_id: str, run_id: str) -> Run | None:
         if run.data_interval_end <= run.data_interval_start:
             return None
         told = [_revision(XComModel.deserialize_value(found)) for found in session.scalars(results)]
-        return Run(
+        return DagRunFacts(
             interval=Interval.of(run.data_interval_start, run.data_interval_end),
             told=max((revision for revision in told if revision is not None), default=None),
             succeeded=run.state == DagRunState.SUCCESS,
@@ -80,7 +80,7 @@ def run_of(dag_id: str, run_id: str) -> Run | None:
         )
 
 
-def about(run: Run, row: Row) -> Batch:
+def about(run: DagRunFacts, row: Row) -> Batch:
     """The revision that a run is about.
 
     It is the newest one in its steps' results. A step that planned a revision and then failed has no result, so a run that did
@@ -94,7 +94,7 @@ def about(run: Run, row: Row) -> Batch:
     return max(known, key=lambda b: b.revision) if known else row.telling
 
 
-def _planned_within(batch: Batch, run: Run) -> bool:
+def _planned_within(batch: Batch, run: DagRunFacts) -> bool:
     planned = batch.plan.planned_at
     if run.began is None or planned < run.began - CLOCKS:
         return False

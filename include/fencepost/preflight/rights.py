@@ -10,7 +10,7 @@ from fencepost.config.rights import Resource, Use, rights_of
 from fencepost.errors import JobFailed, Retriable, WriteFailed
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, check_allowed
-from fencepost.kafka.errors import Need
+from fencepost.kafka.errors import RequiredRight
 
 
 def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
@@ -22,7 +22,7 @@ def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
         AccessDenied: names all that are lacking.
     """
     needs = [
-        Need(right.operation, right.resource, right.name)
+        RequiredRight(right.operation, right.resource, right.name)
         for right in rights_of(pipeline)
         if right.resource is Resource.TOPIC and right.use is Use.NEEDED
     ]

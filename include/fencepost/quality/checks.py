@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from fencepost.model import Frozen, Outcome
-from fencepost.suite.declared import Declared, Severity
+from fencepost.suite.declared import DeclaredExpectation, Severity
 
 
 class Status(StrEnum):
@@ -59,7 +59,7 @@ class CheckResult(Frozen):
     @property
     def title(self) -> str:
         """The type with its columns."""
-        return Declared(index=self.index, type=self.type, kwargs=self.kwargs).title
+        return DeclaredExpectation(index=self.index, type=self.type, kwargs=self.kwargs).title
 
     @property
     def not_judged(self) -> str:
@@ -70,17 +70,17 @@ class CheckResult(Frozen):
         return ""
 
     @classmethod
-    def judged(cls, declared: Declared, holds: bool, observed: JsonValue) -> CheckResult:
+    def judged(cls, declared: DeclaredExpectation, holds: bool, observed: JsonValue) -> CheckResult:
         """The result of an expectation that is not about single records."""
         return cls(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)
 
     @classmethod
-    def idle(cls, declared: Declared, observed: JsonValue = None, **counts: int) -> CheckResult:
+    def idle(cls, declared: DeclaredExpectation, observed: JsonValue = None, **counts: int) -> CheckResult:
         """The result of an expectation that finds nothing to judge: it passes, and says so."""
         return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
 
     @classmethod
-    def errored(cls, declared: Declared, error: str) -> CheckResult:
+    def errored(cls, declared: DeclaredExpectation, error: str) -> CheckResult:
         """The result of an expectation that could not be evaluated."""
         return cls(**declared.model_dump(), status=Status.ERRORED, error=error)
 

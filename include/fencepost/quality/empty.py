@@ -18,12 +18,12 @@ from typing import Any
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.prepare import NotEvaluable, known
 from fencepost.suite.catalogue import OfNone, Scope
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 
 NO_COLUMNS = "there was nothing to read, so the transform did not run and its columns are unknown"
 
 
-def on_no_records(declared: Declared) -> CheckResult:
+def on_no_records(declared: DeclaredExpectation) -> CheckResult:
     """The result of a Great Expectations type on no records; errored if it may not be used."""
     try:
         entry = known(declared.type)

@@ -16,9 +16,9 @@ from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import expectations, judge
-from fencepost.quality.gathering import Promised, Records
+from fencepost.quality.gathering import BatchRecords, Promised
 from fencepost.quality.history import History, liken
-from fencepost.quality.judging import Found
+from fencepost.quality.judging import ExpectationAnswer
 from fencepost.quality.overflow import explain
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.refusal import refusal
@@ -209,12 +209,12 @@ def _on_records(
 def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> dict[int, CheckResult]:
     """The expectations that Spark cannot be asked, errored. Each is built by itself only if all together cannot be."""
     try:
-        Records(frame, ready, promised).build()
+        BatchRecords(frame, ready, promised).build()
     except Exception:
         found = {}
         for one in ready:
             try:
-                Records(frame, [one], promised).build()
+                BatchRecords(frame, [one], promised).build()
             except Exception as error:
                 found[one.declared.index] = CheckResult.errored(one.declared, judging.raised("Spark", error))
         if not found:
@@ -226,7 +226,7 @@ def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) 
 def _gathered(
     frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
-    with Records(frame, ready, promised) as records:
+    with BatchRecords(frame, ready, promised) as records:
         found = judging.judge_records(ready, records.ask())
         of_records = [
             one
@@ -242,14 +242,14 @@ def _gathered(
 
 def _result(
     one: Prepared,
-    answers: Mapping[int, Found],
+    answers: Mapping[int, ExpectationAnswer],
     kinds: Mapping[str, Kind],
     rows: int,
     sample: tuple[SampleRow, ...] = (),
 ) -> CheckResult:
     """Great Expectations' answer as a result. Anything but a plain True or False on all rows is errored."""
     declared = one.declared
-    found = answers.get(declared.index, Found(error="Great Expectations gave no result"))
+    found = answers.get(declared.index, ExpectationAnswer(error="Great Expectations gave no result"))
     if found.error:
         return CheckResult.errored(declared, found.error)
     if found.success is None:

@@ -75,7 +75,7 @@ class Answer(NamedTuple):
     metrics: Mapping[str, Any] = {}
 
 
-class Records:
+class BatchRecords:
     """A batch's records and the expectations that are about them, ready."""
 
     def __init__(self, frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> None:

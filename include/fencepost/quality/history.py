@@ -23,7 +23,7 @@ from fencepost.model import Batch, Frozen, Interval, State, Written
 from fencepost.quality.checks import CheckResult
 from fencepost.suite.arguments import FreshnessLimits, Limits, VolumeLimits
 from fencepost.suite.catalogue import FRESHNESS
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 from fencepost.suite.numbers import shown
 
 
@@ -67,14 +67,14 @@ def _point(interval: Interval, written: Written) -> PastBatch:
     )
 
 
-def liken(declared: Declared, history: History) -> CheckResult:
+def liken(declared: DeclaredExpectation, history: History) -> CheckResult:
     """The result of one of the two checks."""
     if declared.type == FRESHNESS:
         return _freshness(declared, history)
     return _volume(declared, history)
 
 
-def _volume(declared: Declared, history: History) -> CheckResult:
+def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
     """Check that there are as many records out as usual: neither fewer nor more."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
@@ -87,7 +87,7 @@ def _volume(declared: Declared, history: History) -> CheckResult:
     return CheckResult.judged(declared, abs(rows - middle) <= distance, observed)
 
 
-def _freshness(declared: Declared, history: History) -> CheckResult:
+def _freshness(declared: DeclaredExpectation, history: History) -> CheckResult:
     """Check that the newest source record is as close to the interval's end as usual, or closer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
     age, older_than = history.batch.age, history.batch.older_than
@@ -136,6 +136,6 @@ def _too_few(known: Sequence[Any], limits: Limits) -> str:
     return f"{len(known)} of {limits.at_least} published batches to compare with"
 
 
-def _not_judged(declared: Declared, observed: dict[str, JsonValue], why: str) -> CheckResult:
+def _not_judged(declared: DeclaredExpectation, observed: dict[str, JsonValue], why: str) -> CheckResult:
     observed = {**observed, "not judged": why}
     return CheckResult.idle(declared, observed)

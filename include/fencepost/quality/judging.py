@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LONGEST_ERROR = 2_000
 
 
-class Found(NamedTuple):
+class ExpectationAnswer(NamedTuple):
     """The answer for one expectation, before any rule of ours.
 
     `success` is Great Expectations' True or False, or None for anything else. If the expectation is errored, only `error` is set.
@@ -43,14 +43,14 @@ class Found(NamedTuple):
     error: str = ""
 
 
-def judge_records(prepared: Sequence[Prepared], answers: Mapping[int, Answer]) -> dict[int, Found]:
+def judge_records(prepared: Sequence[Prepared], answers: Mapping[int, Answer]) -> dict[int, ExpectationAnswer]:
     """Whether each expectation holds, by what the records say to it."""
     with _quiet():
         load()
         return {one.declared.index: _found(one, answers.get(one.declared.index)) for one in prepared}
 
 
-def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, Found]:
+def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, ExpectationAnswer]:
     """Whether each expectation about the columns' names and types holds."""
     known = {
         "table.columns": schema.fieldNames(),
@@ -61,19 +61,19 @@ def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, 
     return judge_records(prepared, dict.fromkeys((one.declared.index for one in prepared), answer))
 
 
-def _found(one: Prepared, answer: Answer | None) -> Found:
+def _found(one: Prepared, answer: Answer | None) -> ExpectationAnswer:
     if answer is None:
-        return Found(error="the records gave no answer")
+        return ExpectationAnswer(error="the records gave no answer")
     nothing = one.entry.scope is Scope.COLUMN and not answer.judged
     if nothing and not one.entry.counts:
-        return Found(success=one.entry.holds_for_none, judged_count=0)
+        return ExpectationAnswer(success=one.entry.holds_for_none, judged_count=0)
     try:
         return _judged(one, answer, judged_count=0 if nothing else None)
     except Exception as error:  # whatever it raises, the check was not evaluated
-        return Found(error=raised("Great Expectations", error))
+        return ExpectationAnswer(error=raised("Great Expectations", error))
 
 
-def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Found:
+def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> ExpectationAnswer:
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -99,11 +99,15 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Found:
     if not by_record:
         within = _within(one, answer)
         if within is not None and within is not success:
-            return Found(error=f"Great Expectations says {success}, the figure and its bounds as they are say {within}")
-        return Found(success, _observed(one, answer, result.result), judged_count=judged_count)
+            return ExpectationAnswer(
+                error=f"Great Expectations says {success}, the figure and its bounds as they are say {within}"
+            )
+        return ExpectationAnswer(success, _observed(one, answer, result.result), judged_count=judged_count)
     if holds is not success:
-        return Found(error=f"Great Expectations says {success}, the counts {unexpected} of {judged} say {holds}")
-    return Found(success, None, answer.elements, answer.judged, answer.unexpected)
+        return ExpectationAnswer(
+            error=f"Great Expectations says {success}, the counts {unexpected} of {judged} say {holds}"
+        )
+    return ExpectationAnswer(success, None, answer.elements, answer.judged, answer.unexpected)
 
 
 def _within(one: Prepared, answer: Answer) -> bool | None:

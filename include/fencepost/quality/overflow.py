@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fencepost.quality.columns import column_kinds, fails, holds
 from fencepost.quality.prepare import Prepared, prepare
 from fencepost.spark.diagnosis import overflowed
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ def explain(frame: DataFrame, one: Prepared) -> str:
     return f"{named} overflows Java's stack on a long text{f', of record {place}' if place else ''}. {REMEDY}"
 
 
-def overflowing_rule(frame: DataFrame, rules: Sequence[Declared]) -> tuple[Declared, str] | None:
+def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> tuple[DeclaredExpectation, str] | None:
     """The first rule that overflows on the frame's rows, and the explanation; None if the rows overflow without any."""
     from pyspark.sql import functions as F
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from fencepost.suite.arguments import moment_of
 from fencepost.suite.catalogue import BOUNDS, EXACT, EXPRESSION, KNOWN, REFUSED, TEXT, Entry, Kind, Scope
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 from fencepost.suite.numbers import decimal_of, exact_number, number_of
 from fencepost.suite.numbers import shown as shown_number
 
@@ -37,7 +37,7 @@ class Prepared:
     `expression` is the Spark SQL of `expect_expression_to_be_true`: its values are judged, in the column `holds`.
     """
 
-    declared: Declared
+    declared: DeclaredExpectation
     entry: Entry
     columns: tuple[str, ...]
     condition: str | None = None
@@ -60,7 +60,7 @@ class Prepared:
         return tuple(self.kwargs.get("regex_list", ())) or tuple(filter(None, [self.kwargs.get("regex")]))
 
 
-def prepare(declared: Declared, kinds: Mapping[str, Kind]) -> Prepared:
+def prepare(declared: DeclaredExpectation, kinds: Mapping[str, Kind]) -> Prepared:
     """Check one expectation against the columns and translate its arguments.
 
     Raises:
@@ -126,7 +126,7 @@ def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _text(declared: Declared, name: str) -> str | None:
+def _text(declared: DeclaredExpectation, name: str) -> str | None:
     value = declared.kwargs.get(name)
     return value if isinstance(value, str) else None
 

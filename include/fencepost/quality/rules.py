@@ -13,7 +13,7 @@ from fencepost.errors import SettingsError
 from fencepost.quality.columns import column_kinds, fails
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.refusal import refusal
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def first_failed(frame: DataFrame, rules: Sequence[Declared], file: Path) -> Column:
+def first_failed(frame: DataFrame, rules: Sequence[DeclaredExpectation], file: Path) -> Column:
     """The position of the first rule that a row of the frame fails; null if it fails none. `file` is the suite's.
 
     The frame has the columns of the output's value and no others.

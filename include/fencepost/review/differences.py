@@ -28,7 +28,7 @@ class ChangedRow(Frozen):
     after: dict[str, JsonValue] | None = None
 
 
-class Difference(Frozen):
+class RevisionDifference(Frozen):
     """What the second revision has otherwise than the first. Without a `key`, whole rows with the record's key are compared.
 
     `columns` has, by column, how many of the changed rows differ in it. `only_before` and `only_after` are columns that one
@@ -49,7 +49,9 @@ class Difference(Frozen):
     sample: tuple[ChangedRow, ...] = ()
 
 
-def difference(spark: SparkSession, ledger: Ledger, before: Past, after: Past, key: Sequence[str]) -> Difference:
+def difference(
+    spark: SparkSession, ledger: Ledger, before: Past, after: Past, key: Sequence[str]
+) -> RevisionDifference:
     """Compare two revisions, each with its published additions, after each is compared with its receipts.
 
     Raises:
@@ -64,7 +66,7 @@ def difference(spark: SparkSession, ledger: Ledger, before: Past, after: Past, k
     }
     there = [frame for frame in frames.values() if frame is not None]
     if not there:
-        return Difference(**known)
+        return RevisionDifference(**known)
     first, second = (there[0].limit(0) if frame is None else frame for frame in frames.values())
     types, others = _types(first), _types(second)
     if unknown := [name for name in key if name not in types or name not in others]:
@@ -80,7 +82,7 @@ def difference(spark: SparkSession, ledger: Ledger, before: Past, after: Past, k
     as_text = {*retyped, *known["only_before"], *known["only_after"]}
     sides = (_prepared(first, names, key, as_text), _prepared(second, names, key, as_text))
     found = _by_key(*sides, names, key, known["revisions"]) if key else _by_rows(*sides)
-    return Difference(**known, **found)
+    return RevisionDifference(**known, **found)
 
 
 def _read(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | None:

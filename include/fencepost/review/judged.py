@@ -23,7 +23,7 @@ from fencepost.quality.quarantine import Accounts, over_limit
 from fencepost.quality.rules import first_failed
 from fencepost.review.past import NotReadable, Past, as_promised, check_receipts, read_past
 from fencepost.spark.fingerprint import counting, counts_of
-from fencepost.suite.declared import Declared, Suite, rule_names
+from fencepost.suite.declared import DeclaredExpectation, Suite, rule_names
 
 
 class Judged(Frozen):
@@ -87,7 +87,7 @@ def _judged(spark: SparkSession, ledger: Ledger, view: View, past: Past, suite: 
 
 
 def _without_taken(
-    frame: DataFrame, past: Past, rules: Sequence[Declared], file: Path
+    frame: DataFrame, past: Past, rules: Sequence[DeclaredExpectation], file: Path
 ) -> tuple[DataFrame, dict[str, int]]:
     """The rows that no rule would have taken, and how many each would have."""
     names = [name for name in frame.columns if not name.startswith("_")]

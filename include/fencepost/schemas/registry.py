@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fencepost.config.asker import Asker, require_resolved
 from fencepost.config.registry import RegistrySettings
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
-from fencepost.formats import Reference
+from fencepost.formats import SchemaReference
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -45,7 +45,7 @@ class SchemaVersion:
 
     id: int
     text: str
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
     subject: str = ""
     version: int | None = None
 
@@ -154,8 +154,8 @@ class Registry:
         return SchemaVersion(schema_id, schema.schema_str, self._references(client, schema, {}), *of)
 
     def _references(
-        self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], Reference]
-    ) -> tuple[Reference, ...]:
+        self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], SchemaReference]
+    ) -> tuple[SchemaReference, ...]:
         """What a schema refers to. `known` are the subjects' versions that this has asked for."""
         found = []
         for reference in schema.references or ():
@@ -163,9 +163,9 @@ class Registry:
             if at not in known:
                 if len(known) >= MOST_REFERENCES:
                     raise SettingsError(f"{self._where}: a schema refers to more than {MOST_REFERENCES} others.")
-                known[at] = Reference("", "")  # should it refer to itself, it refers to nothing
+                known[at] = SchemaReference("", "")  # should it refer to itself, it refers to nothing
                 one = client.get_version(*at).schema
-                known[at] = Reference("", str(one.schema_str), self._references(client, one, known))
+                known[at] = SchemaReference("", str(one.schema_str), self._references(client, one, known))
             found.append(replace(known[at], name=str(reference.name)))
         return tuple(found)
 

@@ -51,7 +51,7 @@ class Severity(StrEnum):
 UNIQUE = {"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"}
 
 
-class Declared(Frozen):
+class DeclaredExpectation(Frozen):
     """One expectation as declared; `index` counts from 0 in the order of the file."""
 
     index: int = Field(ge=0)
@@ -80,11 +80,11 @@ class Declared(Frozen):
 class Suite(Frozen):
     """All expectations of a pipeline, in the order of the file, and the SHA-256 of their content."""
 
-    expectations: tuple[Declared, ...]
+    expectations: tuple[DeclaredExpectation, ...]
     digest: str
 
     @property
-    def rules(self) -> tuple[Declared, ...]:
+    def rules(self) -> tuple[DeclaredExpectation, ...]:
         """The expectations of severity `quarantine`; a rule's number is its position among them."""
         return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
 
@@ -93,7 +93,7 @@ class Suite(Frozen):
         return any(declared.type == kind for declared in self.expectations)
 
     @classmethod
-    def of(cls, expectations: tuple[Declared, ...]) -> Suite:
+    def of(cls, expectations: tuple[DeclaredExpectation, ...]) -> Suite:
         """A suite with its digest. Comments and layout of the file do not change it; order does."""
         text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
         return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
@@ -138,7 +138,7 @@ def suite_of(content: object, file: Path) -> Suite:
     return suite
 
 
-def _read_one(entry: object, index: int, file: Path) -> Declared:
+def _read_one(entry: object, index: int, file: Path) -> DeclaredExpectation:
     where = f"{file}: expectations.{index}"
     if not isinstance(entry, dict):
         raise SettingsError(f"{where}: expected a mapping with {', '.join(FIELDS)} (found {_shown(entry)}).")
@@ -163,7 +163,9 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
     _check_arguments(kind, plain, f"{where} ({kind}): kwargs")
     if severity == Severity.QUARANTINE:
         _refuse_what_judges_no_row(kind, plain, where)
-    return Declared(index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain)
+    return DeclaredExpectation(
+        index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain
+    )
 
 
 def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
@@ -241,7 +243,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
+def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
     """The name of each rule in headers and counts: its title, with a number if several have the same."""
     seen: dict[str, int] = {}
     names = []
@@ -251,6 +253,6 @@ def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def reason_of(rule: Declared) -> str:
+def reason_of(rule: DeclaredExpectation) -> str:
     """Why a row that fails the rule is in quarantine, for a person."""
     return rule.description or rule.title

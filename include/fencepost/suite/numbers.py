@@ -2,7 +2,7 @@
 
 Readers of JSON and YAML make a double of `0.29` and of thirty digits alike. A double stands for its shortest text, which is what
 was written wherever that has up to fifteen digits; a large one stands for the whole number that it is. Of any other number the
-text is kept, which `Written` carries from the YAML file into the suite.
+text is kept, which `NumberWithText` carries from the YAML file into the suite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST = 400  # digits before or behind the point: a double has no more before 
 DIGITS_SHOWN = 60  # of a number that is shown whole
 
 
-class Written(float):
+class NumberWithText(float):
     """A double with the text that it was read from, which is of another number."""
 
     text: str
@@ -29,7 +29,7 @@ def written(value: float, text: str) -> float:
     """The double that was read from a text; with the text, where the double does not stand for the number in it."""
     if decimal_of(text) == _of_double(value):
         return value
-    found = Written(value)
+    found = NumberWithText(value)
     found.text = text
     return found
 
@@ -40,7 +40,7 @@ def as_json(value: float) -> float | str:
     Raises:
         ValueError: it has more digits than any column holds.
     """
-    if not isinstance(value, Written):
+    if not isinstance(value, NumberWithText):
         return value
     if decimal_of(value.text) is None:
         raise ValueError(f"a number with more than {LONGEST} digits before or behind its point")
@@ -54,7 +54,7 @@ def number_of(value: object) -> Decimal | None:
     if isinstance(value, Decimal | int):
         return Decimal(value)
     if isinstance(value, float):
-        return decimal_of(value.text) if isinstance(value, Written) else _of_double(value)
+        return decimal_of(value.text) if isinstance(value, NumberWithText) else _of_double(value)
     number = decimal_of(value) if isinstance(value, str) else None
     return number if number is not None and number != _of_double(float(number)) else None
 

@@ -17,7 +17,7 @@ from fencepost.quality import gathering
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.evaluation import evaluate
 from fencepost.suite.catalogue import KNOWN
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 from integration.quality.batches import ROWS, frame
 from integration.quality.cases import CASES, plain
 
@@ -39,7 +39,9 @@ def answers(spark: Any) -> dict[tuple[int, str], CheckResult]:
         for (size, asked), few in zip(ASKED.items(), (ROWS, ROWS - 1), strict=True):
             patch.setattr(gathering, "FEW", few)
             for some in (asked[n : n + 50] for n in range(0, len(asked), 50)):
-                declared = (Declared(index=i, type=CASES[i].type, kwargs=plain(CASES[i].kwargs)) for i in some)
+                declared = (
+                    DeclaredExpectation(index=i, type=CASES[i].type, kwargs=plain(CASES[i].kwargs)) for i in some
+                )
                 checks = evaluate(batch, Suite.of(tuple(declared)), Quality(sample_rows=SAMPLE), ROWS).checks
                 found |= {(index, size): check for index, check in zip(some, checks, strict=True)}
     return found

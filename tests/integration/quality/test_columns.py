@@ -13,14 +13,16 @@ from fencepost.model import Outcome
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.evaluation import evaluate
 from fencepost.suite.catalogue import Kind
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 
 COORDINATES = ("'out' AS _topic", "0 AS _partition", "id AS _offset", "CAST(NULL AS BINARY) AS _key")
 BETWEEN = "expect_column_values_to_be_between"
 
 
 def between(column: str, low: str, high: str) -> Suite:
-    return Suite.of((Declared(index=0, type=BETWEEN, kwargs={"column": column, "min_value": low, "max_value": high}),))
+    return Suite.of(
+        (DeclaredExpectation(index=0, type=BETWEEN, kwargs={"column": column, "min_value": low, "max_value": high}),)
+    )
 
 
 @pytest.mark.parametrize("column", ["aware", "naive"])
@@ -51,7 +53,7 @@ def test_every_spark_type_has_a_kind(spark: Any) -> None:
     assert column_kinds(frame) == expected
     suite = Suite.of(
         tuple(
-            Declared(index=i, type="expect_column_values_to_be_null", kwargs={"column": c})
+            DeclaredExpectation(index=i, type="expect_column_values_to_be_null", kwargs={"column": c})
             for i, c in enumerate(expected)
         )
     )
@@ -67,7 +69,7 @@ def test_a_read_that_fails_is_raised_and_not_judged(spark: Any) -> None:
     condition = {"column": "n", "row_condition": "true"}
     suite = Suite.of(
         tuple(
-            Declared(index=i, type="expect_column_values_to_not_be_null", kwargs=kwargs)
+            DeclaredExpectation(index=i, type="expect_column_values_to_not_be_null", kwargs=kwargs)
             for i, kwargs in enumerate(({"column": "n"}, condition))
         )
     )
@@ -79,7 +81,7 @@ def status(spark: Any, columns: str, rows: str, kind: str, **kwargs: Any) -> Any
     """The result of one expectation on rows given as SQL."""
     batch = spark.sql(f"FROM VALUES {rows} AS t({columns})").selectExpr("monotonically_increasing_id() AS id", "*")
     batch = batch.selectExpr(*columns.split(", "), *COORDINATES)
-    suite = Suite.of((Declared(index=0, type=kind, kwargs=kwargs),))
+    suite = Suite.of((DeclaredExpectation(index=0, type=kind, kwargs=kwargs),))
     return evaluate(batch, suite, Quality(), batch.count()).checks[0]
 
 

@@ -13,11 +13,11 @@ from fencepost.quality.checks import Status
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.evaluation import evaluate, evaluate_nothing
-from fencepost.quality.gathering import Promised, Records
+from fencepost.quality.gathering import BatchRecords, Promised
 from fencepost.quality.history import History, PastBatch
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.suite.catalogue import HISTORY, KNOWN, VOLUME, OfNone, Scope
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 from integration.quality.batches import frame
 from integration.quality.cases import CASES, plain
 
@@ -42,7 +42,9 @@ JUDGED = [
 EACH = {
     case.type: (case.type, plain(case.kwargs)) for case in CASES if case.status != "errored"
 }  # one case of each type
-DECLARED = [Declared(index=i, type=kind, kwargs=kwargs) for i, (kind, kwargs) in enumerate([*EACH.values(), *JUDGED])]
+DECLARED = [
+    DeclaredExpectation(index=i, type=kind, kwargs=kwargs) for i, (kind, kwargs) in enumerate([*EACH.values(), *JUDGED])
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def none(spark: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def said(none: Any) -> dict[int, judging.Found]:
+def said(none: Any) -> dict[int, judging.ExpectationAnswer]:
     """What is gathered of no records, judged by Great Expectations; errored where preparing it is refused."""
     kinds = column_kinds(none)
     ready, found = [], {}
@@ -60,15 +62,15 @@ def said(none: Any) -> dict[int, judging.Found]:
         try:
             ready.append(prepare(declared, kinds))
         except NotEvaluable as error:
-            found[declared.index] = judging.Found(error=str(error))
+            found[declared.index] = judging.ExpectationAnswer(error=str(error))
     ready = [one for one in ready if one.entry.scope is not Scope.SCHEMA]
-    with Records(none, ready, Promised(0, None)) as records:
+    with BatchRecords(none, ready, Promised(0, None)) as records:
         return {**found, **judging.judge_records(ready, records.ask())}
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda d: f"{d.index}-{d.type}")
 def test_what_is_said_of_no_records_is_what_great_expectations_says(
-    declared: Declared, said: dict[int, judging.Found]
+    declared: DeclaredExpectation, said: dict[int, judging.ExpectationAnswer]
 ) -> None:
     entry = KNOWN[declared.type]
     ours = on_no_records(declared)
@@ -94,7 +96,7 @@ def test_every_type_is_told_what_it_is_to_say_of_none() -> None:
 
 
 def suite(*declared: tuple[str, dict[str, Any]]) -> Suite:
-    return Suite.of(tuple(Declared(index=i, type=t, kwargs=k) for i, (t, k) in enumerate(declared)))
+    return Suite.of(tuple(DeclaredExpectation(index=i, type=t, kwargs=k) for i, (t, k) in enumerate(declared)))
 
 
 NOT_NULL = ("expect_column_values_to_not_be_null", ID)
@@ -118,7 +120,7 @@ def test_a_batch_that_should_have_records_is_rejected_when_it_has_none(
 def test_no_record_is_read_and_the_schema_is_judged_where_it_is_known(
     none: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "Records", None)
+    monkeypatch.setattr(evaluation, "BatchRecords", None)
     assert evaluate(none, suite(NOT_NULL, EXISTS), Quality(), 0).outcome is Outcome.REJECTED
     monkeypatch.setattr(judging, "judge_schema", None)
     unknown = evaluate_nothing(suite(NOT_NULL, EXISTS), Quality(), History())

@@ -11,7 +11,7 @@ from fencepost.config.pipeline import Quality
 from fencepost.quality import gathering
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.evaluation import evaluate
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 
 V, C = "expect_column_values_to_", "expect_column_"
 BETWEEN, SET = f"{V}be_between", f"{V}be_in_set"
@@ -24,7 +24,9 @@ def judged(spark: Any, columns: str, rows: list[tuple[Any, ...]], asked: list[As
     frame = spark.createDataFrame(rows, columns).selectExpr(
         "*", "monotonically_increasing_id() AS _offset", *COORDINATES
     )
-    suite = Suite.of(tuple(Declared(index=i, type=kind, kwargs=kwargs) for i, (kind, kwargs, _) in enumerate(asked)))
+    suite = Suite.of(
+        tuple(DeclaredExpectation(index=i, type=kind, kwargs=kwargs) for i, (kind, kwargs, _) in enumerate(asked))
+    )
     return list(evaluate(frame, suite, Quality(), len(rows)).checks)
 
 
@@ -181,7 +183,7 @@ def test_times_are_compared_to_the_microsecond(spark: Any) -> None:
     ]
     frame = spark.createDataFrame(frame_rows, "text string").selectExpr("CAST(text AS timestamp) AS at")
     frame = frame.selectExpr("*", "0L AS _offset", *COORDINATES)
-    suite = Suite.of(tuple(Declared(index=i, type=k, kwargs=kw) for i, (k, kw, _) in enumerate(asked)))
+    suite = Suite.of(tuple(DeclaredExpectation(index=i, type=k, kwargs=kw) for i, (k, kw, _) in enumerate(asked)))
     found = list(evaluate(frame, suite, Quality(), 1).checks)
     assert_each(found, asked)
     assert {f.observed for f in found[2:]} == {last}

@@ -18,7 +18,7 @@ from fencepost.config.pipeline import Quality
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.evaluation import evaluate
 from fencepost.suite.catalogue import EXPRESSION, KNOWN
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 
 pytestmark = pytest.mark.deep
 
@@ -135,7 +135,7 @@ class Theirs(NamedTuple):
     error: str = ""
 
 
-def theirs_of(frame: Any, declared: Sequence[Declared]) -> list[Theirs]:
+def theirs_of(frame: Any, declared: Sequence[DeclaredExpectation]) -> list[Theirs]:
     """Each expectation evaluated on the frame by Great Expectations' Spark engine alone."""
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -184,7 +184,7 @@ def test_each_type_says_what_great_expectations_own_engine_says(
     spark: Any, rows: list[Any], data: st.DataObject
 ) -> None:
     declared = [
-        Declared(index=i, type=name, kwargs=data.draw(kwargs, label=name))
+        DeclaredExpectation(index=i, type=name, kwargs=data.draw(kwargs, label=name))
         for i, (name, kwargs) in enumerate(ASKED.items())
     ]
     values = spark.createDataFrame(rows, COLUMNS).cache()

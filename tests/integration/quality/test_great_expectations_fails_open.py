@@ -13,19 +13,19 @@ from fencepost.model import Outcome
 from fencepost.quality import gathering, judging
 from fencepost.quality.checks import Evaluation, Status
 from fencepost.quality.evaluation import evaluate
-from fencepost.quality.judging import Found
+from fencepost.quality.judging import ExpectationAnswer
 from fencepost.suite.catalogue import EXPRESSION
-from fencepost.suite.declared import Declared, Severity, Suite
+from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
 from integration.quality.batches import ROWS, frame, rows
 
 V = "expect_column_values_to_"
-KNOWN = Declared(index=0, type=f"{V}not_be_null", kwargs={"column": "id"})
+KNOWN = DeclaredExpectation(index=0, type=f"{V}not_be_null", kwargs={"column": "id"})
 
 
 def suite(*declared: tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], Severity]) -> Suite:
     return Suite.of(
         tuple(
-            Declared(index=i, type=d[0], kwargs=d[1], severity=d[2] if len(d) == 3 else Severity.CRITICAL)
+            DeclaredExpectation(index=i, type=d[0], kwargs=d[1], severity=d[2] if len(d) == 3 else Severity.CRITICAL)
             for i, d in enumerate(declared)
         )
     )
@@ -139,11 +139,11 @@ def test_looking_at_other_records_than_the_receipts_promise_is_undetermined(run:
     ("found", "says"),
     [
         ({}, "gave no result"),
-        ({0: Found(success=None, element_count=ROWS, judged_count=ROWS)}, "neither True nor False"),
+        ({0: ExpectationAnswer(success=None, element_count=ROWS, judged_count=ROWS)}, "neither True nor False"),
     ],
 )
 def test_no_result_and_no_answer_are_undetermined(
-    batch: Any, monkeypatch: pytest.MonkeyPatch, found: dict[int, Found], says: str
+    batch: Any, monkeypatch: pytest.MonkeyPatch, found: dict[int, ExpectationAnswer], says: str
 ) -> None:
     monkeypatch.setattr(judging, "judge_records", lambda *_: found)
     said = evaluate(batch, Suite.of((KNOWN,)), Quality(), ROWS)

@@ -19,7 +19,7 @@ from fencepost.quality.evaluation import evaluate
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.rules import first_failed
 from fencepost.suite.catalogue import EXPRESSION, ROW_BY_ROW
-from fencepost.suite.declared import Declared, Severity, Suite
+from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
 from integration.quality.batches import SCHEMA, rows
 from integration.quality.cases import CASES, plain
 
@@ -70,14 +70,14 @@ KWARGS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def rules_for(frame: DataFrame, asked: list[tuple[str, dict[str, Any]]]) -> list[Declared]:
+def rules_for(frame: DataFrame, asked: list[tuple[str, dict[str, Any]]]) -> list[DeclaredExpectation]:
     """Each on each column that it can be asked about."""
     kinds = column_kinds(frame)
-    made: list[Declared] = []
+    made: list[DeclaredExpectation] = []
     for kind, kwargs in asked:
         for column in kinds if kwargs.get("column") == "*" else [None]:
             given = {**kwargs, **({"column": column} if column else {})}
-            rule = Declared(index=len(made), type=kind, severity=Severity.QUARANTINE, kwargs=given)
+            rule = DeclaredExpectation(index=len(made), type=kind, severity=Severity.QUARANTINE, kwargs=given)
             try:
                 prepare(rule, kinds)
             except NotEvaluable:
@@ -86,7 +86,7 @@ def rules_for(frame: DataFrame, asked: list[tuple[str, dict[str, Any]]]) -> list
     return made
 
 
-def failing(batch: DataFrame, rules: list[Declared]) -> list[list[tuple[int, int]]]:
+def failing(batch: DataFrame, rules: list[DeclaredExpectation]) -> list[list[tuple[int, int]]]:
     """For each rule the coordinates of the rows that fail it on their way to the output."""
     values = batch.drop(*COORDINATES)
     flags = [first_failed(values, [rule], Path("expectations.yaml")).isNotNull() for rule in rules]
@@ -115,7 +115,7 @@ def test_each_row_fails_a_rule_on_its_way_to_the_output_as_it_does_at_the_gate(s
 def test_each_row_fails_a_rule_as_plain_python_says(spark: Any) -> None:
     """The cases of the gate; `test_answers.py` holds it to the same."""
     cases = [c for c in CASES if c.type in ROW_BY_ROW and c.status != "errored" and "mostly" not in c.kwargs]
-    rules = [Declared(index=n, type=c.type, kwargs=plain(c.kwargs)) for n, c in enumerate(cases)]
+    rules = [DeclaredExpectation(index=n, type=c.type, kwargs=plain(c.kwargs)) for n, c in enumerate(cases)]
     for case, fails in zip(cases, failing(spark.createDataFrame(rows(), SCHEMA), rules), strict=True):
         assert fails == case.unexpected, case
 
@@ -128,8 +128,10 @@ def failed_rows(check: CheckResult) -> list[tuple[int, int]]:
 def test_the_first_rule_that_a_row_fails_is_the_one_it_is_told_by(spark: Any) -> None:
     frame = spark.createDataFrame([(1, "a"), (None, "a"), (5, ""), (None, "")], "n int, s string")
     rules = (
-        Declared(index=0, type="expect_column_values_to_not_be_null", kwargs={"column": "n"}),
-        Declared(index=3, type="expect_column_value_lengths_to_be_between", kwargs={"column": "s", "min_value": 1}),
+        DeclaredExpectation(index=0, type="expect_column_values_to_not_be_null", kwargs={"column": "n"}),
+        DeclaredExpectation(
+            index=3, type="expect_column_value_lengths_to_be_between", kwargs={"column": "s", "min_value": 1}
+        ),
     )
     failed = frame.select(first_failed(frame, rules, Path("e.yaml")).alias("rule")).collect()
     assert [row["rule"] for row in failed] == [None, 0, 1, 0]
@@ -155,5 +157,5 @@ def test_a_rule_that_cannot_be_evaluated_is_refused_by_name(
 ) -> None:
     frame = spark.createDataFrame([(1,)], "n int")
     with pytest.raises(SettingsError, match=r"^e\.yaml: expectations\.4: ") as raised:
-        first_failed(frame, [Declared(index=4, type=kind, kwargs=kwargs)], Path("e.yaml"))
+        first_failed(frame, [DeclaredExpectation(index=4, type=kind, kwargs=kwargs)], Path("e.yaml"))
     assert says in str(raised.value)

@@ -15,7 +15,7 @@ from fencepost.quality.evaluation import SAMPLE, evaluate
 from fencepost.quality.overflow import overflowing_rule
 from fencepost.quality.rules import first_failed
 from fencepost.suite.catalogue import EXPRESSION
-from fencepost.suite.declared import Declared, Suite
+from fencepost.suite.declared import DeclaredExpectation, Suite
 
 V, C = "expect_column_values_to_", "expect_column_"
 COORDINATES = ("'out' AS _topic", "3 AS _partition", "id AS _offset", "CAST(NULL AS BINARY) AS _key")
@@ -25,7 +25,7 @@ LONG = "^(a|b)*$"
 
 
 def suite(*declared: tuple[str, dict[str, Any]]) -> Suite:
-    return Suite.of(tuple(Declared(index=i, type=t, kwargs=k) for i, (t, k) in enumerate(declared)))
+    return Suite.of(tuple(DeclaredExpectation(index=i, type=t, kwargs=k) for i, (t, k) in enumerate(declared)))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.model import Batch, Outcome, State
 from fencepost.pages import app
-from fencepost.pages.runs import Run, about
+from fencepost.pages.runs import DagRunFacts, about
 from fencepost.protocol.snapshot import Row
 
 from .conftest import FakeLedgers, Get
@@ -31,7 +31,7 @@ def told(get: Get, monkeypatch: pytest.MonkeyPatch) -> Told:
     """What Airflow says of the run of hour 1."""
 
     def say(revision: int | None, **values: object) -> None:
-        run = Run(hour(1), revision, **values)  # type: ignore[arg-type]
+        run = DagRunFacts(hour(1), revision, **values)  # type: ignore[arg-type]
         monkeypatch.setattr(app, "run_of", lambda dag_id, run_id: run)
 
     return say
@@ -169,43 +169,43 @@ LATER = BEGAN + timedelta(hours=3)
 @pytest.mark.parametrize(
     ("why", "row", "run", "revision"),
     [
-        ("its steps told of it", row_of(State.PUBLISHED, State.REJECTED), Run(hour(1), 2), 2),
+        ("its steps told of it", row_of(State.PUBLISHED, State.REJECTED), DagRunFacts(hour(1), 2), 2),
         (
             "a revision from elsewhere is not this run's",
             row_of(State.SUPERSEDED, State.PUBLISHED),
-            Run(hour(1), 1, succeeded=True, began=BEGAN, ended=BEGAN),
+            DagRunFacts(hour(1), 1, succeeded=True, began=BEGAN, ended=BEGAN),
             1,
         ),
         (
             "its write planned another one and died",
             row_of(State.SUPERSEDED, State.PLANNED),
-            Run(hour(1), 1, began=BEGAN, ended=BEGAN + timedelta(minutes=3)),
+            DagRunFacts(hour(1), 1, began=BEGAN, ended=BEGAN + timedelta(minutes=3)),
             2,
         ),
         (
             "it goes on, and planned another one",
             row_of(State.SUPERSEDED, State.PLANNED),
-            Run(hour(1), 1, began=BEGAN),
+            DagRunFacts(hour(1), 1, began=BEGAN),
             2,
         ),
-        ("it has not planned yet", row_of(State.PUBLISHED), Run(hour(1), 1, began=LATER), 1),
+        ("it has not planned yet", row_of(State.PUBLISHED), DagRunFacts(hour(1), 1, began=LATER), 1),
         (
             "a rejected run, and a revision planned from elsewhere long before it",
             row_of(State.REJECTED, State.PLANNED),
-            Run(hour(1), 1, began=LATER, ended=LATER),
+            DagRunFacts(hour(1), 1, began=LATER, ended=LATER),
             1,
         ),
         (
             "its results are elsewhere, and a newer revision was planned after it",
             taken([batch(1, State.SUPERSEDED), planned_later(batch(1, State.PUBLISHED, revision=2))]).rows[0],
-            Run(hour(1), None, succeeded=True, began=BEGAN, ended=BEGAN + timedelta(minutes=1)),
+            DagRunFacts(hour(1), None, succeeded=True, began=BEGAN, ended=BEGAN + timedelta(minutes=1)),
             1,
         ),
-        ("Airflow has forgotten its results", row_of(State.PUBLISHED, State.REJECTED), Run(hour(1)), 2),
-        ("the ledger has no such revision any more", row_of(State.PUBLISHED), Run(hour(1), 7), 1),
+        ("Airflow has forgotten its results", row_of(State.PUBLISHED, State.REJECTED), DagRunFacts(hour(1)), 2),
+        ("the ledger has no such revision any more", row_of(State.PUBLISHED), DagRunFacts(hour(1), 7), 1),
     ],
 )
-def test_the_revision_a_run_is_about(why: str, row: Row, run: Run, revision: int) -> None:
+def test_the_revision_a_run_is_about(why: str, row: Row, run: DagRunFacts, revision: int) -> None:
     assert about(run, row).revision == revision, why
 
 

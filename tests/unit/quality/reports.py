@@ -12,7 +12,7 @@ from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
-from fencepost.suite.declared import Declared, Severity, Suite
+from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
 from makers import a_plan, a_receipt, a_source, an_output
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
@@ -59,14 +59,14 @@ PASSING = (
 )
 ON_NONE = tuple(
     on_no_records(
-        Declared(
+        DeclaredExpectation(
             **{**c.model_dump(include={"index", "type", "severity", "description"}), "kwargs": {**c.kwargs, **change}}
         ),
     )
     for c, change in zip(PASSING, ({}, {}, {"min_value": 0}, {}), strict=True)
 )
 FAILED_ON_NONE = on_no_records(
-    Declared(
+    DeclaredExpectation(
         index=4,
         type="expect_column_distinct_values_to_contain_set",
         description="New York's airports",
@@ -174,7 +174,10 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
 def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int = 0, **fields: Any) -> Report:
     """A report whose verdict is the gate's own."""
     suite = Suite.of(
-        tuple(Declared(**c.model_dump(include={"index", "type", "severity", "description", "kwargs"})) for c in checks)
+        tuple(
+            DeclaredExpectation(**c.model_dump(include={"index", "type", "severity", "description", "kwargs"}))
+            for c in checks
+        )
     )
     outcome, reason = judge(suite, checks, rows, fields.pop("empty", "pass"))
     evaluation = Evaluation(

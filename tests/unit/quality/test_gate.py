@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.gate import judge
-from fencepost.suite.declared import Declared, Severity, Suite
+from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
 
 P, F, E = Status.PASSED, Status.FAILED, Status.ERRORED
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
@@ -20,7 +20,9 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 def suite(*severities: Severity) -> Suite:
     return Suite.of(
         tuple(
-            Declared(index=i, type="expect_column_values_to_not_be_null", severity=s, kwargs={"column": f"c{i}"})
+            DeclaredExpectation(
+                index=i, type="expect_column_values_to_not_be_null", severity=s, kwargs={"column": f"c{i}"}
+            )
             for i, s in enumerate(severities)
         )
     )

@@ -16,13 +16,13 @@ from fencepost.quality.checks import Status
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, PastBatch, history_of, liken
 from fencepost.suite.catalogue import FRESHNESS, VOLUME
-from fencepost.suite.declared import Declared, Severity, Suite
+from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
 
 def volume(rows: int, before: Sequence[int], **kwargs: Any) -> Status | None:
     """What the volume check says; None when it judged nothing."""
-    declared = Declared(index=0, type=VOLUME, kwargs=kwargs)
+    declared = DeclaredExpectation(index=0, type=VOLUME, kwargs=kwargs)
     found = liken(declared, History(batch=PastBatch(rows=rows), before=tuple(PastBatch(rows=n) for n in before)))
     return None if found.no_value else found.status
 
@@ -33,7 +33,7 @@ def freshness(age: float | None, before: Sequence[float | None], **kwargs: Any) 
     def point(seconds: float | None) -> PastBatch:
         return PastBatch(rows=1, age=None if seconds is None else timedelta(seconds=seconds))
 
-    declared = Declared(index=0, type=FRESHNESS, kwargs=kwargs)
+    declared = DeclaredExpectation(index=0, type=FRESHNESS, kwargs=kwargs)
     found = liken(declared, History(batch=point(age), before=tuple(map(point, before))))
     return None if found.no_value else found.status
 
@@ -77,7 +77,7 @@ def test_a_batch_that_read_no_record_is_as_old_as_its_interval_is_long(length: f
     """The newest record lies before the interval: that may be all one has to know."""
     before = tuple(PastBatch(rows=1, age=timedelta(seconds=60)) for _ in range(7))  # usual 60 s, at most 360
     point = PastBatch(rows=0, older_than=timedelta(seconds=length))
-    found = liken(Declared(index=0, type=FRESHNESS), History(batch=point, before=before))
+    found = liken(DeclaredExpectation(index=0, type=FRESHNESS), History(batch=point, before=before))
     assert (None if found.no_value else found.status) is status
     assert isinstance(found.observed, dict)
     assert (
@@ -93,11 +93,11 @@ def test_only_the_newest_batches_count() -> None:
 
 
 def test_what_was_found_is_told() -> None:
-    declared = Declared(index=0, type=FRESHNESS, kwargs={"at_least": 2})
+    declared = DeclaredExpectation(index=0, type=FRESHNESS, kwargs={"at_least": 2})
     before = (PastBatch(rows=1, age=timedelta(minutes=1)),) * 2
     found = liken(declared, History(batch=PastBatch(rows=1, age=timedelta(hours=9)), before=before))
     assert found.observed == {"age of the newest record": "9:00:00", "usual": "0:01:00", "at most": "0:06:00"}
-    declared = Declared(index=0, type=VOLUME)
+    declared = DeclaredExpectation(index=0, type=VOLUME)
     assert liken(declared, History(batch=PastBatch(rows=3), before=(PastBatch(rows=3),))).observed == {
         "rows": 3,
         "not judged": "1 of 7 published batches to compare with",
@@ -105,7 +105,7 @@ def test_what_was_found_is_told() -> None:
 
 
 def test_the_gate_knows_them_like_any_other() -> None:
-    declared = Declared(index=0, type=VOLUME, severity=Severity.CRITICAL)
+    declared = DeclaredExpectation(index=0, type=VOLUME, severity=Severity.CRITICAL)
     history = History(batch=PastBatch(rows=1), before=(PastBatch(rows=100),) * 7)
     outcome, reason = judge(Suite.of((declared,)), [liken(declared, history)], 1, "pass")
     assert outcome == "rejected"
@@ -174,10 +174,10 @@ def test_a_share_and_a_tolerance_are_the_fractions_that_are_written() -> None:
 
 
 def test_what_is_usual_is_told_with_the_digits_that_decide() -> None:
-    declared = Declared(index=0, type=VOLUME, kwargs={"tolerance": 0})
+    declared = DeclaredExpectation(index=0, type=VOLUME, kwargs={"tolerance": 0})
     found = liken(declared, History(batch=PastBatch(rows=10_000_001), before=(PastBatch(rows=10_000_000),) * 7))
     assert (found.status, found.observed) == (Status.FAILED, {"rows": 10_000_001, "usual": "10000000 ± 0"})
-    declared = Declared(index=0, type=FRESHNESS, kwargs={"tolerance_seconds": 0})
+    declared = DeclaredExpectation(index=0, type=FRESHNESS, kwargs={"tolerance_seconds": 0})
     before = (PastBatch(rows=1, age=timedelta(seconds=60)),) * 7
     late = PastBatch(rows=1, age=timedelta(seconds=60, microseconds=1))
     assert liken(declared, History(batch=late, before=before)).observed == {

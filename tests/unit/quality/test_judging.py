@@ -11,7 +11,7 @@ from fencepost.quality.gathering import Answer
 from fencepost.quality.judging import boolean, judge_records
 from fencepost.quality.prepare import prepare
 from fencepost.suite.catalogue import BOUNDS, KNOWN, Kind
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 from fencepost.suite.figures import SHARE_DISTINCT, SHARE_KNOWN, SPREAD, Root
 
 DRAWN = sorted(
@@ -40,7 +40,7 @@ def test_a_figure_is_compared_with_each_bound_on_either_side_of_it(name: str) ->
         ({"min_value": below - 0.25 if shares else 3, "max_value": below}, False),
     ]
     ready = [
-        prepare(Declared(index=i, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
+        prepare(DeclaredExpectation(index=i, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
         for i, (kwargs, _) in enumerate(asked)
     ]
     found = judge_records(ready, {i: Answer(10, 10, figure=figure) for i in range(len(asked))})
@@ -65,7 +65,7 @@ RANGES = {"quantiles": [0.5, 0.9], "value_ranges": [[1, 5], [None, 9]]}
 def test_an_answer_that_the_exact_figure_contradicts_is_none(
     monkeypatch: pytest.MonkeyPatch, name: str, kwargs: dict[str, Any], figure: Any, holds: bool
 ) -> None:
-    one = prepare(Declared(index=0, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
+    one = prepare(DeclaredExpectation(index=0, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
     answers = {0: Answer(10, 10, figure=figure)}
     assert judge_records([one], answers)[0].success is holds
     monkeypatch.setattr("fencepost.quality.judging.boolean", lambda success: not boolean(success))

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.quality.prepare import NotEvaluable, prepare, shown
 from fencepost.suite.catalogue import Kind
-from fencepost.suite.declared import Declared
+from fencepost.suite.declared import DeclaredExpectation
 
 KINDS = {
     "n": Kind.INTEGER,
@@ -23,7 +23,7 @@ V = "expect_column_values_to_"
 
 
 def ready(type_: str, /, **kwargs: Any) -> Any:
-    return prepare(Declared(index=0, type=type_, kwargs=kwargs), KINDS)
+    return prepare(DeclaredExpectation(index=0, type=type_, kwargs=kwargs), KINDS)
 
 
 def refusal(type_: str, /, **kwargs: Any) -> str:

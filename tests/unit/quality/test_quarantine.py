@@ -18,7 +18,7 @@ from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import ADDITION, _judged_part
 from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
-from fencepost.suite.declared import Declared, Suite, reason_of, rule_names
+from fencepost.suite.declared import DeclaredExpectation, Suite, reason_of, rule_names
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, staged
 
 RULES = ("not_null(a)", "between(b)")
@@ -216,7 +216,7 @@ def test_an_undetermined_verdict_stays_undetermined_above_the_limit() -> None:
 
 def test_rules_of_one_title_are_told_apart_and_described() -> None:
     rules = [
-        Declared(index=n, type="expect_column_values_to_not_be_null", kwargs={"column": c}, description=d)
+        DeclaredExpectation(index=n, type="expect_column_values_to_not_be_null", kwargs={"column": c}, description=d)
         for n, (c, d) in enumerate([("a", ""), ("b", "b is there"), ("a", "")])
     ]
     title = "expect_column_values_to_not_be_null"
@@ -259,7 +259,7 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
         "expect_batch_volume_like_history": True,
         "expect_something_of_another_library": False,
     }
-    suite = Suite.of(tuple(Declared(index=i, type=kind) for i, kind in enumerate(kinds)))
+    suite = Suite.of(tuple(DeclaredExpectation(index=i, type=kind) for i, kind in enumerate(kinds)))
     assert {one.type: one.needs_whole_batch for one in suite.expectations} == kinds
     judged = [one for one in suite.expectations if not one.needs_whole_batch]
     held = {one.index: CheckResult.judged(one, True, None) for one in judged}
