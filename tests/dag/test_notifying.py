@@ -22,9 +22,9 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from typer.testing import CliRunner
 
-from fencepost.airflow import aftermath, build_dag, deadline, notifying, output_asset
+from fencepost.airflow import after_step, build_dag, deadline, notifying, output_asset
 from fencepost.airflow.dag import Team
-from fencepost.airflow.happening import BatchFacts
+from fencepost.airflow.notified_event import BatchFacts
 from fencepost.airflow.rehearsal import example_of, send_test
 from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
@@ -591,7 +591,7 @@ def test_what_a_table_refused_is_told_with_its_reason_and_not_as_a_verdict() -> 
 
 def test_the_output_of_a_job_that_was_killed_is_not_sent() -> None:
     error = AirflowException("write: the job was killed.\nits last lines\nsecret row")
-    assert aftermath._reason(error) == "write: the job was killed."
+    assert after_step._reason(error) == "write: the job was killed."
 
 
 def test_a_question_that_has_nothing_to_ask_tells_nobody_a_second_time(
@@ -706,7 +706,7 @@ def test_the_asset_is_an_inlet_of_each_task_and_a_teams_callbacks_come_after_our
         assert len(task.on_failure_callback) == 1
     for task in build_dag(pipeline, Team(default_args={"on_failure_callback": [print, repr]})).tasks:
         ours, *theirs = task.on_failure_callback
-        assert (ours.func.__module__, theirs) == ("fencepost.airflow.aftermath", [print, repr])
+        assert (ours.func.__module__, theirs) == ("fencepost.airflow.after_step", [print, repr])
 
 
 def test_a_pipeline_without_notify_has_neither(pipeline: Pipeline) -> None:

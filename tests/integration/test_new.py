@@ -22,7 +22,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.topics import check_source
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
-from fencepost.drafting.wanted import Wanted
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.errors import SettingsError, TopicMissing
 from fencepost.model import State
 from fencepost.preflight.finding import Level
@@ -41,7 +41,7 @@ def new(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> New:
 
     def draft(name: str, topic: str, **options: Any) -> Draft:
         connection = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], options.pop("registry", ()))
-        return draft_pipeline(Wanted(name, topic, **options), connection)
+        return draft_pipeline(DraftRequest(name, topic, **options), connection)
 
     return draft
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from conftest import at
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import draft_pipeline
-from fencepost.drafting.wanted import Wanted
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.errors import AccessDenied
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
@@ -112,7 +112,7 @@ def test_a_reader_s_rights_alone_are_enough_for_a_draft(
     settings = secured.scram("reader") | {"sasl.password": "${READER_PASSWORD}"}
     connection = connection_of(None, [f"{name}={value}" for name, value in settings.items()], ())
     with pytest.raises(AccessDenied, match="guarded"):
-        draft_pipeline(Wanted("guarded_daily", "guarded", group="readers"), connection)
+        draft_pipeline(DraftRequest("guarded_daily", "guarded", group="readers"), connection)
     rules = [(ResourceType.TOPIC, "guarded"), (ResourceType.GROUP, "readers")]
     asked = [
         AclBinding(
@@ -123,7 +123,7 @@ def test_a_reader_s_rights_alone_are_enough_for_a_draft(
     for future in secured.admin.create_acls(asked).values():
         future.result(20)
     before = len(secured.denials())
-    draft = draft_pipeline(Wanted("guarded_daily", "guarded", group="readers"), connection)
+    draft = draft_pipeline(DraftRequest("guarded_daily", "guarded", group="readers"), connection)
     assert draft.sampled == 20
     text = (draft.folder / "pipeline.yaml").read_text()
     assert "${READER_PASSWORD}" in text

@@ -19,7 +19,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.ledger import check_unread_records
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import draft_pipeline
-from fencepost.drafting.wanted import Wanted
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.model import Interval
 from fencepost.preflight.finding import Finding, Level
 from fencepost.preflight.look import Look
@@ -122,7 +122,7 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
         records = [(None, {"n": 1}, p, stamp) for p, stamps in enumerate(timestamps) for stamp in stamps]
         produce(broker.bootstrap, f"unread-{name}", records)
         draft = draft_pipeline(
-            Wanted(name, f"unread-{name}", cron=cron),
+            DraftRequest(name, f"unread-{name}", cron=cron),
             connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], ()),
         )
         text = (draft.folder / "pipeline.yaml").read_text()

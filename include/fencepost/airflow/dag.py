@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from airflow.sdk import DAG, Param, TriggerRule, get_parsing_context
 
-from fencepost.airflow.aftermath import watch
+from fencepost.airflow.after_step import watch
 from fencepost.airflow.arguments import check_arguments, merged
 from fencepost.airflow.deadline import alert_of
 from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator

@@ -30,7 +30,7 @@ from fencepost.spark.diagnosis import describe
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from fencepost.airflow.happening import BatchFacts
+    from fencepost.airflow.notified_event import BatchFacts
     from fencepost.airflow.notifying import Notifying
     from fencepost.model import Batch, Interval
 
@@ -93,7 +93,7 @@ async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = Non
 
 
 def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
-    from fencepost.airflow.happening import Happening, Run
+    from fencepost.airflow.notified_event import NotifiedEvent, Run
     from fencepost.airflow.notifying import Notifying, notes_outside_of_tasks, tell, tell_recovered
     from fencepost.model import Interval
     from fencepost.protocol.view import PASSED
@@ -117,12 +117,12 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
         return  # by a command: Airflow knows only that this run did not succeed
     notes = notes_outside_of_tasks(told)
-    happened = Happening("late", told.name, interval, Run.of(context), _facts(batch), until=until)
+    happened = NotifiedEvent("late", told.name, interval, Run.of(context), _facts(batch), until=until)
     tell(context, told, happened, notes)
     # The run may have published the batch before it could know that this was sent.
     _, batch, _ = _standing(run["dag_id"], interval, public)
     if batch is not None and batch.state in PASSED:
-        recovered = Happening("recovered", told.name, interval, Run.of(context), _facts(batch))
+        recovered = NotifiedEvent("recovered", told.name, interval, Run.of(context), _facts(batch))
         tell_recovered(context, told, recovered, notes)
 
 
@@ -136,7 +136,7 @@ def _carried(name: str, public: Mapping[str, Any] | None) -> Notifying | None:
 
 
 def _facts(batch: Batch | None) -> BatchFacts:
-    from fencepost.airflow.happening import BatchFacts
+    from fencepost.airflow.notified_event import BatchFacts
 
     return BatchFacts.of_batch(batch) if batch else BatchFacts()
 

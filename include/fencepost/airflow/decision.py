@@ -25,7 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.hitl import HITLUser
 from pydantic import JsonValue
 
-from fencepost.airflow.aftermath import StepNotes, after_question
+from fencepost.airflow.after_step import StepNotes, after_question
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of

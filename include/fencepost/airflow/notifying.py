@@ -21,7 +21,7 @@ from jinja2 import StrictUndefined, TemplateError
 from pydantic import JsonValue
 
 from fencepost.airflow.assets import output_asset
-from fencepost.airflow.happening import Happening
+from fencepost.airflow.notified_event import NotifiedEvent
 from fencepost.config.digest import digest
 from fencepost.config.notify import Event, Notify
 from fencepost.config.pipeline import Pipeline
@@ -102,7 +102,7 @@ class Sent:
 
 
 def tell(
-    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: NotifiedEvent, notes: Notes
 ) -> list[Sent]:
     """Send the event through each entry that wants it and has not sent it. It raises nothing."""
     try:
@@ -113,7 +113,7 @@ def tell(
 
 
 def tell_recovered(
-    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: NotifiedEvent, notes: Notes
 ) -> list[Sent]:
     """Send that an interval is published or skipped, if something bad was sent of it before, and delete its notes. It raises
     nothing."""
@@ -129,7 +129,7 @@ def tell_recovered(
 
 
 def _tell(
-    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: Happening, notes: Notes
+    context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: NotifiedEvent, notes: Notes
 ) -> list[Sent]:
     wanted = {_key(entry, happened): entry for entry in _wanting(pipeline, happened)}
     known = _sent_before(notes, happened.interval) if wanted else {}
@@ -151,7 +151,7 @@ def _tell(
     return sent
 
 
-def _wanting(pipeline: Pipeline | Notifying, happened: Happening) -> list[Notify]:
+def _wanting(pipeline: Pipeline | Notifying, happened: NotifiedEvent) -> list[Notify]:
     is_backfill = happened.run.type == "backfill"
     is_wanted = happened.ends_trouble or not is_backfill
     found = [entry for entry in pipeline.notify if happened.event in entry.on and (entry.backfills or is_wanted)]
@@ -160,7 +160,7 @@ def _wanting(pipeline: Pipeline | Notifying, happened: Happening) -> list[Notify
     return found
 
 
-def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: Happening) -> list[Sent]:
+def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: NotifiedEvent) -> list[Sent]:
     """Run the notifiers side by side, each in a thread of its own, for as long as `LIMIT`.
 
     A thread that has not ended by then is left behind: it ends with the process.
@@ -233,7 +233,7 @@ def notifier_of(entry: Notify) -> BaseNotifier:
         raise SettingsError(f"notify.kwargs: {entry.notifier} does not take them: {error}.") from None
 
 
-def _key(entry: Notify, happened: Happening) -> str:
+def _key(entry: Notify, happened: NotifiedEvent) -> str:
     """Names an event of a batch for one entry. An entry that is changed is another."""
     which = digest([entry.notifier, entry.kwargs])[:16]
     return f"{happened.event} {happened.subject} {which}"

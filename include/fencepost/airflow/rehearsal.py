@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from fencepost.airflow.happening import BatchFacts, Check, Happening, Run
+from fencepost.airflow.notified_event import BatchFacts, Check, NotifiedEvent, Run
 from fencepost.airflow.notifying import Sent, send
 from fencepost.config.notify import Event
 from fencepost.config.pipeline import Pipeline
@@ -21,7 +21,7 @@ def send_test(pipeline: Pipeline, event: Event) -> list[Sent]:
     return send({}, entries, example_of(pipeline, event))
 
 
-def example_of(pipeline: Pipeline, event: Event) -> Happening:
+def example_of(pipeline: Pipeline, event: Event) -> NotifiedEvent:
     """The event as it might come, of the hour that has just ended."""
     end = utc_now().replace(minute=0, second=0)
     interval = Interval(start=end - timedelta(hours=1), end=end)
@@ -40,4 +40,4 @@ def example_of(pipeline: Pipeline, event: Event) -> Happening:
         else (Check("expect_column_values_to_not_be_null(made_up)", "critical", "failed", 3, 100),),
     )
     run = Run(pipeline.name, "test", "scheduled")
-    return Happening(event, pipeline.name, interval, run, facts, step="write", until=end, is_test=True)
+    return NotifiedEvent(event, pipeline.name, interval, run, facts, step="write", until=end, is_test=True)

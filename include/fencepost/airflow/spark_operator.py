@@ -28,7 +28,7 @@ from airflow.sdk.exceptions import (
 from pydantic import JsonValue
 
 from fencepost.airflow.addresses import report_place
-from fencepost.airflow.aftermath import StepNotes, after_step, after_verdict
+from fencepost.airflow.after_step import StepNotes, after_step, after_verdict
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.lineage import nothing

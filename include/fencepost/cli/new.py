@@ -59,12 +59,12 @@ def new(
     """
     from fencepost.drafting.connection import connection_of
     from fencepost.drafting.draft import draft_pipeline
-    from fencepost.drafting.wanted import Wanted
+    from fencepost.drafting.draft_request import DraftRequest
 
     if not from_topic:
         raise SettingsError("--from-topic: name a topic.")
     use_environment()
-    wanted = Wanted(name, from_topic, sample, to, format, subject, group, cron, timezone)
+    wanted = DraftRequest(name, from_topic, sample, to, format, subject, group, cron, timezone)
     connection = connection_of(like, kafka or (), registry or ())
     with working(f"reading topic {from_topic}"):
         draft = draft_pipeline(wanted, connection, with_connections)

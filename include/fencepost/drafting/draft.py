@@ -18,10 +18,10 @@ from fencepost.counts import count_of
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
 from fencepost.drafting.source import compaction, near_topics, source_of
 from fencepost.drafting.times import Chosen, choose_interval, doubts
-from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
 from fencepost.errors import AccessDenied, SettingsError, TopicMissing
 from fencepost.kafka.client_settings import client_settings
@@ -47,7 +47,7 @@ class Draft:
 
 
 def draft_pipeline(
-    wanted: Wanted, connection: Connection, look_up: Callable[[Pipeline], Pipeline] | None = None
+    wanted: DraftRequest, connection: Connection, look_up: Callable[[Pipeline], Pipeline] | None = None
 ) -> Draft:
     """Write the folder, and say what is in it. It appears whole or not at all, and replaces nothing. `look_up` adds the settings
     of Airflow's connections.
@@ -114,7 +114,7 @@ def known_topics(connection: Connection, look_up: Callable[[Pipeline], Pipeline]
     with TemporaryDirectory(prefix="fencepost-") as folder:
         aside = Path(folder) / "new"
         aside.mkdir()
-        connected = look_up(_connected(aside, Wanted("new", "any"), connection))
+        connected = look_up(_connected(aside, DraftRequest("new", "any"), connection))
     return Cluster(client_settings(connected), timeout).topics()
 
 
@@ -172,7 +172,7 @@ def _cleanup_policy(cluster: Cluster, topic: str) -> str:
         return ""
 
 
-def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
+def _connected(aside: Path, wanted: DraftRequest, connection: Connection) -> Pipeline:
     """A pipeline of this topic that knows its cluster and its registry, and takes values as they are."""
     text = (
         f"source: {{topic: {scalar(wanted.topic)}, format: bytes}}\n"
@@ -190,7 +190,7 @@ def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
 
 
 def _warnings(
-    sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, schedule: Schedule, now: datetime, policy: str
+    sample: Sample, fields: Fields, chosen: Chosen, wanted: DraftRequest, schedule: Schedule, now: datetime, policy: str
 ) -> Iterator[str]:
     if any(compacted := compaction(wanted.topic, policy)):
         yield " ".join(compacted)

@@ -9,8 +9,8 @@ from fencepost.config.pipeline import Source
 from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.times import Chosen
-from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import listed, scalar, with_comments
 from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
@@ -22,7 +22,7 @@ LARGE = 900_000  # bytes of a record; producers send 1,000,000 by default, and a
 
 
 def settings_yaml(
-    wanted: Wanted, connection: Connection, sample: Sample, source: Source, fields: Fields, chosen: Chosen
+    wanted: DraftRequest, connection: Connection, sample: Sample, source: Source, fields: Fields, chosen: Chosen
 ) -> str:
     """`pipeline.yaml`."""
     registry = FORMATS[source.format].has_registry
@@ -72,7 +72,7 @@ def settings_yaml(
     return "".join(lines)
 
 
-def _begins(chosen: Chosen, wanted: Wanted) -> str:
+def _begins(chosen: Chosen, wanted: DraftRequest) -> str:
     """What a run from there on reads of what the topic has."""
     if not chosen.unread:
         return "  # nothing that the topic has lies before it"

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from fencepost.config.pipeline import Pipeline, Source
 from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named
 from fencepost.drafting.connection import Connection
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.frames import Frames, look_at
 from fencepost.drafting.registered import read_by, registered_source
-from fencepost.drafting.wanted import Wanted
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS
 
@@ -18,7 +18,7 @@ MOST_BAD = 0.5  # share of malformed records beyond which the sample is no sampl
 
 
 def source_of(
-    connected: Pipeline, wanted: Wanted, connection: Connection, values: Sequence[bytes | None]
+    connected: Pipeline, wanted: DraftRequest, connection: Connection, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
     """The source that reads these values, and its fields.
 
@@ -90,7 +90,9 @@ def near_topics(name: str, topics: Sequence[str]) -> list[str]:
     return [by_lower[lower] for lower in dict.fromkeys(near)][:3]
 
 
-def _by_registry(connected: Pipeline, wanted: Wanted, connection: Connection, frames: Frames) -> tuple[str, str] | None:
+def _by_registry(
+    connected: Pipeline, wanted: DraftRequest, connection: Connection, frames: Frames
+) -> tuple[str, str] | None:
     if connected.schema_registry is None:
         return None
     try:
@@ -101,7 +103,7 @@ def _by_registry(connected: Pipeline, wanted: Wanted, connection: Connection, fr
         return None  # the one on this machine does not run, and nobody asked for it
 
 
-def _why_not_registered(connected: Pipeline, wanted: Wanted, frames: Frames) -> str:
+def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Frames) -> str:
     """Why no schema of a registry reads these values, and what to do."""
     name_registry = "name theirs with --registry url=... or --like"
     if frames.values and not frames.framed:
@@ -127,7 +129,7 @@ def _why_not_registered(connected: Pipeline, wanted: Wanted, frames: Frames) -> 
     return f"the registry at {url} knows none of the ids in topic {wanted.topic}: {name_registry}."
 
 
-def _no_frame(connected: Pipeline, wanted: Wanted, frames: Frames) -> str:
+def _no_frame(connected: Pipeline, wanted: DraftRequest, frames: Frames) -> str:
     names = [f"{name} ({count:,})" for name, count in frames.others.most_common(3)]
     cure = "`--format bytes` takes values as they are."
     if frames.framed:
@@ -145,7 +147,7 @@ def _bytes_fields(values: Sequence[bytes | None]) -> Fields:
     return Fields(named([DraftColumn("value", None, "binary", known)]), {}, len(values), len(values) - len(known), {})
 
 
-def _check_enough(wanted: Wanted, fields: Fields, frames: Frames) -> None:
+def _check_enough(wanted: DraftRequest, fields: Fields, frames: Frames) -> None:
     known = fields.records - fields.tombstones
     if known and fields.bad > MOST_BAD * known:
         first = max(fields.malformed, key=lambda reason: fields.malformed[reason])

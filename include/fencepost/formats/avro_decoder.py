@@ -1,8 +1,8 @@
 """Decodes Avro values: each is exactly one value of the schema it was written with, or malformed with the reason.
 
-An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values as pyarrow takes them
-for Spark's type of the reader's schema. It refuses to read one logical type as another, and a decimal with another scale: libraries
-read other values there.
+An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values as pyarrow takes
+them for Spark's type of the reader's schema. It refuses to read one logical type as another, and a decimal with another scale:
+libraries read other values there.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from fencepost.cli.new import as_plain
 from fencepost.config.loading import load_pipeline
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.drift import look_for_drift
-from fencepost.drafting.wanted import Wanted
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
@@ -42,7 +42,7 @@ def new(tmp_path: Path, broker: Broker, schema_registry: SchemaRegistry, monkeyp
 
     def draft(name: str, topic: str, **options: Any) -> Draft:
         given = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], [f"url={schema_registry.url}"])
-        return draft_pipeline(Wanted(name, topic, **options), given)
+        return draft_pipeline(DraftRequest(name, topic, **options), given)
 
     return draft
 
@@ -185,7 +185,7 @@ def test_a_registry_without_its_path_is_told_from_one_that_lacks_the_ids(
     url = schema_registry.url.removesuffix("/apis/ccompat/v7") + path
     given = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], [f"url={url}"])
     with pytest.raises(RegistryUnavailable, match=r"is not a schema registry's.*Check its url, path included"):
-        draft_pipeline(Wanted("refused", topic), given)
+        draft_pipeline(DraftRequest("refused", topic), given)
 
 
 def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: SchemaRegistry, new: New) -> None:

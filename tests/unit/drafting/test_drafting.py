@@ -22,10 +22,10 @@ from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.checks import MOST_CHECKS, draft_checks
 from fencepost.drafting.columns import Fields, json_fields, spark_type
 from fencepost.drafting.connection import connection_of
+from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.source import near_topics, source_of
 from fencepost.drafting.times import doubts
 from fencepost.drafting.types import DEEPEST
-from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml, transform_sql
 from fencepost.errors import SettingsError
 from fencepost.kafka.cluster import Topic
@@ -312,12 +312,12 @@ def test_options_that_do_not_fit_the_values_are_refused_with_the_reason(
 ) -> None:
     connection = connection_of(None, ["bootstrap.servers=b:9092"], ())
     with pytest.raises(SettingsError, match=said):
-        source_of(without_registry, Wanted("p", "t", **asked), connection, values)  # type: ignore[arg-type]
+        source_of(without_registry, DraftRequest("p", "t", **asked), connection, values)  # type: ignore[arg-type]
 
 
 def test_every_column_has_its_type_in_spark_for_programs(without_registry: Pipeline) -> None:
     connection = connection_of(None, ["bootstrap.servers=b:9092"], ())
-    _, fields = source_of(without_registry, Wanted("p", "t", format="bytes"), connection, [b"x"])
+    _, fields = source_of(without_registry, DraftRequest("p", "t", format="bytes"), connection, [b"x"])
     assert [(c.output, c.sql, c.type) for c in fields.columns] == [("value", None, "binary")]
     assert spark_type(pa.struct([("at", pa.timestamp("us", tz="UTC")), ("on", pa.timestamp("us"))])) == (
         "struct<at:timestamp,on:timestamp_ntz>"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DraftRequest:
     """What a person asked for."""
 
     name: str

@@ -130,7 +130,7 @@ def checks_of(batch: Batch) -> tuple[Check, ...]:
 
 
 @dataclass(frozen=True)
-class Happening:
+class NotifiedEvent:
     """One event. `step` is what failed; `until` is the end of a question, or the deadline. `is_test`: nothing has happened.
 
     `ends_trouble`: something bad was sent of the interval, so backfills are told of too.
@@ -146,7 +146,7 @@ class Happening:
     is_test: bool = False
     ends_trouble: bool = False
 
-    def about(self, event: Event) -> Happening:
+    def about(self, event: Event) -> NotifiedEvent:
         """The same as another event."""
         return replace(self, event=event)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.airflow import lineage, metrics
 from fencepost.airflow.assets import output_asset
-from fencepost.airflow.happening import BatchFacts, Happening, Run
+from fencepost.airflow.notified_event import BatchFacts, NotifiedEvent, Run
 from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import printable
@@ -71,10 +71,10 @@ def after_step(
     with _guarded(f"{operator.task_id} ended well"):
         facts, run = BatchFacts.of_result(result), Run.of(context)
         if operator.step == "validate" and result.state is State.WRITTEN:
-            happened = Happening("quarantined", pipeline.name, interval, run, facts)
+            happened = NotifiedEvent("quarantined", pipeline.name, interval, run, facts)
             tell(context, pipeline, happened, notes_of(context, pipeline))
         if operator.step == "advance" and result.state in PASSED:
-            happened = Happening("recovered", pipeline.name, interval, run, facts)
+            happened = NotifiedEvent("recovered", pipeline.name, interval, run, facts)
             tell_recovered(context, pipeline, happened, notes_of(context, pipeline))
 
 
@@ -90,7 +90,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
             return
         operator.kept = StepNotes(told=True)
         if pipeline.notify:
-            happened = Happening(
+            happened = NotifiedEvent(
                 "rejected" if batch.state is State.REJECTED else "failed",
                 pipeline.name,
                 interval,
@@ -112,7 +112,7 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
     if not pipeline.notify:
         return
     with _guarded("a question was opened"):
-        happened = Happening(
+        happened = NotifiedEvent(
             "awaiting", pipeline.name, batch.interval, Run.of(context), BatchFacts.of_batch(batch), until=until
         )
         tell(context, pipeline, happened, notes_of(context, pipeline))
@@ -143,7 +143,7 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
             return
         error = context.get("exception")
         in_task = isinstance(error, BaseException)
-        happened = Happening(
+        happened = NotifiedEvent(
             "failed",
             pipeline.name,
             Interval.of(start, end),
