@@ -65,7 +65,7 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
         raise BadSchema(f"{', '.join(taken)}: the transform's source has a column of that name already")
 
 
-class AvroType:
+class Avro:
     """Implements `RegistryFormat` and `RegistryKeyFormat`."""
 
     has_registry = True
