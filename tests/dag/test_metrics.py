@@ -310,6 +310,6 @@ def test_where_otlp_is_away_or_hangs_a_task_ends_and_is_not_kept_waiting(hangs: 
 def test_the_page_has_a_row_and_a_rule_for_each_metric() -> None:
     page = (ROOT / "docs" / "metrics-and-lineage.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", page, re.MULTILINE))
-    told = re.findall(r'Figure\("\w+", "(\w+)"', Path(metrics.__file__).read_text())
+    told = re.findall(r'Metric\("\w+", "(\w+)"', Path(metrics.__file__).read_text())
     assert set(rows) == set(told)
     assert all(re.search(rf"\b{name}\b", rule) for name, rule in rows.items())
