@@ -111,7 +111,7 @@ def test_one_number_that_is_off_shows(
     assert sound.left_out == left
     (told,) = sound.model_copy(update={off: getattr(sound, off) + by}).differences()
     says = {"taken": "taken from quarantine", "read": "taken from quarantine"}
-    says |= {"malformed": "records were malformed", "malformed_kept": "records were malformed"}
+    says |= {"malformed": " malformed, but ", "malformed_kept": " malformed, but "}
     assert says.get(off, "the transform's result has") in told
 
 
