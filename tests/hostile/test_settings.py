@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
+from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
 
@@ -175,6 +176,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
     "a map with number keys": (GOOD.replace("n: int", "n: 'map<int, int>'"), "map<string, type>"),
+    "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "too many digits": (GOOD.replace("n: int", "n: 'decimal(39, 2)'"), "up to 38 digits"),
     "a type nested deeply": (GOOD.replace("n: int", f"n: '{'array<' * 5000}int{'>' * 5000}'"), "not a Spark SQL type"),
     "a topic of two words": (GOOD.replace("topic: in", "topic: a b"), "source.topic: a topic name has 1 to 249"),
@@ -419,6 +421,13 @@ def test_a_spark_setting_that_only_tells_of_a_secret_is_taken(folder: Path, sett
 )
 def test_good_types_are_taken(folder: Path, kind: str) -> None:
     assert isinstance(outcome(folder, changed(("source", "schema", "n"), kind)), Pipeline)
+
+
+def test_a_type_that_is_cut_off_anywhere_is_refused() -> None:
+    whole = "struct<a: map<string, decimal(38, 18)>, b: array<array<decimal(5)>>>"
+    cut = [whole[:end] for end in range(len(whole))]
+    assert is_sql_type(whole)
+    assert [text for text in cut if is_sql_type(text)] == []
 
 
 def test_one_broken_pipeline_leaves_the_others(folder: Path) -> None:

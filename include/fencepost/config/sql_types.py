@@ -41,7 +41,7 @@ def is_sql_type(text: str) -> bool:
         tokens.append(found.group(1))
         position = found.end()
     try:
-        return _type([*tokens, ""], 0, 0) == len(tokens)
+        return _type([*tokens, "", ""], 0, 0) == len(tokens)  # a type that is cut off ends in words that are no type
     except _NoType:
         return False
 
