@@ -100,9 +100,8 @@ def main() -> int:
         print(f"{error} The pictures show the demo: `make demo` first.", file=sys.stderr)
         return 1
     url = Stack().services()["airflow"]["url"]
-    expect.set_options(
-        timeout=30_000
-    )  # a page that Airflow has not compiled yet takes longer than the usual five seconds
+    # A page that Airflow has not compiled yet takes longer than the usual five seconds.
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         browser = chromium.launch(playwright)
         for name in wanted:

@@ -17,7 +17,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.drafting.columns import SAME_TO_SPARK, why_no_column
 from fencepost.drafting.declared import arrow_of
-from fencepost.drafting.registered import decoder_for
+from fencepost.drafting.registered import decoder_for, schemas_of
 from fencepost.drafting.types import NAME, Inferred, infer
 from fencepost.errors import SettingsError
 from fencepost.formats.avro_schema import AvroField, AvroType, check_holdable, parse
@@ -30,7 +30,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import ReadSchemas
 from fencepost.quality.quarantine import Accounts, over_limit
-from fencepost.schemas.freeze import NOT_LOOKED_UP, NOT_THERE, look_up_ids, read_schemas
+from fencepost.schemas.freeze import NOT_LOOKED_UP, NOT_THERE
 
 RECORD = "(the whole record)"
 LISTED = 5  # fields in a sentence
@@ -107,9 +107,7 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
         return _of_json(known, declared, required, lambda value: value)
     if source.format == "bytes" or not known:
         return Drift(len(known))
-    schemas = read_schemas(pipeline, "source", strict=False)
-    ids = {schema_id for value in known if (schema_id := schema_id_of(value)) is not None}
-    schemas = look_up_ids(pipeline, "source", schemas, sorted(ids - schemas.ids))
+    schemas = schemas_of(pipeline, known)
     decoder, _ = decoder_for(source.format, schemas, {n: Inferred("", kind) for n, kind in declared.items()})
     if source.format == "avro":
         return _of_avro(known, decoder, schemas)

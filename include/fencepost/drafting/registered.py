@@ -99,13 +99,13 @@ def registered_source(
         declared = _declared(pipeline.model_copy(update={"source": source}), values)
         columns = {field: kind.sql for field, kind in declared.items()}
         source = source.model_copy(update={"columns": columns})
-    schemas = _schemas(pipeline.model_copy(update={"source": source}), values)
+    schemas = schemas_of(pipeline.model_copy(update={"source": source}), values)
     decoder, names = decoder_for(name, schemas, declared)
     types = {field: (declared[field].sql, declared[field].note) if field in declared else (None, "") for field in names}
     return source, fields_of(decoder, types, values, {})
 
 
-def _schemas(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchemas:
+def schemas_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchemas:
     """All schemas of the values, as the write job looks them up."""
     found = read_schemas(pipeline, "source", strict=False)
     ids = {schema_id for v in values if v is not None and (schema_id := schema_id_of(v)) is not None}
