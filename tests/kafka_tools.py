@@ -132,10 +132,15 @@ def stable_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 def group_offsets(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
     """A group's committed offsets; partitions without one are left out."""
+    found = committed_by(bootstrap, Group(group, [TopicPartition(topic, p) for p in partitions]))
+    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+
+
+def committed_by(bootstrap: str, asked: Group) -> list[TopicPartition]:
+    """What a group has committed, with metadata, once no transaction of it is open; of all its partitions if none are named."""
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
-    asked = Group(group, [TopicPartition(topic, p) for p in partitions])
-    answer = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result()
-    return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+    answer = admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id].result()
+    return list(answer.topic_partitions)
 
 
 def assert_at_end(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> None:

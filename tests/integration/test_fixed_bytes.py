@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG, create_topic, produce, read_all
+from kafka_tools import committed_by, create_topic, produce, read_all
 from steps import run
 
 BY_PLACE = 'def transform(frame):\n    return frame.select("_key", "_partition", "_offset", "_record", "n", "name")\n'
@@ -62,10 +61,8 @@ MALFORMED = {("in", 0): (3, 2, {"bad": (0, 0)}), ("in", 1): (3, 3, {"bad": (1, 1
 
 def marks(broker: Broker, group: str, use: dict[str, str]) -> dict[tuple[str, int], tuple[Any, ...]]:
     """The marks of a group, in the form of `MARKS`."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    [answer] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     found = {}
-    for one in answer.result(20).topic_partitions:
+    for one in committed_by(broker.bootstrap, ConsumerGroupTopicPartitions(group)):
         receipt = json.loads(one.metadata)
         counts = {use[topic]: (count["rows"], count["fingerprint"]) for topic, count in receipt["topics"].items()}
         found[use[one.topic], one.partition] = one.offset, receipt["task"], counts
