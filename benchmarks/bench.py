@@ -167,7 +167,7 @@ class Bench:
             described = self.cluster.ensure_topic(topic, PARTITIONS)
             data.load(self.broker.bootstrap, topic, make(rows, size), rows)
             ends = self.cluster.high_watermarks(described)
-            ranges = tuple(OffsetRange(partition=p, start=0, end=end) for p, end in enumerate(ends))
+            ranges = tuple(OffsetRange(topic=topic, partition=p, start=0, end=end) for p, end in enumerate(ends))
             self._sources[kind, rows, size] = Source(topic, rows, ranges)
             self.console.print(f"[dim]filled {topic} in {time.monotonic() - began:.1f} s[/]")
         return self._sources[kind, rows, size]

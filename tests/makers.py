@@ -38,7 +38,7 @@ def a_day(number: int) -> Interval:
 
 def a_source(*ranges: tuple[int, int], topic: str = "in", **changes: Any) -> SourceTopic:
     """What is read of a topic: where each partition's range starts, and its end."""
-    parts = tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
+    parts = tuple(OffsetRange(topic=topic, partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
     return SourceTopic(**{"topic": topic, "topic_id": f"{topic}-1", "ranges": parts, **changes})
 
 
@@ -68,8 +68,8 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
 
 def reading(batch: Batch, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
     """The batch with other ranges of its source."""
-    source = batch.plan.source.model_copy(update={"ranges": ranges, "lost": lost})
-    return planned(batch, sources=(source,))
+    (source,) = batch.plan.sources
+    return planned(batch, sources=(source.model_copy(update={"ranges": ranges, "lost": lost}),))
 
 
 def planned(batch: Batch, **changes: Any) -> Batch:

@@ -75,7 +75,7 @@ def sink_job(
     topic = bench.new_topic()
 
     def run() -> None:
-        raw = read_ranges(bench.spark, bench.settings, source.topic, source.ranges, headers=False)
+        raw = read_ranges(bench.spark, bench.settings, source.ranges, headers=False)
         frame = arrange(raw.where("length(value) > 0")).select("key", "value")
         writer = frame.write.format("kafka").option("kafka.bootstrap.servers", bench.broker.bootstrap)
         writer.options(**options).option("topic", topic).save()

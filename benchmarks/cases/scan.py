@@ -48,7 +48,7 @@ def scan(bench: Bench, batch: Batch, spark: SparkSession) -> Iterator[Callable[[
 
     def run() -> None:
         ranges = batch.output_ranges(written)
-        records = read_named(spark, bench.settings, written.output.topic, ranges, str(batch.id))
+        records = read_named(spark, bench.settings, ranges, str(batch.id))
         found, _ = rows_and_fingerprint(records)
         check_rows(found, written.rows, "the scan")
 

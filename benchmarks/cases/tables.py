@@ -71,7 +71,7 @@ def jdbc(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
     options = QUICKEST | {"user": store["user"], "password": store["password"], "driver": "org.postgresql.Driver"}
 
     def job() -> None:
-        raw = read_ranges(bench.spark, bench.settings, source.topic, source.ranges, headers=False)
+        raw = read_ranges(bench.spark, bench.settings, source.ranges, headers=False)
         frame = raw.selectExpr("cast(key AS string) AS key", "cast(value AS string) AS value")
         frame.write.jdbc(url, "numbers", mode="overwrite", properties=options)
         ((rows,),) = bench.postgres.query(store, "SELECT count(*) FROM numbers")

@@ -16,6 +16,7 @@ from fencepost.errors import DEFECT, NotRecorded
 
 T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
+PartitionId = tuple[str, int]  # a topic, and the number of one of its partitions
 
 LEDGER_VERSION = 1
 FAR = 125_000_000_000_000  # milliseconds, in the year 5931
@@ -106,8 +107,9 @@ class BatchId(Frozen):
 
 
 class OffsetRange(Frozen):
-    """Records `start <= offset < end` of one partition."""
+    """Records `start <= offset < end` of one partition of a topic."""
 
+    topic: str
     partition: int = Field(ge=0)
     start: Offset
     end: Offset
@@ -119,9 +121,18 @@ class OffsetRange(Frozen):
         return self
 
     @property
+    def partition_id(self) -> PartitionId:
+        """The partition, by topic and number."""
+        return self.topic, self.partition
+
+    @property
     def length(self) -> int:
         """Number of offsets. There may be fewer records: markers and aborted records take offsets too."""
         return self.end - self.start
+
+    def holds(self, partition: PartitionId, offset: int) -> bool:
+        """Whether this offset of this partition lies in it."""
+        return self.partition_id == partition and self.start <= offset < self.end
 
 
 class UnreadRange(OffsetRange):
@@ -129,6 +140,17 @@ class UnreadRange(OffsetRange):
     milliseconds, as far as it is known; negative: it has none."""
 
     last_timestamp: int | None = None
+
+
+def by_partition(topic: str, offsets: Sequence[int]) -> dict[PartitionId, int]:
+    """The offsets of a topic's partitions, which are listed in their order, by partition."""
+    return {(topic, partition): offset for partition, offset in enumerate(offsets)}
+
+
+def describe_topics(ranges: Iterable[OffsetRange]) -> str:
+    """Text for a person: `topic orders`, the topic that the ranges are of."""
+    topics = list(dict.fromkeys(part.topic for part in ranges))
+    return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
@@ -148,6 +170,12 @@ class SourceTopic(Frozen):
     ranges: tuple[OffsetRange, ...]
     lost: tuple[OffsetRange, ...] = ()
     unread: tuple[UnreadRange, ...] = ()
+
+    @model_validator(mode="after")
+    def _of_this_topic(self) -> Self:
+        if any(part.topic != self.topic for part in (*self.ranges, *self.lost, *self.unread)):
+            raise ValueError(f"ranges of another topic than {self.topic}")
+        return self
 
 
 class TopicOutput(Frozen):
@@ -357,10 +385,19 @@ class Plan(Frozen):
         return self.tasks if aside else self.writers
 
     @property
-    def source(self) -> SourceTopic:
-        """The only source: pipelines have one today."""
-        (only,) = self.sources
-        return only
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The ranges of all that it reads."""
+        return tuple(part for source in self.sources for part in source.ranges)
+
+    @property
+    def lost(self) -> tuple[OffsetRange, ...]:
+        """The parts of them that were deleted before they could be planned."""
+        return tuple(part for source in self.sources for part in source.lost)
+
+    @property
+    def unread(self) -> tuple[UnreadRange, ...]:
+        """What lay before them, where no earlier interval was planned."""
+        return tuple(part for source in self.sources for part in source.unread)
 
     @property
     def written_to(self) -> TopicOutput:
@@ -381,7 +418,7 @@ class Plan(Frozen):
     @property
     def offsets(self) -> int:
         """How many offsets the batch reads."""
-        return sum(r.length for source in self.sources for r in source.ranges)
+        return sum(part.length for part in self.ranges)
 
     @property
     def is_empty(self) -> bool:
@@ -438,7 +475,7 @@ class Written(Frozen):
     output: TopicOutput
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
-    malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    malformed_at: tuple[tuple[str, int, int], ...] = ()  # (topic, partition, offset) of the first few dropped records
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
     judged_again: int = Field(default=0, ge=0)
     quarantine: TopicOutput | None = None
@@ -807,7 +844,8 @@ def between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
     """By partition; one that is younger than `begun` from its beginning."""
     starts = begun.ends
     return tuple(
-        OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end) for p, end in enumerate(ended.ends)
+        OffsetRange(topic=ended.topic, partition=p, start=starts[p] if p < len(starts) else 0, end=end)
+        for p, end in enumerate(ended.ends)
     )
 
 

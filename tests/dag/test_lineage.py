@@ -35,7 +35,7 @@ DONE: dict[str, Any] = {
     "rows": 7,
     "rows_in": 9,
     "quarantined": {"malformed": 2},
-    "frontier": {"0": 5},
+    "frontier": {"in": {"0": 5}},
     "published_at": "2013-03-02T06:00:00+00:00",
     "output": {},
 }

@@ -33,7 +33,7 @@ from .conftest import ContextOf
 ROOT = Path(__file__).parents[2]
 WROTE: dict[str, Any] = {"rows_in": 9, "rows": 7, "quarantined": {"malformed": 1, "rule": 1}}
 ADVANCED: dict[str, Any] = {
-    "frontier": {"0": 5, "1": 2},
+    "frontier": {"in": {"0": 5, "1": 2}},
     "frontier_time": "2013-03-02T05:00:00+00:00",
     "published_at": "2013-03-02T06:00:00+00:00",
     "rows": 7,

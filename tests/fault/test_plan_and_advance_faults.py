@@ -71,9 +71,14 @@ def test_a_plan_struck_anywhere_is_frozen_once(
     batches = Ledger(case.pipeline).read().all()
     assert [(b.interval, b.revision, b.state) for b in batches] == [(day(n), 1, State.PLANNED) for n in days]
     for partition in range(2):
-        ranges = [next(r for r in b.plan.source.ranges if r.partition == partition) for b in batches]
+        ranges = [next(r for r in b.plan.ranges if r.partition == partition) for b in batches]
         expected = [
-            OffsetRange(partition=partition, start=i * PER_PARTITION, end=(i + 1) * PER_PARTITION)
+            OffsetRange(
+                topic=case.pipeline.source.topic,
+                partition=partition,
+                start=i * PER_PARTITION,
+                end=(i + 1) * PER_PARTITION,
+            )
             for i in range(len(days))
         ]
         assert ranges == expected

@@ -190,7 +190,7 @@ def test_each_record_is_malformed_or_comes_out_exactly(
     own = [r for r in read_all(broker.bootstrap, dropping.output.topic) if r.batch == str(batch.id)]
     assert Counter((r.key, json.dumps(r.json)) for r in own) == expected()
     assert {r.headers for r in own} == {(*HEADERS[:-1], ("fencepost-batch", str(batch.id).encode()))}
-    ends = {r.partition: r.end for r in batch.plan.source.ranges}
+    ends = {r.partition: r.end for r in batch.plan.ranges}
     assert group_offsets(broker.bootstrap, dropping.group, dropping.source.topic, [0, 1]) == ends
 
 

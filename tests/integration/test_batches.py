@@ -78,7 +78,7 @@ def test_groups_move_with_the_ledger(spark: Any, broker: Broker, make_pipeline: 
     run(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert batch.state is State.PUBLISHED
-    ends = {r.partition: r.end for r in batch.plan.source.ranges}
+    ends = {r.partition: r.end for r in batch.plan.ranges}
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == ends
     topic = pipeline.output.topic
     assert_at_end(broker.bootstrap, pipeline.validated_group, topic, [0, 1, 2])
@@ -220,7 +220,7 @@ def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Brok
     written = latest(dropping, day(1)).written
     assert written is not None
     assert (written.rows_in, written.rows, written.malformed) == (14, 1, 13)
-    assert written.malformed_at == tuple((1, i) for i in range(13))
+    assert written.malformed_at == tuple((pipeline.source.topic, 1, i) for i in range(13))
 
 
 def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broker, make_pipeline: Make) -> None:

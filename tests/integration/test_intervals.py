@@ -51,7 +51,7 @@ def publish_empty(pipeline: Pipeline, interval: Interval) -> StepResult:
 
 
 def offsets(pipeline: Pipeline, interval: Interval) -> list[tuple[int, int]]:
-    return [(r.start, r.end) for r in latest(pipeline, interval).plan.source.ranges]
+    return [(r.start, r.end) for r in latest(pipeline, interval).plan.ranges]
 
 
 def test_an_interval_that_ends_in_the_future_is_refused_and_nothing_is_planned(pipeline: Pipeline) -> None:

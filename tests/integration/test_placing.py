@@ -32,3 +32,11 @@ def test_each_spark_partition_holds_its_output_partition_in_the_sources_order(sp
         [r[:2] for r in order if partition_of(next((x for x in r[:2] if x is not None), b""), 4) == p] for p in range(4)
     ]
     assert [[(r.key and bytes(r.key), r.value and bytes(r.value)) for r in part] for part in placed] == homes
+
+
+def test_records_of_several_topics_are_ordered_by_topic_first(spark: Any) -> None:
+    rows = [(b"k", b"%d" % n, "ba"[n % 2], n % 3, n) for n in range(12)]
+    frame = spark.createDataFrame(rows, "key binary, value binary, _topic string, _partition int, _offset long")
+    (placed,) = place_by_key(frame, 1).rdd.glom().collect()
+    assert placed[0].asDict().keys() == {"key", "value"}
+    assert [int(r.value) for r in placed] == [3, 9, 1, 7, 5, 11, 0, 6, 4, 10, 2, 8]

@@ -48,7 +48,7 @@ def arrive(broker: Broker, pipeline: Pipeline, *timestamps: int) -> None:
 
 def planned(pipeline: Pipeline, interval: Interval) -> list[tuple[int, int]]:
     plan_batch(pipeline, interval)
-    return [(r.start, r.end) for r in latest(pipeline, interval).plan.source.ranges]
+    return [(r.start, r.end) for r in latest(pipeline, interval).plan.ranges]
 
 
 def test_every_record_is_published_and_the_newest_credible_one_is_told(

@@ -77,7 +77,7 @@ def test_source_data_expired_under_a_planned_range(spark: Any, broker: Broker, m
     run(spark, accepting, day(1))
     batch = latest(accepting, day(1))
     assert (batch.revision, batch.state) == (2, State.PUBLISHED)
-    assert [(r.partition, r.start, r.end) for r in batch.plan.source.lost] == [(1, 0, 3)]
+    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(1, 0, 3)]
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 7
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 5, 1: 5}
 
@@ -95,7 +95,7 @@ def test_source_data_expired_before_it_was_planned_can_be_accepted(
     accepting = make_pipeline(name=pipeline.name, source={"on_expired": "skip"})
     run(spark, accepting, day(2))
     batch = latest(accepting, day(2))
-    assert [(r.partition, r.start, r.end) for r in batch.plan.source.lost] == [(0, 5, 7)]
+    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(0, 5, 7)]
     assert batch.written is not None
     assert batch.written.rows == 8
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 10, 1: 10}

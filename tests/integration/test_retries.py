@@ -114,7 +114,7 @@ def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipe
     dying(spark, pipeline)
     write_batch(spark, pipeline, day(1))
     assert (written(pipeline).rows_in, written(pipeline).malformed) == (rows, 2)
-    assert written(pipeline).malformed_at == ((1, 10), (1, 11))
+    assert written(pipeline).malformed_at == tuple((pipeline.source.topic, 1, offset) for offset in (10, 11))
 
 
 def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it(

@@ -87,7 +87,7 @@ def found(broker: Broker, pipeline: Pipeline) -> list[Any]:
             b.interval,
             b.revision,
             b.state,
-            b.plan.source.ranges,
+            b.plan.ranges,
             b.written and b.written.rows,
             b.written and b.written.rows_in,
         )

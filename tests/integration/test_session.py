@@ -61,8 +61,8 @@ create_topic(bootstrap, topic, 1)
 produce(bootstrap, topic, [(None, {"n": n}, 0, 1) for n in range(2000)])
 spark = build_session(pipeline, "validate")
 for n in range(5):
-    one = [OffsetRange(partition=0, start=n, end=n + 1)]
-    assert read_ranges(spark, settings, topic, one, headers=False).count() == 1
+    one = [OffsetRange(topic=topic, partition=0, start=n, end=n + 1)]
+    assert read_ranges(spark, settings, one, headers=False).count() == 1
 readers = spark._jvm.java.lang.Class.forName("org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer$")
 def kept(name):
     field = readers.getDeclaredField(name)

@@ -17,7 +17,7 @@ def test_no_fetch_behind_the_last_record_waits_for_more(spark: Any, broker: Brok
     create_topic(broker.bootstrap, "ends-here", 1)
     produce(broker.bootstrap, "ends-here", [(b"k", {"n": n}, 0, 1) for n in range(3)])
     settings = ClientSettings({"bootstrap.servers": broker.bootstrap})
-    frame = read_ranges(spark, settings, "ends-here", [OffsetRange(partition=0, start=0, end=3)], headers=False)
+    frame = read_ranges(spark, settings, [OffsetRange(topic="ends-here", partition=0, start=0, end=3)], headers=False)
     (partition,) = frame._jdf.queryExecution().toRdd().partitions()
     told = partition.inputPartitions().head().executorKafkaParams()
     assert int(told.get("fetch.max.wait.ms")) == FETCH_MAX_WAIT_MS <= 20

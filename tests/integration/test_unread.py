@@ -80,7 +80,7 @@ def test_records_before_the_first_range_are_told_and_an_earlier_interval_reads_t
     report = Path(latest(pipeline, day(1)).known_verdict.report)
     assert first in report.with_suffix(".html").read_text()
     told = announced(pipeline, day(1))["unread"]
-    assert (told["offsets"], told["partitions"]) == (100, {"0": [0, 100]})
+    assert (told["offsets"], told["ranges"]) == (100, {pipeline.source.topic: {"0": [0, 100]}})
     assert said in told["reason"]
     after = doctor(pipeline)
     assert after.level is Level.WARNING
@@ -108,7 +108,7 @@ def test_status_says_so_in_words_and_in_json(
         status.status(pipeline.name, as_json=True)
         told = json.loads(capsys.readouterr().out)["unread"]
     assert f"never read: 7 offsets of topic {pipeline.source.topic} lie before the first range" in words
-    assert (told["offsets"], told["partitions"]) == (7, {"0": [0, 7]})
+    assert (told["offsets"], told["ranges"]) == (7, {pipeline.source.topic: {"0": [0, 7]}})
 
 
 def test_a_draft_says_what_a_run_from_its_start_reads(

@@ -47,7 +47,18 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Receipt, State, TopicPublication
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Outcome,
+    PartitionId,
+    Receipt,
+    State,
+    TopicPublication,
+)
 from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
 from fencepost.protocol import planning as planning_module
@@ -62,7 +73,7 @@ from fencepost.protocol.decisions import (
     replay_lane,
     standing_plan,
 )
-from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
+from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp, obstacle
 from fencepost.protocol.planning import Facts, Neighbours, decide_plan, decide_replay, decide_revision
@@ -147,8 +158,8 @@ class Point(NamedTuple):
 
     ledger: int
     log: tuple[int, ...]
-    frontier: tuple[tuple[Place, int], ...]
-    validated: tuple[tuple[Place, int], ...]
+    frontier: tuple[tuple[PartitionId, int], ...]
+    validated: tuple[tuple[PartitionId, int], ...]
     digest: int
     aged: int
     processes: tuple[tuple[Any, ...], ...]
@@ -252,8 +263,8 @@ class Coordinator:
         self.views = self.ledgers.views
         self._decided: dict[tuple[Any, ...], tuple[Batch, ...] | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
-        self._ends: dict[int, tuple[tuple[tuple[Place, int], ...], tuple[tuple[Place, int], ...]]] = {}
-        self._known: dict[int, dict[Place, int]] = {}
+        self._ends: dict[int, tuple[tuple[tuple[PartitionId, int], ...], tuple[tuple[PartitionId, int], ...]]] = {}
+        self._known: dict[int, dict[PartitionId, int]] = {}
         self._applied: dict[tuple[int, tuple[Any, ...]], int] = {}
         self.empty = self.ledgers.number(())
 
@@ -337,7 +348,9 @@ class Coordinator:
             found = replace(
                 found,
                 staging_topic_id="staging-1",
-                staged_gone=(OffsetRange(partition=0, start=0, end=1),) if self._is_gone(batch, point) else (),
+                staged_gone=(OffsetRange(topic="staging", partition=0, start=0, end=1),)
+                if self._is_gone(batch, point)
+                else (),
                 **self._of_copy(batch, point),
             )
         return found
@@ -457,7 +470,7 @@ class Coordinator:
         found = view.revisions.get(makers.a_day(day))
         return next((b for b in found.all if b.revision == revision), None) if found else None
 
-    def groups(self, ledger: int) -> tuple[tuple[tuple[Place, int], ...], tuple[tuple[Place, int], ...]]:
+    def groups(self, ledger: int) -> tuple[tuple[tuple[PartitionId, int], ...], tuple[tuple[PartitionId, int], ...]]:
         """What advance commits to the two groups."""
         if ledger not in self._ends:
             view = self.views[ledger]
@@ -467,7 +480,7 @@ class Coordinator:
             )
         return self._ends[ledger]
 
-    def _accounted(self, ledger: int) -> dict[Place, int]:
+    def _accounted(self, ledger: int) -> dict[PartitionId, int]:
         """How far the ledger accounts for the frontier."""
         if ledger not in self._known:
             self._known[ledger] = accounted_for(self.views[ledger])
@@ -865,7 +878,7 @@ class Coordinator:
                 return Fault("held up", f"interval {day} cannot be planned, and only additions are under way")
         ends, known = dict(point.frontier), self._accounted(point.ledger)
         anchor = view.anchor
-        gone = [r for b in view.all() if b.state is State.WITHDRAWN for r in b.plan.source.ranges]
+        gone = [r for b in view.all() if b.state is State.WITHDRAWN for r in b.plan.ranges]
         for when in view.standing:
             revisions = view.known(when).all
             up = [b for b in revisions if b.state is State.PUBLISHED]
@@ -883,10 +896,10 @@ class Coordinator:
             passed = any(b.state in PASSED for b in revisions)
             if passed or anchor is None or when.start < anchor.start:
                 continue
-            for r in revisions[-1].plan.source.ranges:
+            for r in revisions[-1].plan.ranges:
                 # Where the frontier was counted from an interval that was withdrawn since, it stays.
-                kept = max((g.start for g in gone if g.partition == r.partition), default=0)
-                if r.length and ends.get(("in", r.partition), 0) > max(r.start, kept):
+                kept = max((g.start for g in gone if g.partition_id == r.partition_id), default=0)
+                if r.length and ends.get(r.partition_id, 0) > max(r.start, kept):
                     return Fault(
                         "hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}"
                     )

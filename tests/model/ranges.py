@@ -274,16 +274,16 @@ class Ranges:
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:
         """Whether nothing of the batch's ranges has expired: its write would refuse."""
-        return all(r.length == 0 or logs[r.partition][0] <= r.start for r in batch.plan.source.ranges)
+        return all(r.length == 0 or logs[r.partition][0] <= r.start for r in batch.plan.ranges)
 
     def _write(self, point: Point, n: int, batch: Batch) -> tuple[tuple[int, int], ...]:
         """What read_committed shows of the batch's ranges now. The mutation computes them again."""
-        ranges = batch.plan.source.ranges
+        ranges = batch.plan.ranges
         if not self.rules.frozen:
             others = tuple(b for b in self.ledgers.batches[point.ledger] if b.interval != batch.interval)
             view = self.ledgers.views[self.ledgers.number(others)]
             facts = self._facts(view, batch.interval, self._answers(point.logs, point.logs, point.logs, batch.interval))
-            ranges = next_plan(view, batch.interval, facts).source.ranges
+            ranges = next_plan(view, batch.interval, facts).ranges
         return tuple(
             (r.partition, o)
             for r in ranges
@@ -306,9 +306,7 @@ class Ranges:
                 if one.state is not State.WITHDRAWN and _spans(one) != _spans(two):  # it was withdrawn
                     return Fault("changed", f"{two.id} covers {_spans(two)}, the revision before it {_spans(one)}")
             for b in view.known(when).all:
-                parts = sorted(
-                    (r.partition, r.start, r.end) for r in (*b.plan.source.lost, *b.plan.source.ranges) if r.length
-                )
+                parts = sorted((r.partition, r.start, r.end) for r in (*b.plan.lost, *b.plan.ranges) if r.length)
                 for (p, _, end), (q, start, _) in itertools.pairwise(parts):
                     if p == q and start < end:
                         return Fault("changed", f"{b.id}: its range and what it lost overlap: {parts}")
@@ -345,7 +343,7 @@ class Ranges:
                     return Fault("doubled", f"record {place} was read by intervals {seen[place]} and {n}")
                 seen[place] = n
             batch = self.ledgers.views[point.ledger].known(self.intervals[n]).last
-            for r in batch.plan.source.ranges:
+            for r in batch.plan.ranges:
                 for o in range(r.start, min(r.end, len(point.logs[r.partition][1]))):
                     if point.logs[r.partition][1][o][1] == COMMITTED and (r.partition, o) not in read:
                         return Fault(
@@ -368,8 +366,8 @@ class Ranges:
 
 def _spans(batch: Batch) -> dict[int, tuple[int, int]]:
     """Per partition what a batch answers for: its range, and what it recorded as lost before it."""
-    spans = {r.partition: (r.start, r.end) for r in batch.plan.source.ranges}
-    for r in batch.plan.source.lost:
+    spans = {r.partition: (r.start, r.end) for r in batch.plan.ranges}
+    for r in batch.plan.lost:
         low, high = spans[r.partition]
         spans[r.partition] = (min(low, r.start), max(high, r.end))
     return spans

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Decision, Interval, Receipt, State, TopicPublication
+from fencepost.model import Batch, Decision, Interval, PartitionId, Receipt, State, TopicPublication
 from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
-from fencepost.protocol.frontier import Place, frontier
+from fencepost.protocol.frontier import frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
@@ -207,10 +207,10 @@ def test_nothing_is_published_wrongly_and_the_frontier_has_no_hole(bounds: str) 
     assert found.complete
 
 
-def over_holes(view: View) -> dict[Place, int]:
+def over_holes(view: View) -> dict[PartitionId, int]:
     """Mutation: the frontier is the end of the last interval that was published, whatever lies before it."""
     passed = [b for b in map(view.in_force, view.intervals) if b is not None and b.state in PASSED]
-    return {("in", part.partition): part.end for b in passed for part in b.plan.source.ranges}
+    return {part.partition_id: part.end for b in passed for part in b.plan.ranges}
 
 
 def skips_what_is_being_published(
@@ -260,7 +260,7 @@ def without_its_additions(*given: Any) -> tuple[Batch, ...]:
     return tuple(b for b in decide_publish(*given) if b.adds_to is None or b.state is not State.SUPERSEDED)
 
 
-def of_additions_too(view: View) -> Mapping[Place, int]:
+def of_additions_too(view: View) -> Mapping[PartitionId, int]:
     """Mutation: an addition is taken for its interval's batch."""
     return frontier(View.of(b.model_copy(update={"adds_to": None}) for b in view.all()))
 

@@ -118,14 +118,23 @@ def test_every_record_is_in_one_interval(bounds: str) -> None:
 
 
 def the_next_interval_is_not_minded(
-    interval: Interval, starts: Sequence[int], after: Batch | None, stable: Sequence[int], by_end: Sequence[int | None]
+    interval: Interval,
+    topic: str,
+    starts: Sequence[int],
+    after: Batch | None,
+    stable: Sequence[int],
+    by_end: Sequence[int | None],
 ) -> tuple[OffsetRange, ...]:
     """Mutation: an interval planned after a later one ends by time alone."""
-    return frozen_ranges(interval, starts, None, stable, by_end)
+    return frozen_ranges(interval, topic, starts, None, stable, by_end)
 
 
 def from_the_end_of_now(
-    before: Batch | None, after: Batch | None, stable: Sequence[int], by_start: Sequence[int | None] | None
+    topic: str,
+    before: Batch | None,
+    after: Batch | None,
+    stable: Sequence[int],
+    by_start: Sequence[int | None] | None,
 ) -> list[int]:
     """Mutation: an interval starts where the source ends when it is planned."""
     return list(stable)
@@ -146,7 +155,7 @@ def alike_where_it_was_known(gathered: Neighbours, now: Neighbours) -> bool:
         return gathered.bound_alike(now) if gathered.own is not None else False
     if gathered.before is None or now.before is None:
         return gathered.before is now.before
-    before, after = gathered.before.plan.source.ranges, now.before.plan.source.ranges
+    before, after = gathered.before.plan.ranges, now.before.plan.ranges
     return all(one.end == two.end for one, two in zip(before, after, strict=False))
 
 

@@ -162,7 +162,7 @@ def test_advance_after_a_refusal_by_the_table_asks_for_a_decision_and_not_for_a_
 def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offsets: int) -> None:
     """One that was planned by mistake may have taken the records, and be published with them."""
     given = batch(State.PUBLISHED, Outcome.PASSED)
-    ranges = (OffsetRange(partition=0, start=0, end=offsets),)
+    ranges = (OffsetRange(topic="in", partition=0, start=0, end=offsets),)
     later = reading(given, ranges)
     told = _starved(View.of([later]), later)
     named = commands_in(told)

@@ -23,7 +23,7 @@ def test_a_record_has_every_field_and_is_read_back_as_it_was() -> None:
     assert set(one.json_value) == set(Announcement.model_fields)
     assert Announcement.model_validate_json(one.record()) == one == Announcement.of(one.json_value)
     assert (one.pipeline, one.output) == ("p", "out")
-    assert [r.partition for r in one.offset_ranges] == [2, 10]
+    assert [r.partition_id for r in one.offset_ranges] == [("out", 2), ("out", 10)]
 
 
 def test_what_airflow_or_a_newer_release_adds_is_passed_over() -> None:

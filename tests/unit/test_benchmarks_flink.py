@@ -24,7 +24,11 @@ from benchmarks.flink_sql import flink_type, options, statements
 from benchmarks.read_back import contents_of
 from fencepost.model import OffsetRange
 
-SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRange(partition=1, start=0, end=5)))
+SOURCE = Source(
+    "in",
+    12,
+    (OffsetRange(topic="in", partition=0, start=3, end=10), OffsetRange(topic="in", partition=1, start=0, end=5)),
+)
 JAR = b"a jar"
 
 

@@ -175,7 +175,7 @@ def test_a_whole_copy_is_recorded_and_moves_the_frontier() -> None:
     newer = of(State.PUBLISHING, lease=1, revision=2)
     done, gone = copied(View.of([older, newer]), WHOLE, revision=2)
     assert (done.state, gone.state) == (State.PUBLISHED, State.SUPERSEDED)
-    assert done.published_ranges == (OffsetRange(partition=0, start=0, end=30),)
+    assert done.published_ranges == (OffsetRange(topic="out", partition=0, start=0, end=30),)
     after = View.of([gone, done])
     assert (frontier(after), validated_ends(after)) == ({("in", 0): 1}, {("out", 0): 30})
     assert copied(after, WHOLE, revision=2) == (), "another attempt was faster"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.model import Batch, Interval, OffsetRange
+from fencepost.model import Batch, Interval, OffsetRange, by_partition
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from makers import a_batch, a_plan, a_source
 from makers import a_day as day
@@ -34,9 +34,9 @@ def plan(source: list[list[int]], number: int, planned: dict[int, Batch]) -> Bat
     after = planned[min(n for n in planned if n > number)] if any(n > number for n in planned) else None
     stable = [len(records) for records in source]
     by_start = None if before else [first_at_or_after(records, number) for records in source]
-    starts = range_starts(before, after, stable, by_start)
+    starts = range_starts("in", before, after, stable, by_start)
     by_end = [first_at_or_after(r, number + 1, s) for r, s in zip(source, starts, strict=True)]
-    return batch_of(number, frozen_ranges(day(number), starts, after, stable, by_end))
+    return batch_of(number, frozen_ranges(day(number), "in", starts, after, stable, by_end))
 
 
 @given(SOURCES, st.permutations(range(DAYS)), st.data())
@@ -49,7 +49,7 @@ def test_days_planned_in_any_order_while_the_source_grows_touch_and_do_not_overl
         seen = [data.draw(st.integers(n, len(records))) for n, records in zip(seen, source, strict=True)]
         planned[number] = plan([r[:n] for r, n in zip(source, seen, strict=True)], number, planned)
     for p in range(len(source)):
-        ranges = [planned[number].plan.source.ranges[p] for number in range(DAYS)]
+        ranges = [planned[number].plan.ranges[p] for number in range(DAYS)]
         for left, right in itertools.pairwise(ranges):
             assert left.end == right.start
 
@@ -60,7 +60,7 @@ def test_a_partition_that_a_later_plan_does_not_know_is_left_to_the_newest_inter
     planned = {2: plan(source[:1], 2, {})}
     for number in (1, 0, 3):
         planned[number] = plan(source, number, planned)
-    second = {n: batch.plan.source.ranges[1] for n, batch in planned.items() if n != 2}
+    second = {n: batch.plan.ranges[1] for n, batch in planned.items() if n != 2}
     assert {n: (r.start, r.end) for n, r in second.items()} == {0: (0, 0), 1: (0, 0), 3: (0, 3)}
 
 
@@ -72,7 +72,7 @@ def test_days_left_out_leave_no_hole_after_the_first_plan_and_no_overlap_anywher
     for number in order:
         planned[number] = plan(source, number, planned)
     for p in range(len(source)):
-        ranges = [(number, planned[number].plan.source.ranges[p]) for number in sorted(planned)]
+        ranges = [(number, planned[number].plan.ranges[p]) for number in sorted(planned)]
         for (_, left), (number, right) in itertools.pairwise(ranges):
             assert left.end <= right.start
             if number > order[0]:
@@ -85,7 +85,7 @@ def test_records_in_order_of_time_fall_in_their_own_day(source: list[list[int]])
     planned: dict[int, Batch] = {}
     for number in range(DAYS):
         planned[number] = plan(source, number, planned)
-        for records, part in zip(source, planned[number].plan.source.ranges, strict=True):
+        for records, part in zip(source, planned[number].plan.ranges, strict=True):
             assert all(records[o] == number for o in range(part.start, part.end))
 
 
@@ -100,9 +100,9 @@ def test_a_younger_partition_is_read_from_its_beginning_by_the_newest_day(
         planned[newest - 1] = plan(old, newest - 1, planned)
         if newest > 2:
             planned[1] = plan(source, 1, planned)
-            assert all(part.length == 0 for part in planned[1].plan.source.ranges[1:])
+            assert all(part.length == 0 for part in planned[1].plan.ranges[1:])
     last = plan(source, newest, planned)
-    assert all(part.start == 0 for part in last.plan.source.ranges[1:])
+    assert all(part.start == 0 for part in last.plan.ranges[1:])
 
 
 def test_an_intervals_name_has_four_digits_of_year_whatever_the_year() -> None:
@@ -112,7 +112,7 @@ def test_an_intervals_name_has_four_digits_of_year_whatever_the_year() -> None:
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3).map(
-    lambda pairs: tuple(OffsetRange(partition=p, start=s, end=s + n) for p, (s, n) in enumerate(pairs))
+    lambda pairs: tuple(OffsetRange(topic="in", partition=p, start=s, end=s + n) for p, (s, n) in enumerate(pairs))
 )
 
 
@@ -121,11 +121,11 @@ def test_what_is_left_and_what_expired_are_the_whole_range_and_share_nothing(
     ranges: tuple[OffsetRange, ...], data: st.DataObject
 ) -> None:
     earliest = [data.draw(st.integers(0, 20)) for _ in ranges]
-    left, lost = without_expired(ranges, earliest)
+    left, lost = without_expired(ranges, by_partition("in", earliest))
     assert len(left) == len(ranges)
     gone = {part.partition: part for part in lost}
     for whole, part in zip(ranges, left, strict=True):
-        missing = gone.get(whole.partition, OffsetRange(partition=whole.partition, start=whole.start, end=whole.start))
+        missing = gone.get(whole.partition, whole.model_copy(update={"end": whole.start}))
         assert (missing.start, missing.end, part.end) == (whole.start, part.start, whole.end)
         assert part.length == 0 or part.start >= earliest[whole.partition]
         assert missing.length == 0 or missing.end <= earliest[whole.partition]
@@ -138,10 +138,10 @@ def test_a_day_planned_before_one_that_expired_bit_by_bit_ends_where_that_one_on
     """Found by the model: the bound was where the second loss began, so both days claimed the first."""
     left, lost = ranges, ()
     for first in sorted(earliest):
-        left, more = without_expired(left, [first] * len(ranges))
+        left, more = without_expired(left, by_partition("in", [first] * len(ranges)))
         lost = (*lost, *more)
     after = batch_of(2, left, lost)
     stable = [part.end for part in ranges]
-    starts = range_starts(None, after, stable, [0] * len(ranges))
-    found = frozen_ranges(day(1), starts, after, stable, [None] * len(ranges))
+    starts = range_starts("in", None, after, stable, [0] * len(ranges))
+    found = frozen_ranges(day(1), "in", starts, after, stable, [None] * len(ranges))
     assert [part.end for part in found] == [part.start for part in ranges]

@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition
 
 from fencepost.errors import FactsOutdated, LedgerLost
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import Batch, Decision, OffsetRange, State
+from fencepost.model import Batch, Decision, OffsetRange, PartitionId, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
-from fencepost.protocol.frontier import Place, accounted_for, frontier, of_topic, validated_ends
+from fencepost.protocol.frontier import accounted_for, frontier, of_topic, validated_ends
 from fencepost.protocol.view import View
 from makers import planned, reading
 from unit.pages.ledgers import START, batch, hour
@@ -26,7 +26,7 @@ def planned_in(topic: str, lease: int, made: Batch) -> Batch:
     return planned(made, ledger_topic_id=topic).model_copy(update={"lease": lease})
 
 
-def at(topic: str, end: int) -> dict[Place, int]:
+def at(topic: str, end: int) -> dict[PartitionId, int]:
     """Each partition of a topic at the same offset."""
     return {(topic, p): end for p in range(4)}
 
@@ -111,8 +111,8 @@ WITHDRAW = Decision(action="withdraw", by="ann", reason="a mistake", decided_at=
 
 def ranged(made: Batch, *ranges: tuple[int, int], lost: tuple[int, int] | None = None) -> Batch:
     """The batch with other ranges: from each partition's start to its end."""
-    parts = tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
-    gone = (OffsetRange(partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
+    parts = tuple(OffsetRange(topic="in", partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
+    gone = (OffsetRange(topic="in", partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
     return reading(made, parts, gone)
 
 

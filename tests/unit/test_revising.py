@@ -28,7 +28,7 @@ from makers import (
     staged,
 )
 
-GONE = (OffsetRange(partition=0, start=0, end=3),)
+GONE = (OffsetRange(topic="in", partition=0, start=0, end=3),)
 SAME = Circumstances(
     digests={"transform": "now"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1"
 )
@@ -93,7 +93,7 @@ EXPIRED = replace(SOURCE, expired=GONE)
 ACCEPTED = replace(EXPIRED, accept_loss=True)
 
 
-@pytest.mark.parametrize("change", [{"source": ACCEPTED}, {"now": NOW + timedelta(days=6.5)}])
+@pytest.mark.parametrize("change", [{"sources": (ACCEPTED,)}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)
     assert reason_to_revise(batch(State.PLANNED), found)
@@ -127,13 +127,13 @@ def test_what_a_new_revision_would_meet_as_well_is_told_and_nothing_is_revised(
     source: SourceFound, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        reason_to_revise(batch(State.PLANNED), replace(SAME, source=source))
+        reason_to_revise(batch(State.PLANNED), replace(SAME, sources=(source,)))
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
 def test_a_source_made_anew_stops_a_batch_until_its_publication_begins(state: State) -> None:
     """From then on it needs its source no more, and readers may see some of it."""
-    held, found = in_staging(state), replace(HERE, source=replace(SOURCE, topic_id="in-2"))
+    held, found = in_staging(state), replace(HERE, sources=(replace(SOURCE, topic_id="in-2"),))
     stopped = obstacle(held, found)
     assert (stopped is None) == (state is State.PUBLISHING)
     assert stopped is None or stopped.cure.startswith(
@@ -150,9 +150,9 @@ def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> 
         plan=a_plan(sources=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
     )
     there = SourceFound("bad", planned_on.topic_id, 1)
-    assert obstacle(addition, replace(SAME, source=there)) is None
+    assert obstacle(addition, replace(SAME, sources=(there,))) is None
     for gone in (replace(there, topic_id="bad-2"), replace(there, topic_id=""), replace(there, expired=GONE)):
-        stopped = obstacle(addition, replace(SAME, source=gone))
+        stopped = obstacle(addition, replace(SAME, sources=(gone,)))
         assert stopped is not None
         assert "cannot replay what batch p/1 quarantined: quarantine topic bad " in stopped.why
         assert "drops addition 2" in stopped.next_step(addition)
@@ -173,7 +173,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
         now=NOW + timedelta(days=99),
         marks_kept_for=timedelta(days=7),
         output_topic_id="out-2",
-        source=replace(SOURCE, topic_id="in-2"),
+        sources=(replace(SOURCE, topic_id="in-2"),),
     )
     assert reason_to_revise(batch(state), changed) is None
 

@@ -97,7 +97,7 @@ def test_the_frontier_passes_no_record_of_an_interval_that_is_neither_published_
     assert anchor is not None
     for interval in view.intervals:
         if interval.start >= anchor.start and not passed(view, interval):
-            for part in view.known(interval).all[-1].plan.source.ranges:
+            for part in view.known(interval).all[-1].plan.ranges:
                 assert part.length == 0 or ends["in", part.partition] <= part.start
 
 
@@ -108,7 +108,7 @@ def test_the_frontier_goes_as_far_as_the_run_is_unbroken(view: View) -> None:
     run = [i for i in view.intervals if i.start >= anchor.start]
     if all(passed(view, i) for i in run):
         last = view.known(run[-1]).all[-1]
-        assert frontier(view) == {("in", part.partition): part.end for part in last.plan.source.ranges}
+        assert frontier(view) == {part.partition_id: part.end for part in last.plan.ranges}
 
 
 @given(ledgers(), st.data())

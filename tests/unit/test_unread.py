@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Interval, OffsetRange, State, UnreadRange
+from fencepost.model import Batch, Interval, OffsetRange, State, UnreadRange, by_partition
 from fencepost.protocol.announcing import history
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan
 from fencepost.protocol.unread import Unread, unread, unread_at_plan
@@ -40,22 +40,22 @@ def counted(batches: list[Batch]) -> list[tuple[int, int, int]]:
 
 
 def test_the_first_plan_freezes_what_lies_before_its_ranges_and_how_the_last_of_it_is_stamped() -> None:
-    first = plan([], 5, source((10, 0, 7), (100, 0, None), last_timestamps={0: SECONDS, 2: -1}))
-    assert first.plan.source.unread == (
-        UnreadRange(partition=0, start=10, end=100, last_timestamp=SECONDS),
-        UnreadRange(partition=2, start=7, end=200, last_timestamp=-1),
+    first = plan([], 5, source((10, 0, 7), (100, 0, None), last_timestamps={("in", 0): SECONDS, ("in", 2): -1}))
+    assert first.plan.unread == (
+        UnreadRange(topic="in", partition=0, start=10, end=100, last_timestamp=SECONDS),
+        UnreadRange(topic="in", partition=2, start=7, end=200, last_timestamp=-1),
     )
     assert unread_at_plan(first).offsets == 90 + 193
     assert counted([first]) == [(0, 10, 100), (2, 7, 200)]
     second = plan([first], 6, source((10, 0, 7), (100, 0, None)))
-    assert second.plan.source.unread == ()
+    assert second.plan.unread == ()
     assert counted([first, second]) == [(0, 10, 100), (2, 7, 200)]
 
 
 def test_an_earlier_interval_that_is_planned_afterwards_takes_some_of_them() -> None:
-    first = plan([], 5, source((10,), (100,), last_timestamps={0: SECONDS}))
-    earlier = plan([first], 4, source((10,), (60,), last_timestamps={0: -1}))
-    assert (earlier.plan.source.ranges[0].start, earlier.plan.source.ranges[0].end) == (60, 100)
+    first = plan([], 5, source((10,), (100,), last_timestamps={("in", 0): SECONDS}))
+    earlier = plan([first], 4, source((10,), (60,), last_timestamps={("in", 0): -1}))
+    assert (earlier.plan.ranges[0].start, earlier.plan.ranges[0].end) == (60, 100)
     assert counted([first, earlier]) == [(0, 10, 60)]
     assert unread(View.of([first, earlier])).ranges[0].last_timestamp == -1
     whole = plan([first, earlier], 3, source((10,), (10,)))
@@ -68,22 +68,22 @@ def test_what_lay_before_a_first_interval_that_is_withdrawn_is_still_unread() ->
     """It had no record, or it could not be withdrawn. The second one was planned behind it, and knows of nothing before."""
     first = plan([], 5, replace(source((10,), (100,)), stable=(100,), by_end=(100,)))
     second = plan([first], 6, source((10,), (100,)))
-    assert (first.plan.offsets, second.plan.offsets, second.plan.source.unread) == (0, 100, ())
+    assert (first.plan.offsets, second.plan.offsets, second.plan.unread) == (0, 100, ())
     assert counted([first, second]) == [(0, 10, 100)]
     assert counted([first.model_copy(update={"state": State.WITHDRAWN}), second]) == [(0, 10, 100)]
 
 
 def test_a_reprocess_of_the_first_interval_keeps_what_was_frozen() -> None:
-    first = plan([], 5, source((10,), (100,), last_timestamps={0: SECONDS}))
+    first = plan([], 5, source((10,), (100,), last_timestamps={("in", 0): SECONDS}))
     again = plan([first], 5, source((50,), (100,)))
-    assert (again.revision, again.plan.source.unread) == (2, first.plan.source.unread)
+    assert (again.revision, again.plan.unread) == (2, first.plan.unread)
     assert counted([first, again]) == [(0, 10, 100)]
 
 
 def test_a_partition_that_was_added_later_is_read_from_its_beginning() -> None:
     first = plan([], 5, source((10,), (100,)))
     second = plan([first], 6, source((10, 0), (None, None)))
-    assert second.plan.source.ranges[1].start == 0
+    assert second.plan.ranges[1].start == 0
     assert counted([first, second]) == [(0, 10, 100)]
 
 
@@ -115,9 +115,11 @@ def test_a_partition_that_is_added_while_the_first_interval_is_planned_does_not_
 def test_what_retention_deletes_is_not_unread() -> None:
     found = unread(View.of([plan([], 5, source((10, 0), (100, 40)))]))
     assert found.offsets == 130
-    assert found.still_in([60, 40]).by_partition == {"0": (60, 100)}
-    assert found.still_in([100, 200]).description == ""
-    assert found.still_in([60]).by_partition == {"0": (60, 100)}, "a topic that was made anew has fewer partitions"
+    assert found.still_in(by_partition("in", [60, 40])).by_topic == {"in": {"0": (60, 100)}}
+    assert found.still_in(by_partition("in", [100, 200])).description == ""
+    assert found.still_in(by_partition("in", [60])).by_topic == {"in": {"0": (60, 100)}}, (
+        "a topic that was made anew has fewer partitions"
+    )
     assert unread(View.of([])) == Unread()
 
 
@@ -139,8 +141,8 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
     ],
 )
 def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, said: str) -> None:
-    part = UnreadRange(partition=0, start=10, end=100, last_timestamp=timestamp)
-    found = Unread("in", a_day(0).start, NOW, (part,))
+    part = UnreadRange(topic="in", partition=0, start=10, end=100, last_timestamp=timestamp)
+    found = Unread(a_day(0).start, NOW, (part,))
     assert said in found.reason
     assert found.description.startswith(
         "90 offsets of topic in lie before the first range, and no batch reads them. Records there are stamped before "
@@ -150,17 +152,17 @@ def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, 
 
 
 def test_a_reason_lists_five_partitions() -> None:
-    parts = tuple(UnreadRange(partition=p, start=0, end=1) for p in range(7))
-    assert Unread("in", NOW, NOW, parts).reason.endswith("partition 4: 1; and 2 more partitions)")
+    parts = tuple(UnreadRange(topic="in", partition=p, start=0, end=1) for p in range(7))
+    assert Unread(NOW, NOW, parts).reason.endswith("partition 4: 1; and 2 more partitions)")
 
 
 def test_it_is_announced_with_the_first_interval_and_not_with_its_withdrawal() -> None:
-    part = UnreadRange(partition=1, start=0, end=100, last_timestamp=-1)
+    part = UnreadRange(topic="in", partition=1, start=0, end=100, last_timestamp=-1)
     sources = (a_source((0, 5), (100, 100), unread=(part,)),)
     batch = a_batch(State.PUBLISHED, plan=a_plan(sources=sources), written=a_written())
     (told,) = history(View.of([batch]), "cluster")
     assert told.unread is not None
-    assert (told.unread.offsets, told.unread.partitions) == (100, {"1": (0, 100)})
+    assert (told.unread.offsets, told.unread.ranges) == (100, {"in": {"1": (0, 100)}})
     assert "the last one without a timestamp" in told.unread.reason
     assert told.of(told.json_value) == told
     withdrawn = a_batch(State.WITHDRAWN, plan=a_plan(sources=sources))
@@ -168,7 +170,7 @@ def test_it_is_announced_with_the_first_interval_and_not_with_its_withdrawal() -
 
 
 def test_ranges_that_are_lost_are_not_unread() -> None:
-    lost = (OffsetRange(partition=0, start=0, end=60),)
+    lost = (OffsetRange(topic="in", partition=0, start=0, end=60),)
     batch = a_batch(
         interval=Interval(start=NOW, end=a_day(9).end), plan=a_plan(sources=(a_source((60, 90), lost=lost),))
     )

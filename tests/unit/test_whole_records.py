@@ -11,20 +11,20 @@ import pytest
 
 from fencepost.errors import SettingsError
 from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, WITHHELD, whole_records
+from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, TOPIC, WITHHELD, whole_records
 
 SCHEMA = pa.schema(
     {
         "key": pa.binary(),
         QUARANTINED: pa.string(),
+        TOPIC: pa.string(),
         PARTITION: pa.int32(),
         OFFSET: pa.int64(),
         RULE: pa.int32(),
     }
 )
-Row = tuple[
-    tuple[int, int] | None, int | None
-]  # its record's place, if it is known, and the rule that it fails, or None
+Place = tuple[str, int, int]
+Row = tuple[Place | None, int | None]  # its record's place, if it is known, and the rule that it fails, or None
 
 
 def batches(rows: list[Row], sizes: Iterator[int]) -> Iterator[pa.RecordBatch]:
@@ -32,8 +32,9 @@ def batches(rows: list[Row], sizes: Iterator[int]) -> Iterator[pa.RecordBatch]:
         {
             "key": b"%d" % number,
             QUARANTINED: None if rule is None else f"rule {rule}",
-            PARTITION: place[0] if place else None,
-            OFFSET: place[1] if place else None,
+            TOPIC: place[0] if place else None,
+            PARTITION: place[1] if place else None,
+            OFFSET: place[2] if place else None,
             RULE: rule,
         }
         for number, (place, rule) in enumerate(rows)
@@ -67,7 +68,7 @@ def test_of_a_record_with_failed_rows_one_is_kept_wherever_the_batches_end() -> 
     for _ in range(300):
         rows: list[Row] = []
         for offset in range(chance.randint(0, 6)):
-            place = None if chance.random() < 0.2 else (chance.randint(0, 1), offset)
+            place = None if chance.random() < 0.2 else (chance.choice("ab"), chance.randint(0, 1), offset)
             rows += [(place, chance.choice([None, None, 0, 1, 2])) for _ in range(chance.randint(1, 5))]
         most = chance.randint(1, 5)
         sizes = iter(lambda most=most: chance.randint(0, most), None)  # type: ignore[misc]
@@ -76,14 +77,20 @@ def test_of_a_record_with_failed_rows_one_is_kept_wherever_the_batches_end() -> 
 
 def test_records_in_another_order_are_no_reason_to_refuse_them() -> None:
     """A replay reads records of several source partitions."""
-    rows: list[Row] = [((1, 5), None), ((0, 5), 0), ((0, 5), None), ((0, 3), 1)]
+    rows: list[Row] = [(("in", 1, 5), None), (("in", 0, 5), 0), (("in", 0, 5), None), (("in", 0, 3), 1)]
     assert withheld(rows, iter([3, 3])) == [False, False, True, False]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_records_of_two_topics_with_the_same_partition_and_offset_are_two_records(size: int) -> None:
+    rows: list[Row] = [(("b", 0, 5), None), (("b", 0, 5), None), (("a", 0, 5), 0), (("a", 0, 5), None)]
+    assert withheld(rows, iter([size] * 4)) == [False, False, False, True]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_record_whose_rows_are_apart_is_refused(size: int) -> None:
-    rows: list[Row] = [((0, 5), None), ((0, 6), None), (None, None), (None, None), ((0, 5), 0)]
-    with pytest.raises(SettingsError, match="those of partition 0, offset 5 have rows of another record between them"):
+    rows: list[Row] = [(("in", 0, 5), None), (("in", 0, 6), None), (None, None), (None, None), (("in", 0, 5), 0)]
+    with pytest.raises(SettingsError, match="those of topic in, partition 0, offset 5 have rows of another record between them"):
         withheld(rows, iter([size] * 5))
 
 

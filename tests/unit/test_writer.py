@@ -21,7 +21,7 @@ from fencepost.kafka.writers import Writers
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
-from fencepost.spark.whole_records import OFFSET, PARTITION, RULE
+from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, TOPIC
 from fencepost.spark.writer import WriteJob, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
@@ -173,6 +173,7 @@ def test_rows_withheld_with_their_record_are_counted_and_not_written(kafka: Fake
         for batch, first in zip(routed(values, size), range(0, 9, size), strict=True):
             some = values[first : first + size]
             columns = {
+                TOPIC: pa.array(["in"] * len(some)),
                 PARTITION: pa.array([0] * len(some), pa.int32()),
                 OFFSET: pa.array([(first + n) // 3 for n in range(len(some))], pa.int64()),
                 RULE: pa.array([-n - 1 if n < 0 else None for n in some], pa.int32()),

@@ -79,7 +79,7 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
             yield Metric("gauge", "frontier_timestamp_seconds", moment.timestamp())
         if details.get("verdict_settled") is not None:
             yield Metric("gauge", "verdict_passed", int(details["verdict_settled"]))
-        lag = _lag(pipeline, details["frontier"])
+        lag = _lag(pipeline, details["frontier"].get(pipeline.source.topic, {}))
         if lag is not None:
             yield Metric("gauge", "lag_records", lag)
 
@@ -105,7 +105,7 @@ def _records(details: dict[str, Any]) -> int:
 
 
 def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
-    """Offsets from the frontier to the end of the source; None if Kafka does not say in time."""
+    """Offsets from the source's frontier, by partition, to its end; None if Kafka does not say in time."""
     from fencepost.kafka.cluster import Cluster  # not while DAGs are parsed: it loads confluent-kafka
 
     try:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, State, utc_now
+from fencepost.model import Batch, State, by_partition, utc_now
 
 if TYPE_CHECKING:
     from fencepost.protocol.awaiting import Awaiting
@@ -41,7 +41,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     from fencepost.ledger.ledger import Ledger
     from fencepost.outputs.output import lacks_of
     from fencepost.protocol.announcing import complete_until
-    from fencepost.protocol.frontier import of_topic
+    from fencepost.protocol.frontier import by_topic, of_topic
     from fencepost.protocol.snapshot import snapshot_of
     from fencepost.protocol.view import View
 
@@ -56,7 +56,11 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     lacks = lacks_of(found, ledger) if rows else ""
-    before = snapshot.unread.still_in(ledger.cluster.earliest(source)) if snapshot.unread.offsets else snapshot.unread
+    before = (
+        snapshot.unread.still_in(by_partition(source.name, ledger.cluster.earliest(source)))
+        if snapshot.unread.offsets
+        else snapshot.unread
+    )
     unannounced = ledger.announcements.lost(ledger.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
@@ -64,13 +68,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "pipeline": pipeline,
                 "awaiting_person": [_awaiting(one) for one in awaiting],
                 "batches": [_interval(row) for row in rows],
-                "frontier": {str(p): o for p, o in ends.items()},
-                "lag": {str(p): n for p, n in lag.items()},
+                "frontier": by_topic(snapshot.frontier),
+                "lag": {source.name: {str(p): n for p, n in lag.items()}} if lag else {},
                 "held_back_by": str(hole.batch.id) if hole else None,
                 "output_lacks": lacks or None,
                 "complete_until": until.isoformat() if until else None,
                 "announcements_lost": unannounced,
-                "unread": {"offsets": before.offsets, "partitions": before.by_partition, "reason": before.reason}
+                "unread": {"offsets": before.offsets, "ranges": before.by_topic, "reason": before.reason}
                 if before.offsets
                 else None,
             }

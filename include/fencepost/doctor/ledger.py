@@ -10,7 +10,7 @@ from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
 from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
-from fencepost.model import OffsetRange
+from fencepost.model import OffsetRange, by_partition
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
@@ -46,14 +46,14 @@ def check_ledger_is_complete(look: Look) -> Finding:
 def check_unread_records(look: Look) -> Finding:
     """No record of the source lies before the range of the first interval that is planned, or else of the schedule's first."""
     source, pipeline = look.source.there, look.pipeline
-    earliest = look.cluster.earliest(source)
+    earliest = by_partition(source.name, look.cluster.earliest(source))
     if look.view.standing:
         before = unread(look.view).still_in(earliest)
     else:
         start = Cron.of(pipeline.schedule).at_or_after(pipeline.schedule.start)
         ends = look.cluster.first_stamped(source, start)
-        ranges = [OffsetRange(partition=p, start=end, end=end) for p, end in enumerate(ends)]
-        before = Unread(source.name, start, look.now, before_ranges(ranges, earliest, {}))
+        ranges = [OffsetRange(topic=source.name, partition=p, start=end, end=end) for p, end in enumerate(ends)]
+        before = Unread(start, look.now, before_ranges(ranges, earliest, {}))
     if not before.offsets:
         return ok("no record lies before the first range")
     return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If they need not be read, all is well.")
@@ -138,8 +138,8 @@ def check_group_offsets(look: Look) -> Iterator[Finding]:
 
 def _moved_to(view: View, topic: str) -> dict[int, int]:
     """The offsets that publications and skips have moved the pipeline's group to, by partition: a plan alone moves none."""
-    moved = {r.partition for batch in view.all() if batch.state in PASSED for r in batch.plan.source.ranges}
-    return {p: end for p, end in of_topic(frontier(view), topic).items() if p in moved}
+    moved = {part.partition_id for batch in view.all() if batch.state in PASSED for part in batch.plan.ranges}
+    return of_topic({place: end for place, end in frontier(view).items() if place in moved}, topic)
 
 
 def _compared(

@@ -96,9 +96,9 @@ def batches_until(
 
 
 def messages_of(
-    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], doing: str
+    settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], doing: str
 ) -> Iterator[list[Message]]:
-    """The committed messages of these ranges of a topic, as they come, in the order of each partition.
+    """The committed messages of these ranges of one topic, as they come, in the order of each partition.
 
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
@@ -108,7 +108,7 @@ def messages_of(
         return
     consumer, complaints = make_consumer(settings, group)
     try:
-        consumer.assign([TopicPartition(topic, p, r.start) for p, r in wanted.items()])
+        consumer.assign([TopicPartition(r.topic, p, r.start) for p, r in wanted.items()])
         ends = {p: r.end for p, r in wanted.items()}
         yield from batches_until(consumer, complaints, settings, ends, doing)
     finally:

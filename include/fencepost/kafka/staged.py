@@ -18,7 +18,7 @@ from confluent_kafka import Message
 from fencepost.collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import messages_of
-from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, Batch, OffsetRange
+from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, Batch, OffsetRange, describe_topics
 
 Header = tuple[str, bytes | None]
 
@@ -55,30 +55,29 @@ def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, ba
 def _staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
 ) -> Generator[list[Message]]:
-    topic, own = batch.known_staging.topic, batch.known_staged_at
-    return _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
+    own = batch.known_staged_at
+    return _read(settings, group, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
 
 
 def read_published(
-    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], batch: str
+    settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: str
 ) -> Generator[pa.RecordBatch]:
     """As `read_staged`, of the output that it was copied to: by header."""
     own = (BATCH_HEADER, batch.encode())
-    yield from _as_rows(_read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ())))
+    yield from _as_rows(_read(settings, group, ranges, batch, lambda message: own in (message.headers() or ())))
 
 
 def _read(
     settings: ClientSettings,
     group: str,
-    topic: str,
     ranges: Sequence[OffsetRange],
     batch: str,
     is_own: Callable[[Message], bool],
 ) -> Generator[list[Message]]:
     """The batch's own messages, as they come: in the order of each partition."""
-    doing = f"batch {batch}: reading its records in topic {topic}"
+    doing = f"batch {batch}: reading its records in {describe_topics(ranges)}"
     with without_collector():  # it would look at every message again and again, for half of the time
-        for messages in messages_of(settings, group, topic, ranges, doing):
+        for messages in messages_of(settings, group, ranges, doing):
             if own := [message for message in messages if is_own(message)]:
                 yield own
 

@@ -19,15 +19,15 @@ from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import BATCH_HEADER
-from fencepost.protocol.frontier import Place, accounted_for
+from fencepost.model import BATCH_HEADER, PartitionId
+from fencepost.protocol.frontier import accounted_for
 from fencepost.protocol.view import View
 
 Named = tuple[str, str]  # a batch, and what has it, such as `topic orders`
 
 LOOKED_AT = 1000  # newest offsets of each output partition; they include markers and other pipelines' records
 
-Committed = Mapping[Place, TopicPartition]
+Committed = Mapping[PartitionId, TopicPartition]
 
 ADVICE = (
     "The ledger or its newest records were lost, and a new plan would write published records again. Stop the pipeline's runs "

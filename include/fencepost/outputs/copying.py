@@ -20,7 +20,7 @@ from fencepost.errors import FencepostError, Superseded, TopicMissing, WriteFail
 from fencepost.kafka.staged import read_staged
 from fencepost.kafka.writers import Offsets, mark_offsets
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, OffsetRange, Receipt, describe_ranges, utc_now
+from fencepost.model import TIMESTAMP_HEADER, Batch, OffsetRange, Receipt, by_partition, describe_ranges, utc_now
 from fencepost.outputs.publication import Begin, Record, publication_writers, seen_in_output
 from fencepost.outputs.topic import KafkaTopicOutput, staged_records
 from fencepost.protocol.obstacle import Found, GivenUp, copied_receipts, is_whole
@@ -71,11 +71,12 @@ class PublishedTopic(KafkaTopicOutput):
         if ends == starts:
             return ""
         written = [
-            OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=True))
+            OffsetRange(topic=topic.name, partition=p, start=s, end=max(s, e))
+            for p, (s, e) in enumerate(zip(starts, ends, strict=True))
         ]
         if not batch.plan.topic.batch_header:
             return "its records have no header (output.batch_header: false)"
-        if expired := without_expired(written, self._cluster.earliest(topic))[1]:
+        if expired := without_expired(written, by_partition(topic.name, self._cluster.earliest(topic)))[1]:
             return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
         return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
 

@@ -20,12 +20,11 @@ from fencepost.errors import FencepostError
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, PlannedOutput, TableOutput, TopicOutput
+from fencepost.model import Batch, Interval, PartitionId, PlannedOutput, TableOutput, TopicOutput
 from fencepost.outputs.copying import PublishedTopic
 from fencepost.outputs.postgres import PostgresTable
 from fencepost.outputs.publication import Begin, Record
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
-from fencepost.protocol.frontier import Place
 from fencepost.protocol.obstacle import Found, GivenUp
 from fencepost.protocol.view import View
 
@@ -110,11 +109,11 @@ class Output(Protocol):
         """
         ...
 
-    def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
+    def validated(self, view: View) -> tuple[str, Mapping[PartitionId, int]]:
         """The group whose offsets tell readers how far the output is validated, and those offsets."""
         ...
 
-    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
         """Where a transition of these batches may move offsets of that group."""
         ...
 

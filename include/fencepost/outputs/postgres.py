@@ -43,7 +43,7 @@ from fencepost.kafka.staged import offset_of_staged, read_staged
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, TableOutput, Tally, utc_now
+from fencepost.model import Batch, Interval, PartitionId, TableOutput, Tally, utc_now
 from fencepost.outputs.columns import (
     INTERVAL,
     Rows,
@@ -70,7 +70,6 @@ from fencepost.outputs.store import (
 )
 from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
 from fencepost.protocol.advice import after_table_refused, reprocess
-from fencepost.protocol.frontier import Place
 from fencepost.protocol.obstacle import Found, GivenUp
 from fencepost.protocol.publication import begin_commit, record_stored
 from fencepost.protocol.store import (
@@ -695,11 +694,11 @@ class PostgresTable:
                 f"interval: `fencepost doctor {self._pipeline.name}` prints the statement that makes one. Then ask again."
             ) from None
 
-    def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
+    def validated(self, view: View) -> tuple[str, Mapping[PartitionId, int]]:
         """A table has no offsets."""
         return self._pipeline.validated_group, {}
 
-    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
         """A table has no offsets."""
         return set()
 

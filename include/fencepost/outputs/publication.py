@@ -54,6 +54,6 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
     ranges = between(publication.begun, publication.begun.model_copy(update={"ends": tuple(ends)}))
     own = ranges if publication.atomic else [r for r in ranges if r.partition == task]
     found = Tally()
-    for rows in read_published(ledger.settings, ledger.pipeline.group, topic.name, own, str(batch.id)):
+    for rows in read_published(ledger.settings, ledger.pipeline.group, own, str(batch.id)):
         found = added(found, rows)
     return found

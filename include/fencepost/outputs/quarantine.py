@@ -92,7 +92,7 @@ class QuarantineTopic(BatchTopic):
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The quarantined records of a written batch that still exist: the connector's columns, with headers."""
         kept, _ = self._kept_and_deleted(batch)
-        raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
+        raw = read_ranges(spark, self._ledger.settings, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def some(self, batch: Batch, most: int) -> list[Quarantined]:
@@ -100,7 +100,7 @@ class QuarantineTopic(BatchTopic):
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
         own, found = (BATCH_HEADER, str(batch.id).encode()), list[Quarantined]()
-        for messages in messages_of(self._ledger.settings, self._pipeline.group, self._name, kept, doing):
+        for messages in messages_of(self._ledger.settings, self._pipeline.group, kept, doing):
             for message in messages:
                 headers = [*(message.headers() or ())]
                 if headers[-1:] == [own]:

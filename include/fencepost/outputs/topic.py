@@ -19,13 +19,15 @@ from fencepost.model import (
     Batch,
     Interval,
     OffsetRange,
+    PartitionId,
     TopicOutput,
+    by_partition,
     describe_ranges,
     utc_now,
 )
 from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_needs_keys, what_staging_needs
 from fencepost.protocol.advice import reprocess, run_from
-from fencepost.protocol.frontier import Place, of_topic, validated_ends
+from fencepost.protocol.frontier import of_topic, validated_ends
 from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
@@ -78,7 +80,7 @@ class BatchTopic(ABC):
         return self._known
 
     def _kept_and_deleted(self, batch: Batch) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-        return without_expired(self._ranges(batch), self._cluster.earliest(self._topic))
+        return without_expired(self._ranges(batch), by_partition(self._name, self._cluster.earliest(self._topic)))
 
 
 class KafkaTopicOutput(BatchTopic):
@@ -210,7 +212,7 @@ class KafkaTopicOutput(BatchTopic):
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
         kept, _ = self._kept_and_deleted(batch)
-        return read_named(spark, self._ledger.settings, self._name, kept, str(batch.id))
+        return read_named(spark, self._ledger.settings, kept, str(batch.id))
 
     def is_compacted(self) -> bool:
         """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
@@ -219,12 +221,12 @@ class KafkaTopicOutput(BatchTopic):
         except AccessDenied:
             return False
 
-    def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
+    def validated(self, view: View) -> tuple[str, Mapping[PartitionId, int]]:
         """The group `<pipeline>.validated` and its offsets. Offsets of a topic that the pipeline has left stay as they are."""
         ends = of_topic(validated_ends(view), self._name)
         return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
 
-    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
         """Every partition of the topic that the view, or one of these batches, says something of."""
         planned = (b.plan.output for b in batches)
         places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
@@ -292,9 +294,10 @@ class StagingTopic(KafkaTopicOutput):
             return self.deleted(batch)
         starts, ends = batch.known_staging.ends, self._cluster.high_watermarks(self._topic)
         ranges = [
-            OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=False))
+            OffsetRange(topic=self._name, partition=p, start=s, end=max(s, e))
+            for p, (s, e) in enumerate(zip(starts, ends, strict=False))
         ]
-        return without_expired(ranges, self._cluster.earliest(self._topic))[1]
+        return without_expired(ranges, by_partition(self._name, self._cluster.earliest(self._topic)))[1]
 
     def newest_batches(self) -> Iterator[Named]:
         """The batches that the newest records are of, whatever their ledger: by the moment of their plan."""
@@ -327,14 +330,12 @@ def staged_records(
 
     Other batches may have written there too.
     """
-    raw = read_ranges(spark, settings, batch.known_staging.topic, ranges, headers=headers)
+    raw = read_ranges(spark, settings, ranges, headers=headers)
     return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.known_staged_at)))
 
 
-def read_named(
-    spark: SparkSession, settings: ClientSettings, topic: str, ranges: Sequence[OffsetRange], batch: str
-) -> DataFrame:
-    """The records with the header of the batch of that name in these ranges of a topic.
+def read_named(spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], batch: str) -> DataFrame:
+    """The records with the header of the batch of that name in these ranges.
 
     Other batches may have written there too.
 
@@ -342,5 +343,5 @@ def read_named(
     """
     # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
-    raw = read_ranges(spark, settings, topic, ranges, headers=True).where(F.array_contains("headers", own))
+    raw = read_ranges(spark, settings, ranges, headers=True).where(F.array_contains("headers", own))
     return raw.select("key", "value", "topic", "partition", "offset")

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from fencepost.config.intervals import newest_ended
 from fencepost.config.pipeline import Schedule
+from fencepost.model import PartitionId
 from fencepost.pages.trend import Lag
-from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot
 
 
@@ -17,7 +17,7 @@ def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
     return next((interval.end for interval in newest_ended(schedule, now)), None)
 
 
-def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[Place, int], now: datetime) -> Lag:
+def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[PartitionId, int], now: datetime) -> Lag:
     """Offsets from the frontier to the source's high watermarks, and time from the frontier to the newest due interval.
 
     Partitions that the ledger does not know yet count from offset 0. If nothing was planned, the time counts from

@@ -19,9 +19,9 @@ from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import LedgerReader
+from fencepost.model import PartitionId, by_partition
 from fencepost.outputs.output import output_of
 from fencepost.pages.logins import Logins
-from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
@@ -103,32 +103,31 @@ class Ledgers:
                     kept.position, kept.snapshot = position, snapshot_of(View.of(batches))
             return kept.snapshot
 
-    def source_ends(self, pipeline: Pipeline) -> dict[Place, int] | None:
+    def source_ends(self, pipeline: Pipeline) -> dict[PartitionId, int] | None:
         """The high watermark of every partition of the source; None if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
         """
 
-        def ask(cluster: Cluster) -> dict[Place, int] | None:
+        def ask(cluster: Cluster) -> dict[PartitionId, int] | None:
             topic = cluster.find(pipeline.source.topic)
             if topic is None:
                 return None
-            ends = cluster.high_watermarks(topic)
-            return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
+            return by_partition(pipeline.source.topic, cluster.high_watermarks(topic))
 
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
-    def source_begins(self, pipeline: Pipeline) -> list[int]:
+    def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
         """The first offset that each partition of the source still has; nothing if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
         """
 
-        def ask(cluster: Cluster) -> list[int]:
+        def ask(cluster: Cluster) -> dict[PartitionId, int]:
             topic = cluster.find(pipeline.source.topic)
-            return [] if topic is None else cluster.earliest(topic)
+            return {} if topic is None else by_partition(pipeline.source.topic, cluster.earliest(topic))
 
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 

@@ -11,7 +11,7 @@ from typing import Any
 from fencepost.errors import TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, OffsetRange, SourceTopic, State
+from fencepost.model import Batch, OffsetRange, SourceTopic, State, by_partition
 from fencepost.outputs.output import output_of
 from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.obstacle import Found, SourceFound
@@ -31,18 +31,19 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
         return there.id if there else ""
 
     staging = topic(plan.staging.topic) if plan.staging else None
-    source: SourceFound | None = None
+    sources: tuple[SourceFound, ...] = ()
     gone: tuple[OffsetRange, ...] = ()
     if plan.replays is None and not publishing:
         read = ledger.pipeline.source.topic
-        source = source_found(ledger, plan.source, topic(read), read, ranges=batch.state is State.PLANNED)
+        whole = batch.state is State.PLANNED
+        sources = tuple(source_found(ledger, planned, topic(read), read, ranges=whole) for planned in plan.sources)
     elif batch.state is State.PLANNED:
-        source = source_found(ledger, plan.source, topic(plan.source.topic))
+        sources = tuple(source_found(ledger, planned, topic(planned.topic)) for planned in plan.sources)
     if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
         gone = StagingTopic(ledger, staging.name, staging).gone(batch)
     of_output: dict[str, Any] = output_of(ledger, batch).found(batch, publishing=publishing)
     return Found(
-        source=source,
+        sources=sources,
         ledger_topic_id=ledger.topic_id,
         staging_topic_id=staging.id if staging else "",
         quarantine_topic_id=identity(plan.quarantine.topic if plan.quarantine and not publishing else None),
@@ -67,5 +68,6 @@ def source_found(
     if topic is None:
         return SourceFound(name or planned.topic, "", 0, accept_loss=accept)
     same = topic.id == planned.topic_id and topic.partitions >= len(planned.ranges)
-    expired = without_expired(planned.ranges, ledger.cluster.earliest(topic))[1] if ranges and same else ()
+    begins = by_partition(planned.topic, ledger.cluster.earliest(topic)) if ranges and same else {}
+    expired = without_expired(planned.ranges, begins)[1] if begins else ()
     return SourceFound(topic.name, topic.id, topic.partitions, expired, accept)

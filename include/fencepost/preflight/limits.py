@@ -125,12 +125,12 @@ def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
 def to_be_written(view: View, topic: str) -> dict[int, int]:
     """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
     newest = view.last_batch(view.standing[-1]) if view.standing else None
-    first: dict[int, int] = {r.partition: r.end for r in newest.plan.source.ranges} if newest else {}
+    first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}
     for batch in view.all():
-        if batch.state is State.PLANNED and batch.plan.source.topic == topic:
-            for part in batch.plan.source.ranges:
-                first[part.partition] = min(part.start, first.get(part.partition, part.start))
-    return first
+        if batch.state is State.PLANNED:
+            for part in batch.plan.ranges:
+                first[part.partition_id] = min(part.start, first.get(part.partition_id, part.start))
+    return of_topic(first, topic)
 
 
 def retention_left(

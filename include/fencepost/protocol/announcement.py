@@ -41,10 +41,10 @@ class SchemaIds(Known):
 
 
 class UnreadOffsets(Known):
-    """Offsets of the source that no batch read: by partition the first and the end (exclusive), and why."""
+    """Offsets of the source that no batch read: by topic and partition the first and the end (exclusive), and why."""
 
     offsets: int = Field(ge=1)
-    partitions: dict[str, tuple[Offset, Offset]]
+    ranges: dict[str, dict[str, tuple[Offset, Offset]]]
     reason: str
 
 
@@ -151,7 +151,10 @@ class Announcement(Known):
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
         """Where in the topic it is, in order of partitions."""
-        found = (OffsetRange(partition=int(p), start=start, end=end) for p, (start, end) in self.ranges.items())
+        found = (
+            OffsetRange(topic=self.output, partition=int(p), start=start, end=end)
+            for p, (start, end) in self.ranges.items()
+        )
         return tuple(sorted(found, key=lambda r: r.partition))
 
     @property

@@ -122,7 +122,7 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
     before = unread_at_plan(batch)
     if not before.offsets:
         return None
-    return UnreadOffsets(offsets=before.offsets, partitions=before.by_partition, reason=before.reason)
+    return UnreadOffsets(offsets=before.offsets, ranges=before.by_topic, reason=before.reason)
 
 
 def _is_by_person(batch: Batch) -> bool:

@@ -40,6 +40,7 @@ from fencepost.model import (
     State,
     Verdict,
     Written,
+    describe_topics,
 )
 from fencepost.protocol.advice import REASON, go_on, or_give_up, plan_first, what_next, why_not_passed
 from fencepost.protocol.obstacle import GivenUp, is_unseen
@@ -444,7 +445,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
         )
     if passed is not None:
         return (
-            f"batch {passed.id} is {passed.state} and has offsets of topic {passed.plan.source.topic}: after a withdrawal "
+            f"batch {passed.id} is {passed.state} and has offsets of {describe_topics(passed.plan.ranges)}: after a withdrawal "
             "another interval would read them again. Only an interval without offsets, or one not published, can be withdrawn."
         )
     if after is not None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from fencepost.model import Batch, OffsetRange, PlannedOutput, State, TopicOutput
+from fencepost.model import Batch, PartitionId, PlannedOutput, State, TopicOutput
 from fencepost.protocol.view import PASSED, View
 
-Place = tuple[str, int]  # a topic, and a partition of it
 
-
-def of_topic(ends: Mapping[Place, int], topic: str) -> dict[int, int]:
+def of_topic(ends: Mapping[PartitionId, int], topic: str) -> dict[int, int]:
     """The ends in one topic, by partition."""
     return {partition: end for (name, partition), end in sorted(ends.items()) if name == topic}
 
 
-def frontier(view: View) -> Mapping[Place, int]:
+def by_topic(ends: Mapping[PartitionId, int]) -> dict[str, dict[str, int]]:
+    """The ends for programs, as JSON has them: by topic, and by partition in it."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), end in sorted(ends.items()):
+        found.setdefault(topic, {})[str(partition)] = end
+    return found
+
+
+def frontier(view: View) -> Mapping[PartitionId, int]:
     """Per source partition, the end of the longest unbroken run of published or skipped batches.
 
     The run begins at the anchor, so planning an earlier interval moves nothing. Withdrawing a former anchor moves nothing
@@ -25,44 +31,38 @@ def frontier(view: View) -> Mapping[Place, int]:
     return view.once(_frontier)
 
 
-def _frontier(view: View) -> Mapping[Place, int]:
-    ends: dict[Place, int] = {}
-    broken: set[Place] = set()
+def _frontier(view: View) -> Mapping[PartitionId, int]:
+    ends: dict[PartitionId, int] = {}
+    broken: set[PartitionId] = set()
     for batch in view.run:
-        for place, part in _parts(batch):
-            if place in broken:
+        for part in batch.plan.ranges:
+            partition = part.partition_id
+            if partition in broken:
                 continue
             if batch.state in PASSED:
-                ends[place] = part.end
+                ends[partition] = part.end
             elif part.length:
-                broken.add(place)
-                ends.setdefault(place, part.start)
+                broken.add(partition)
+                ends.setdefault(partition, part.start)
     for batch in _former_anchors(view):
-        for place, part in _parts(batch):
-            if place in ends:
-                ends[place] = max(part.start, ends[place])
+        for part in batch.plan.ranges:
+            if part.partition_id in ends:
+                ends[part.partition_id] = max(part.start, ends[part.partition_id])
     return MappingProxyType(ends)
 
 
-def accounted_for(view: View) -> dict[Place, int]:
+def accounted_for(view: View) -> dict[PartitionId, int]:
     """Per source partition, the furthest committed offset that the ledger can explain.
 
     That is the frontier. In a partition that only withdrawn batches have, it is where the frontier may have stood before
     the withdrawal.
     """
-    ends: dict[Place, int] = {}
+    ends: dict[PartitionId, int] = {}
     for batch in view.all():
         if batch.state is State.WITHDRAWN:
-            for place, part in _parts(batch):
-                ends[place] = max(part.start, ends.get(place, 0))
+            for part in batch.plan.ranges:
+                ends[part.partition_id] = max(part.start, ends.get(part.partition_id, 0))
     return {**ends, **frontier(view)}
-
-
-def _parts(batch: Batch) -> Iterator[tuple[Place, OffsetRange]]:
-    """The range it reads in each partition of its sources."""
-    for source in batch.plan.sources:
-        for part in source.ranges:
-            yield (source.topic, part.partition), part
 
 
 def _former_anchors(view: View) -> list[Batch]:
@@ -87,13 +87,13 @@ def holding_back(view: View) -> Batch | None:
     return None
 
 
-def validated_ends(view: View) -> dict[Place, int]:
+def validated_ends(view: View) -> dict[PartitionId, int]:
     """Per output partition, the end of the output of the unbroken run from the anchor on.
 
     Only offsets in the present output topic count, which is the newest plan's. Offsets in a topic that was deleted, or that
     the pipeline no longer writes to, mean nothing there.
     """
-    ends: dict[Place, int] = {}
+    ends: dict[PartitionId, int] = {}
     newest = max(view.all(), key=view.order, default=None)
     for batch in view.run:
         if batch.state not in PASSED and not batch.plan.is_empty:

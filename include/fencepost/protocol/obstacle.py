@@ -66,13 +66,14 @@ class SourceFound:
 class Found:
     """What a batch finds of what it was planned with, by the names in its plan. A topic without an id does not exist.
 
-    `source` is None where the batch needs its source no more. Of a staged batch: the deleted part of its staged offsets
+    `sources` has what each topic that the plan reads is now, in the plan's order; none where the batch needs them no more. Of a
+    staged batch: the deleted part of its staged offsets
     (`staged_gone`). While it is being published also the mark of each task-partition of its copy, None where it is gone, and why
     the output cannot tell what such marks stood for (`untold`); or what its table says (`store`).
     """
 
     output_topic_id: str = ""
-    source: SourceFound | None = None
+    sources: tuple[SourceFound, ...] = ()
     ledger_topic_id: str = ""
     staging_topic_id: str = ""
     quarantine_topic_id: str = ""
@@ -134,11 +135,11 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     if batch.state is State.PUBLISHING and isinstance(batch.publication, TopicPublication):
         return _of_publication(batch, batch.publication, found)
     return (
-        (source_obstacle(batch, found.source) if found.source is not None else None)
+        (source_obstacle(batch, found.sources) if found.sources else None)
         or output_obstacle(batch, found.output_topic_id)
         or _of_staging(batch, found)
         or _of_quarantine(batch, found.quarantine_topic_id)
-        or _of_expired(batch, found.source)
+        or _of_expired(batch, found.sources)
     )
 
 
@@ -211,9 +212,14 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
     return Obstacle(f"its output topic {output.topic} {remade(topic_id)} {since}", TopicRecreated)
 
 
-def source_obstacle(batch: Batch, found: SourceFound) -> Obstacle | None:
-    """What keeps a batch from being read from this topic. One whose ranges bound those of the next ones has to be, too."""
-    planned, replays = batch.plan.source, batch.plan.replays
+def source_obstacle(batch: Batch, found: Sequence[SourceFound]) -> Obstacle | None:
+    """What keeps a batch from being read from these topics. One whose ranges bound those of the next ones has to be, too."""
+    each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.sources, found, strict=True))
+    return next((one for one in each if one is not None), None)
+
+
+def _of_source(batch: Batch, planned: SourceTopic, found: SourceFound) -> Obstacle | None:
+    replays = batch.plan.replays
     if replays is not None:
         what = _lacks(planned, found)
         drop = f"{batch.command('skip', REASON)} drops addition {batch.revision}. {reprocess(batch)}."
@@ -279,9 +285,10 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
     return Obstacle(why, TopicRecreated)
 
 
-def _of_expired(batch: Batch, found: SourceFound | None) -> Obstacle | None:
+def _of_expired(batch: Batch, sources: Sequence[SourceFound]) -> Obstacle | None:
     """What keeps a batch from being written whose records expired. One that is written needs them no more."""
-    if batch.state is not State.PLANNED or found is None or not found.expired:
+    found = next((one for one in sources if one.expired), None)
+    if batch.state is not State.PLANNED or found is None:
         return None
     gone = f"its source topic {found.topic} no longer has {describe_ranges(found.expired)}"
     if found.accept_loss:  # a retry makes a new revision without them

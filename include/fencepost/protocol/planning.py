@@ -20,6 +20,7 @@ from fencepost.model import (
     Interval,
     Layout,
     OffsetRange,
+    PartitionId,
     Plan,
     PlannedOutput,
     Schemas,
@@ -27,6 +28,7 @@ from fencepost.model import (
     State,
     TopicOutput,
     UnreadRange,
+    by_partition,
     describe_ranges,
 )
 from fencepost.protocol.decisions import (
@@ -93,7 +95,12 @@ class SourceFacts:
     stable: tuple[int, ...] = ()
     by_start: tuple[int | None, ...] | None = None
     by_end: tuple[int | None, ...] = ()
-    last_timestamps: Mapping[int, int] = field(default_factory=dict)
+    last_timestamps: Mapping[PartitionId, int] = field(default_factory=dict)
+
+    @property
+    def begins(self) -> dict[PartitionId, int]:
+        """Where each partition begins."""
+        return by_partition(self.topic, self.earliest)
 
     @property
     def partitions(self) -> int:
@@ -164,14 +171,14 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
         TopicRecreated: they were not, so they mean other records here.
         KafkaUnavailable: the batch has partitions that the broker did not know yet.
     """
-    stopped = source_obstacle(batch, SourceFound(topic, topic_id, partitions))
+    stopped = source_obstacle(batch, (SourceFound(topic, topic_id, partitions),))
     if stopped is not None:
         raise stopped.error(batch)
 
 
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
     """Where the ranges of an interval start that has none yet."""
-    return range_starts(neighbours.before, neighbours.after, source.stable, source.by_start)
+    return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
 def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[SourceTopic, Interval | None]:
@@ -189,15 +196,16 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[So
     unread: tuple[UnreadRange, ...] = ()
     gap = None
     if near.own is not None:
-        own = near.own.plan.source
-        ranges, lost, unread, gap = own.ranges, own.lost, own.unread, near.own.plan.also_covers
+        own = near.own.plan
+        ranges, lost, unread, gap = own.ranges, own.lost, own.unread, own.also_covers
     else:
-        ranges = frozen_ranges(interval, starts_of(near, source), near.after, source.stable, source.by_end)
+        starts = starts_of(near, source)
+        ranges = frozen_ranges(interval, source.topic, starts, near.after, source.stable, source.by_end)
         if near.before is None:
-            unread = before_ranges(ranges, source.earliest, source.last_timestamps)
+            unread = before_ranges(ranges, source.begins, source.last_timestamps)
         if near.before is not None and near.before.interval.end < interval.start and any(r.length for r in ranges):
             gap = Interval(start=near.before.interval.end, end=interval.start)
-    ranges, expired = without_expired(ranges, source.earliest)
+    ranges, expired = without_expired(ranges, source.begins)
     if expired and not facts.accept_loss:
         raise SourceDataExpired(
             f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "

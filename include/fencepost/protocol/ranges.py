@@ -1,4 +1,4 @@
-"""Which offsets a batch reads. Pure: lists hold one offset per source partition.
+"""Which offsets a batch reads. Pure: lists hold one offset for each partition of a source topic.
 
 Ranges of neighbouring intervals touch and never overlap, so no record is lost or read twice. A late record falls in the batch
 that is open when it arrives.
@@ -6,14 +6,10 @@ that is open when it arrives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from fencepost.model import (
-    Batch,
-    Interval,
-    OffsetRange,
-)
+from fencepost.model import Batch, Interval, OffsetRange, PartitionId
 
 # How far clocks may differ: those of producers, the scheduler and this machine.
 CLOCKS = timedelta(minutes=5)
@@ -30,32 +26,41 @@ def credible_until(interval: Interval, now: datetime) -> datetime | None:
 
 
 def range_starts(
-    before: Batch | None, after: Batch | None, stable: Sequence[int], by_start: Sequence[int | None] | None
+    topic: str,
+    before: Batch | None,
+    after: Batch | None,
+    stable: Sequence[int],
+    by_start: Sequence[int | None] | None,
 ) -> list[int]:
-    """Where each source partition's range starts. Pure: the lists hold one offset per partition.
+    """Where the range of each partition of a source topic starts. Pure, as above.
 
     It starts at the end of the preceding planned interval. If none precedes, `by_start` is given: the range starts at the
     first record at or after the interval's start, or at the last stable offset if there is no such record yet. A partition that
     the following interval's plan does not know is read from its beginning by the newest interval, so it starts there, empty.
     """
     if before is not None or by_start is None:
-        known = _bounds(before, "end")
+        known = _bounds(before, topic, "end")
         return [known.get(p, 0) for p in range(len(stable))]  # a younger partition starts at its beginning
-    limit = _bounds(after, "start")
+    limit = _bounds(after, topic, "start")
     found = [stable[p] if offset is None else offset for p, offset in enumerate(by_start)]
     return [min(offset, limit.get(p, offset if after is None else 0)) for p, offset in enumerate(found)]
 
 
 def frozen_ranges(
-    interval: Interval, starts: Sequence[int], after: Batch | None, stable: Sequence[int], by_end: Sequence[int | None]
+    interval: Interval,
+    topic: str,
+    starts: Sequence[int],
+    after: Batch | None,
+    stable: Sequence[int],
+    by_end: Sequence[int | None],
 ) -> tuple[OffsetRange, ...]:
-    """The offset range of every source partition. Pure, as above.
+    """The offset range of every partition of a source topic. Pure, as above.
 
     It ends at the first record (from its start on) at or after the interval's end that is not dated ahead of the clock, or at
     the last stable offset if there is no such record yet. It never goes beyond the start of the following planned interval.
     Intervals that touch leave no offset between them.
     """
-    limit = _bounds(after, "start")
+    limit = _bounds(after, topic, "start")
     touches = after is not None and after.interval.start == interval.end
     ranges = []
     for partition, start in enumerate(starts):
@@ -65,28 +70,29 @@ def frozen_ranges(
             end = limit[partition] if touches else min(end, limit[partition])
         elif after is not None:
             end = start  # the partition is younger than the following interval's plan: the newest interval reads it
-        ranges.append(OffsetRange(partition=partition, start=start, end=max(start, end)))
+        ranges.append(OffsetRange(topic=topic, partition=partition, start=start, end=max(start, end)))
     return tuple(ranges)
 
 
-def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
+def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
+    """Where a batch's ranges of the topic start, or end, by partition."""
     if batch is None:
         return {}
-    bounds = {r.partition: getattr(r, side) for r in batch.plan.source.ranges}
+    bounds = {r.partition_id: getattr(r, side) for r in batch.plan.ranges}
     if side == "start":  # offsets that expired belong to the batch too, at each of its revisions
-        for part in batch.plan.source.lost:
-            bounds[part.partition] = min(part.start, bounds[part.partition])
-    return bounds
+        for part in batch.plan.lost:
+            bounds[part.partition_id] = min(part.start, bounds[part.partition_id])
+    return {partition: offset for (name, partition), offset in bounds.items() if name == topic}
 
 
 def without_expired(
-    ranges: Sequence[OffsetRange], earliest: Sequence[int]
+    ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
     """What is left of the ranges, and their parts that lie before the earliest offset still in the topic."""
     left, lost = [], []
     for part in ranges:
-        first = min(max(part.start, earliest[part.partition]), part.end)
+        first = min(max(part.start, earliest[part.partition_id]), part.end)
         if first > part.start:
-            lost.append(OffsetRange(partition=part.partition, start=part.start, end=first))
-        left.append(OffsetRange(partition=part.partition, start=first, end=part.end))
+            lost.append(part.model_copy(update={"end": first}))
+        left.append(part.model_copy(update={"start": first}))
     return tuple(left), tuple(lost)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from fencepost.model import Batch, Interval, Outcome, State
+from fencepost.model import Batch, Interval, Outcome, PartitionId, State
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, in_force, need_of
-from fencepost.protocol.frontier import Place, frontier, holding_back
+from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.unread import Unread, unread
 from fencepost.protocol.view import DECIDED, PASSED, Revisions, View
 
@@ -132,7 +132,7 @@ class Snapshot:
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
     unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
-    frontier: Mapping[Place, int] = field(default_factory=dict)
+    frontier: Mapping[PartitionId, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first; the frontier starts there
     passed: int = 0  # how many intervals the frontier has passed from there on

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, Interval, OffsetRange, UnreadRange, time_of, told_time
+from fencepost.model import (
+    Batch,
+    Interval,
+    OffsetRange,
+    PartitionId,
+    UnreadRange,
+    describe_topics,
+    time_of,
+    told_time,
+)
 from fencepost.protocol.view import View
 
 # No record of Kafka's is older than Kafka: an earlier timestamp is in another unit, most often seconds.
@@ -23,9 +32,8 @@ LISTED = 5  # partitions in a text
 
 @dataclass(frozen=True)
 class Unread:
-    """Offsets of a topic before the range of the interval that begins at `start`, of the partitions that have such offsets."""
+    """Offsets before the ranges of the interval that begins at `start`, of the partitions that have such offsets."""
 
-    topic: str = ""
     start: datetime = EPOCH
     planned_at: datetime = EPOCH
     ranges: tuple[UnreadRange, ...] = ()
@@ -36,14 +44,16 @@ class Unread:
         return sum(part.length for part in self.ranges)
 
     @property
-    def by_partition(self) -> dict[str, tuple[int, int]]:
-        """For programs: the first of them and their end, by partition."""
-        return {str(part.partition): (part.start, part.end) for part in self.ranges}
+    def by_topic(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """For programs: the first of them and their end, by topic and partition."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for part in self.ranges:
+            found.setdefault(part.topic, {})[str(part.partition)] = (part.start, part.end)
+        return found
 
-    def still_in(self, earliest: Sequence[int]) -> Unread:
-        """Those that a topic still has that begins there: records that were deleted are not unread."""
-        begins = dict(enumerate(earliest))
-        cut = [p.model_copy(update={"start": max(p.start, begins.get(p.partition, p.end))}) for p in self.ranges]
+    def still_in(self, earliest: Mapping[PartitionId, int]) -> Unread:
+        """Those that the source still has, whose partitions begin there: records that were deleted are not unread."""
+        cut = [p.model_copy(update={"start": max(p.start, earliest.get(p.partition_id, p.end))}) for p in self.ranges]
         return replace(self, ranges=tuple(part for part in cut if part.end > part.start))
 
     @property
@@ -62,7 +72,8 @@ class Unread:
         """How many there are, and why; empty if there are none."""
         if not self.ranges:
             return ""
-        lie = count_of(self.offsets, f"offset of topic {self.topic} lies", f"offsets of topic {self.topic} lie")
+        topic = describe_topics(self.ranges)
+        lie = count_of(self.offsets, f"offset of {topic} lies", f"offsets of {topic} lie")
         return f"{lie} before the first range, and no batch reads them. {self.reason}"
 
     def advice(self, pipeline: str) -> str:
@@ -86,8 +97,7 @@ class Unread:
 
 def unread_at_plan(batch: Batch) -> Unread:
     """What lay before a batch's range when it was planned as the first of all; nothing of any other batch."""
-    source, plan = batch.plan.source, batch.plan
-    return Unread(source.topic, batch.interval.start, plan.planned_at, source.unread)
+    return Unread(batch.interval.start, batch.plan.planned_at, batch.plan.unread)
 
 
 def unread(view: View) -> Unread:
@@ -101,42 +111,47 @@ def unread(view: View) -> Unread:
 def _unread(view: View) -> Unread:
     if not view.standing or (first := view.holder(view.standing[0])) is None:
         return Unread()
-    source = first.plan.source
-    known = [b.plan.source for b in view.all() if b.adds_to is None and b.plan.source.topic_id == source.topic_id]
-    begins: dict[int, int] = {}
-    timestamps: dict[tuple[int, int], int | None] = {}
-    for one in known:
-        for part in (*one.ranges, *one.lost, *one.unread):
-            begins[part.partition] = min(part.start, begins.get(part.partition, part.start))
-        timestamps |= {(part.partition, part.end): part.last_timestamp for part in one.unread}
-    starts = _starts(first)
+    topic_ids = {source.topic_id for source in first.plan.sources}
+    begins: dict[PartitionId, int] = {}
+    timestamps: dict[tuple[PartitionId, int], int | None] = {}
+    for source in (s for b in view.all() if b.adds_to is None for s in b.plan.sources if s.topic_id in topic_ids):
+        for part in (*source.ranges, *source.lost, *source.unread):
+            begins[part.partition_id] = min(part.start, begins.get(part.partition_id, part.start))
+        timestamps |= {(part.partition_id, part.end): part.last_timestamp for part in source.unread}
     ranges = tuple(
-        UnreadRange(partition=p, start=begins[p], end=end, last_timestamp=timestamps.get((p, end)))
-        for p, end in sorted(starts.items())
-        if begins[p] < end
+        UnreadRange(
+            topic=place[0],
+            partition=place[1],
+            start=begins[place],
+            end=end,
+            last_timestamp=timestamps.get((place, end)),
+        )
+        for place, end in sorted(_starts(first).items())
+        if begins[place] < end
     )
-    return Unread(source.topic, first.interval.start, first.plan.planned_at, ranges)
+    return Unread(first.interval.start, first.plan.planned_at, ranges)
 
 
-def _starts(batch: Batch) -> dict[int, int]:
+def _starts(batch: Batch) -> dict[PartitionId, int]:
     """Where its ranges begin, with what expired of them."""
-    found: dict[int, int] = {}
-    for part in (*batch.plan.source.ranges, *batch.plan.source.lost):
-        found[part.partition] = min(part.start, found.get(part.partition, part.start))
+    found: dict[PartitionId, int] = {}
+    for part in (*batch.plan.ranges, *batch.plan.lost):
+        found[part.partition_id] = min(part.start, found.get(part.partition_id, part.start))
     return found
 
 
 def before_ranges(
-    ranges: Sequence[OffsetRange], earliest: Sequence[int], timestamps: Mapping[int, int]
+    ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int], timestamps: Mapping[PartitionId, int]
 ) -> tuple[UnreadRange, ...]:
-    """What a topic that begins there has before these ranges; `timestamps` are of the last record before each of them."""
+    """What partitions that begin there have before these ranges; `timestamps` are of the last record before each of them."""
     return tuple(
         UnreadRange(
+            topic=part.topic,
             partition=part.partition,
-            start=earliest[part.partition],
+            start=earliest[part.partition_id],
             end=part.start,
-            last_timestamp=timestamps.get(part.partition),
+            last_timestamp=timestamps.get(part.partition_id),
         )
         for part in ranges
-        if earliest[part.partition] < part.start
+        if earliest[part.partition_id] < part.start
     )

@@ -206,8 +206,8 @@ class View:
         batch, after = self.holder(interval), self.after(interval)
         if batch is None or after is None or has_had_offsets(batch):
             return None
-        begins = {r.partition: r.start for r in (*after.plan.source.ranges, *reversed(after.plan.source.lost))}
-        if any(r.end < begins.get(r.partition, 0) for r in batch.plan.source.ranges):
+        begins = {r.partition_id: r.start for r in (*after.plan.ranges, *reversed(after.plan.lost))}
+        if any(r.end < begins.get(r.partition_id, 0) for r in batch.plan.ranges):
             return None  # there was room, and no record
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
@@ -267,7 +267,7 @@ class View:
 
 def has_had_offsets(batch: Batch) -> bool:
     """Whether its ranges have offsets, or had offsets that expired."""
-    return not batch.plan.is_empty or any(source.lost for source in batch.plan.sources)
+    return not batch.plan.is_empty or bool(batch.plan.lost)
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:

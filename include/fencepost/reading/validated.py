@@ -18,9 +18,9 @@ from fencepost.config.rights import READER_GROUP
 from fencepost.errors import NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.kafka.client_settings import ClientSettings, client_settings
-from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.announcements import read_announcements
-from fencepost.model import OffsetRange, RegisteredSchema, Schemas, describe_ranges
+from fencepost.model import OffsetRange, RegisteredSchema, Schemas, by_partition, describe_ranges
 from fencepost.outputs.topic import read_named
 from fencepost.protocol.announcement import Announcement, counting
 from fencepost.protocol.ranges import without_expired
@@ -156,12 +156,11 @@ def _rows(
         if not reader.postgres:
             raise SettingsError(f"{reader.told}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
         return rows_of_revision(spark, reader, one, columns)
-    topic, ranges = _place(cluster, one)
-    raw = read_named(spark, settings, topic.name, ranges, one.batch)
+    raw = read_named(spark, settings, _place(cluster, one), one.batch)
     return parse_output(raw, one.format or "", columns, _schemas(reader, one))
 
 
-def _place(cluster: Cluster, one: Announcement) -> tuple[Topic, Sequence[OffsetRange]]:
+def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
     """Where a batch's records are, all of which are there and visible.
 
     Raises:
@@ -179,7 +178,7 @@ def _place(cluster: Cluster, one: Announcement) -> tuple[Topic, Sequence[OffsetR
             "reprocess of its interval writes them again."
         )
     earliest = cluster.earliest(topic)
-    _, deleted = without_expired(one.offset_ranges, [*earliest])
+    _, deleted = without_expired(one.offset_ranges, by_partition(topic.name, earliest))
     if deleted:
         raise NeedsOperator(
             f"batch {one.batch}: output topic {topic.name} no longer has {describe_ranges(deleted)}: its retention or a person "
@@ -188,7 +187,7 @@ def _place(cluster: Cluster, one: Announcement) -> tuple[Topic, Sequence[OffsetR
     ends = {r.partition: r.end for r in one.offset_ranges}
     wanted = [ends.get(p, 0) for p in range(topic.partitions)]
     cluster.await_stable(topic, wanted, OPEN_TRANSACTION_LIMIT, f"batch {one.batch}, read_validated")
-    return topic, one.offset_ranges or (OffsetRange(partition=0, start=earliest[0], end=earliest[0]),)
+    return one.offset_ranges or (OffsetRange(topic=topic.name, partition=0, start=earliest[0], end=earliest[0]),)
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:

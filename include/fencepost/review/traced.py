@@ -43,7 +43,7 @@ class Place(Frozen):
     @property
     def range(self) -> OffsetRange:
         """The range that holds it alone."""
-        return OffsetRange(partition=self.partition, start=self.offset, end=self.offset + 1)
+        return OffsetRange(topic=self.topic, partition=self.partition, start=self.offset, end=self.offset + 1)
 
 
 class Kept(Frozen):
@@ -91,7 +91,7 @@ def check_output(ledger: Ledger, view: View, place: Place) -> None:
 def check_source(ledger: Ledger, view: View, place: Place) -> None:
     """The same of a source record. One that a batch has read may be gone by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
-    topics = [ledger.pipeline.source.topic, *(batch.plan.source.topic for batch in read)]
+    topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.sources)]
     _check_topic(ledger.pipeline.name, place, "reads", topics)
     if not any(_reads(batch, place) for batch in read):
         _check_offset(ledger, place)
@@ -183,7 +183,7 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
     first = ledger.cluster.earliest(_check_offset(ledger, place))[place.partition]
     if place.offset < first:
         raise SettingsError(f"{place}: the partition begins at offset {first}; earlier records are gone.")
-    raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
+    raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
     found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
     if not found:
         raise SettingsError(f"{place}: no record; a marker of a transaction, or an aborted record, has this offset.")
@@ -192,25 +192,20 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
 
 def _holds(batch: Batch, place: Place) -> bool:
     """Whether the batch's records lie around this place."""
-    output = batch.plan.output
-    own = batch.published_ranges if isinstance(output, TopicOutput) and place.topic == output.topic else ()
-    return any(r.partition == place.partition and r.start <= place.offset < r.end for r in own)
+    return any(part.holds((place.topic, place.partition), place.offset) for part in batch.published_ranges)
 
 
 def _reads(batch: Batch, place: Place) -> bool:
-    source = batch.plan.source
-    return source.topic == place.topic and any(
-        r.partition == place.partition and r.start <= place.offset < r.end for r in source.ranges
-    )
+    return any(part.holds((place.topic, place.partition), place.offset) for part in batch.plan.ranges)
 
 
 def _unread(view: View, place: Place) -> str:
     ranges = [
         r
         for batch in view.all()
-        if batch.adds_to is None and batch.plan.source.topic == place.topic
-        for r in batch.plan.source.ranges
-        if r.partition == place.partition
+        if batch.adds_to is None
+        for r in batch.plan.ranges
+        if r.partition_id == (place.topic, place.partition)
     ]
     if not ranges:
         return f"No batch of this pipeline has read partition {place.partition} of topic {place.topic}."
@@ -270,7 +265,7 @@ def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | N
 def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> set[int]:
     """The hashes of the rows that today's transform makes of the record."""
     pipeline = ledger.pipeline
-    raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
+    raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
     frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=bool(pipeline.suite.rules))
     good = frame.where(~(malformed | refused_tombstone(pipeline.source)))
     result = apply_transform(pipeline, with_record(good, "_malformed"))

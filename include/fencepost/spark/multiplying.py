@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -51,10 +52,12 @@ def _listed(found: Any) -> list[Any]:
     return [found.apply(n) for n in range(found.size())]
 
 
-def withheld_rows(rule: Column, partition: Column, offset: Column, alone: Column) -> Column:
+def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
     """Whether a row is not written because its record goes to quarantine with another of its rows: that with the lowest rule.
 
-    Rows of one record may be anywhere, so this shuffles. `alone` tells the rows apart whose record is not known.
+    `place` is the topic, partition and offset of the row's record. Rows of one record may be anywhere, so this shuffles. `alone`
+    tells the rows apart whose record is not known.
     """
-    of_record = Window.partitionBy(partition, offset, F.when(offset.isNull(), alone)).orderBy(rule.asc_nulls_last())
-    return offset.isNotNull() & F.first(rule).over(of_record).isNotNull() & (F.row_number().over(of_record) > 1)
+    known = place[-1].isNotNull()
+    of_record = Window.partitionBy(*place, F.when(~known, alone)).orderBy(rule.asc_nulls_last())
+    return known & F.first(rule).over(of_record).isNotNull() & (F.row_number().over(of_record) > 1)

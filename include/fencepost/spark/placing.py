@@ -10,6 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fencepost.spark.records import PLACES
+
 CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
 LISTENERS_WAIT_MS = 60_000
 
@@ -17,13 +19,14 @@ LISTENERS_WAIT_MS = 60_000
 def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
     """The rows, in `partitions` Spark partitions, each in the source's order if the transform kept it.
 
-    A transform keeps the order by keeping `_partition` and `_offset`. Without them rows are ordered by key and value, so an
-    attempt and its retry write the same sequence. For the same reason, a row without a key is placed by its value.
+    A transform keeps the order by keeping `_partition` and `_offset`, and `_topic` where its source has several topics. Without
+    them rows are ordered by key and value, so an attempt and its retry write the same sequence. For the same reason, a row
+    without a key is placed by its value.
     """
     place = kafka_partition(records.sparkSession, F.coalesce("key", "value", F.lit(b"")), partitions)
     kept = {"_partition", "_offset"} <= set(records.columns)
-    order = ["_partition", "_offset"] if kept else ["key", "value"]
-    return records.repartitionById(partitions, place).sortWithinPartitions(*order).drop("_partition", "_offset")
+    order = [name for name in PLACES if name in records.columns] if kept else ["key", "value"]
+    return records.repartitionById(partitions, place).sortWithinPartitions(*order).drop(*PLACES)
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:

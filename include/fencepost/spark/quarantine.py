@@ -33,7 +33,7 @@ from fencepost.spark.records import (
     parse_results,
     said_columns,
 )
-from fencepost.spark.whole_records import OFFSET, PARTITION, WITHHELD
+from fencepost.spark.whole_records import RECORD_PLACE, WITHHELD
 from fencepost.spark.whole_records import RULE as RECORD_RULE
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
@@ -60,8 +60,8 @@ def to_flagged(
 ) -> DataFrame:
     """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
 
-    `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With `several`, rows of
-    one record may be several: the place of each row's record follows too, as `PARTITION` and `OFFSET`.
+    `_topic`, `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With
+    `several`, rows of one record may be several: the place of each row's record follows too, as `RECORD_PLACE`.
 
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
@@ -75,7 +75,7 @@ def to_flagged(
     )
     rule = rules.first_failed(frame.select(*said.values()))
     record = F.when(rule.isNotNull(), F.col("_record")) if knows else F.lit(None).cast(RECORD)
-    at = [F.col("_record.partition").alias(PARTITION), F.col("_record.offset").alias(OFFSET)] if several else []
+    at = [F.col(f"_record.{part}").alias(name) for part, name in RECORD_PLACE.items()] if several else []
     return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE), *at)
 
 
@@ -105,15 +105,16 @@ def to_routed(flagged: DataFrame, layout: Layout = Layout.SOURCE) -> DataFrame:
         kept=F.when(~known, F.lit("result")),
         headers=headers,
     )
-    places = [name for name in ("_partition", "_offset") if name in flagged.columns]
+    places = [name for name in PLACES if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
     together = []
-    if OFFSET in flagged.columns:
-        rule, partition, offset = F.col(RULE), F.col(PARTITION), F.col(OFFSET)
-        together = [partition, offset, rule.alias(RECORD_RULE)]
+    place = [F.col(name) for name in RECORD_PLACE.values() if name in flagged.columns]
+    if place:
+        rule = F.col(RULE)
+        together = [*place, rule.alias(RECORD_RULE)]
         if layout is Layout.OUTPUT:
             alone = F.xxhash64("_out_key", "_out_value")
-            together = [withheld_rows(rule, partition, offset, alone).alias(WITHHELD)]
+            together = [withheld_rows(rule, place, alone).alias(WITHHELD)]
     routed = flagged.select(*columns, *places, F.when(failed, said).alias(QUARANTINED), *together)
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 

@@ -151,12 +151,11 @@ def to_records(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None = N
     out = {name: F.col(name) for name in records.columns if name not in (*PLACES, "unfit")}
     if "unfit" in records.columns:
         out["value"] = if_fit(records, out["value"], F.col("unfit"))
-    order = [c for c in ("_partition", "_offset") if c in frame.columns]
-    records = records.select(*(column.alias(name) for name, column in out.items()), *order)
+    records = records.select(*(column.alias(name) for name, column in out.items()), *places)
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
-PLACES = ("_topic", "_partition", "_offset")
+PLACES = ("_topic", "_partition", "_offset")  # of the source record, in the order of records
 UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
 
 

@@ -21,21 +21,26 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
 
 def read_ranges(
-    spark: SparkSession, settings: ClientSettings, topic: str, ranges: Sequence[OffsetRange], *, headers: bool
+    spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> DataFrame:
     """Exactly the committed records of these ranges, with one Spark partition per Kafka partition.
 
     Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers on request.
     """
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for part in ranges:
+        by_topic.setdefault(part.topic, []).append(part)
+    starts = {topic: {str(r.partition): r.start for r in parts} for topic, parts in by_topic.items()}
+    ends = {topic: {str(r.partition): r.end for r in parts} for topic, parts in by_topic.items()}
     reader = (
         spark.read.format("kafka")
         .options(**{f"kafka.{k}": v for k, v in java_settings(settings.common()).items()})
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.max.poll.records", str(MAX_POLL_RECORDS))
         .option("kafka.fetch.max.wait.ms", str(FETCH_MAX_WAIT_MS))
-        .option("assign", json.dumps({topic: [r.partition for r in ranges]}))
-        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in ranges}}))
-        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in ranges}}))
+        .option("assign", json.dumps({topic: [r.partition for r in parts] for topic, parts in by_topic.items()}))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
         .option("failOnDataLoss", "true")
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
@@ -62,7 +67,10 @@ def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
         if inputs.size() != 1 or inputs.head().getClass().getSimpleName() != "KafkaBatchInputPartition":
             return None
         found = inputs.head().offsetRange()
+        read = found.topicPartition()
         ranges.append(
-            OffsetRange(partition=found.topicPartition().partition(), start=found.fromOffset(), end=found.untilOffset())
+            OffsetRange(
+                topic=read.topic(), partition=read.partition(), start=found.fromOffset(), end=found.untilOffset()
+            )
         )
     return ranges

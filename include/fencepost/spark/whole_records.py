@@ -3,8 +3,8 @@
 A replay sends the record through the transform again, which then gives all of its rows. So a row that was published beside
 its record's quarantine would be published twice.
 
-Where a transform may give several rows for a record, rows bring the record's place in the source (`PARTITION` and `OFFSET`, null
-where it is not known) and `RULE`. Under layout `source` the rows of a record follow each other, because narrow operators keep the
+Where a transform may give several rows for a record, rows bring the record's place in the source (`RECORD_PLACE`, null where it
+is not known) and `RULE`. Under layout `source` the rows of a record follow each other, because narrow operators keep the
 order. Here they are put together, across Arrow batches too, and get `WITHHELD` instead. Under layout `output`, where rows are
 shuffled by key, `withheld_rows` of fencepost.spark.multiplying has found it before.
 """
@@ -21,7 +21,10 @@ import pyarrow as pa
 from fencepost.errors import SettingsError
 from fencepost.spark.quarantine_headers import QUARANTINED
 
-PARTITION, OFFSET, RULE = "record_partition", "record_offset", "record_rule"
+# The columns with the topic, partition and offset of a row's record.
+RECORD_PLACE = {"topic": "record_topic", "partition": "record_partition", "offset": "record_offset"}
+TOPIC, PARTITION, OFFSET = RECORD_PLACE.values()
+RULE = "record_rule"
 WITHHELD = "withheld"  # true in a row that is not written, because its record goes to quarantine with another one
 
 
@@ -39,9 +42,9 @@ def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             continue
         if not len(batch):
             continue
-        starts = _starts(batch)
+        starts = records.starts(batch)
         first, last = int(starts[0]), int(starts[-1])
-        if held and not _is_same(held[-1], batch):
+        if held and not records.is_same(held[-1], batch):
             yield records.decided(held)
             held = []
         elif held:
@@ -61,17 +64,18 @@ def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 @dataclass
 class _Records:
-    """The places of the records whose rows have been seen."""
+    """The places of the records whose rows have been seen, and a number for each of their topics."""
 
     seen: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
 
     def decided(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows of some records, with `WITHHELD`. Of a record with failed rows, the first with the lowest rule is kept."""
         rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        starts, known = _starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
+        starts, known = self.starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(np.append(starts, len(rows)))
         record = np.repeat(np.arange(len(starts)), lengths)
-        self.seen.append(_places(rows)[starts][known[starts]])
+        self.seen.append(self._places(rows)[starts][known[starts]])
         withheld = np.zeros(len(rows), dtype=bool)
         failed = np.nonzero(rows.column(QUARANTINED).is_valid().to_numpy(zero_copy_only=False) & known)[0]
         if len(failed):
@@ -80,7 +84,7 @@ class _Records:
             records, first = np.unique(record[in_order], return_index=True)
             withheld = np.isin(record, records)
             withheld[in_order[first]] = False
-        kept = [name for name in rows.schema.names if name not in (PARTITION, OFFSET, RULE)]
+        kept = [name for name in rows.schema.names if name not in (*RECORD_PLACE.values(), RULE)]
         return rows.select(kept).append_column(WITHHELD, pa.array(withheld))
 
     def check_whole(self) -> None:
@@ -91,30 +95,31 @@ class _Records:
         found, counts = np.unique(places, axis=0, return_counts=True)
         if len(found) == len(places):
             return
-        partition, offset = found[counts > 1][0]
+        number, partition, offset = found[counts > 1][0]
+        topic = next(topic for topic, known in self.topics.items() if known == number)
         raise SettingsError(
-            f"the transform moves the rows of a source record apart: those of partition {partition}, offset {offset} have rows "
-            "of another record between them. Under output.layout: source they have to follow each other where rules of severity "
-            "quarantine judge them, so that a record is published whole or quarantined whole. Keep the source's order in the "
-            "transform (no sortWithinPartitions), set output.layout: output, or leave _record out of the result: then failed "
-            "rows are kept one by one."
+            f"the transform moves the rows of a source record apart: those of topic {topic}, partition {partition}, "
+            f"offset {offset} have rows of another record between them. Under output.layout: source they have to follow each "
+            "other where rules of severity quarantine judge them, so that a record is published whole or quarantined whole. "
+            "Keep the source's order in the transform (no sortWithinPartitions), set output.layout: output, or leave _record out "
+            "of the result: then failed rows are kept one by one."
         )
 
+    def starts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Where the rows of another record begin. A row whose record is not known stands alone."""
+        places = self._places(rows)
+        new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
+        return np.concatenate([[0], np.nonzero(new)[0] + 1])
 
-def _places(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Partition and offset of each row's record; -1 where they are not known."""
-    both = [rows.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in (PARTITION, OFFSET)]
-    return np.stack(both, axis=1)
+    def is_same(self, before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
+        """Whether the last row of one batch and the first of the next are of the same, known record."""
+        place = self._places(before.slice(len(before) - 1))[0]
+        return bool(place[-1] >= 0 and np.array_equal(place, self._places(after.slice(0, 1))[0]))
 
-
-def _starts(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Where the rows of another record begin. A row whose record is not known stands alone."""
-    places = _places(rows)
-    new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, 1] < 0)
-    return np.concatenate([[0], np.nonzero(new)[0] + 1])
-
-
-def _is_same(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-    """Whether the last row of one batch and the first of the next are of the same, known record."""
-    place = _places(before.slice(len(before) - 1))[0]
-    return bool(place[1] >= 0 and np.array_equal(place, _places(after.slice(0, 1))[0]))
+    def _places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The topic's number, the partition and the offset of each row's record; -1 where they are not known."""
+        named = rows.column(TOPIC).dictionary_encode()
+        numbers = [self.topics.setdefault(topic, len(self.topics)) for topic in named.dictionary.to_pylist()]
+        topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
+        others = [rows.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in (PARTITION, OFFSET)]
+        return np.stack([topics, *others], axis=1)

@@ -39,14 +39,14 @@ from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import AnyPublication, Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.model import AnyPublication, Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
 from fencepost.outputs.publication import Begin, Record
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, told_of
 from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_skip
-from fencepost.protocol.frontier import Place, frontier, of_topic
+from fencepost.protocol.frontier import by_topic, frontier
 from fencepost.protocol.obstacle import Found
 from fencepost.protocol.publication import record_refused, record_rejected
 from fencepost.protocol.snapshot import snapshot_of
@@ -327,7 +327,7 @@ def _commit(
         batch,
         done,
         changed=changed,
-        frontier={str(p): o for p, o in of_topic(frontier(recorded.view), ledger.pipeline.source.topic).items()},
+        frontier={topic: dict(ends) for topic, ends in by_topic(frontier(recorded.view)).items()},
         frontier_time=snapshot.frontier_time.isoformat() if snapshot.frontier_time else None,
         verdict_settled=snapshot.is_last_verdict_settled,
         rows=batch.written.rows if batch.written else 0,
@@ -349,15 +349,15 @@ def _announced(ledger: Ledger, recorded: Recorded, batch: Batch) -> dict[str, Js
     return announcement(recorded.view, found[0], ledger.cluster.id, found[1]).json_value if found else None
 
 
-Committed = Mapping[str, Mapping[Place, TopicPartition]]  # by group
+Committed = Mapping[str, Mapping[PartitionId, TopicPartition]]  # by group
 
 
 def _offsets_now(ledger: Ledger, view: View, interval: Interval) -> Committed:
     """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
     pipeline, batches = ledger.pipeline, view.known(interval).batches
-    source = {*frontier(view), *((s.topic, r.partition) for b in batches for s in b.plan.sources for r in s.ranges)}
+    source = {*frontier(view), *(part.partition_id for batch in batches for part in batch.plan.ranges)}
     output = output_of(ledger).validated_places(view, batches)
-    found: dict[str, Mapping[Place, TopicPartition]] = {}
+    found: dict[str, Mapping[PartitionId, TopicPartition]] = {}
     for group, places in ((pipeline.group, source), (pipeline.validated_group, output)):
         asked, doing = [TopicPartition(*place) for place in sorted(places)], f"reading offsets of group {group}"
         found[group] = committed_offsets(ledger.settings, group, asked, doing) if asked else {}
@@ -374,7 +374,7 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -
     """
     pipeline = ledger.pipeline
     moves: dict[str, list[TopicPartition]] = {}
-    wanted: tuple[tuple[str, Mapping[Place, int]], ...] = (
+    wanted: tuple[tuple[str, Mapping[PartitionId, int]], ...] = (
         (pipeline.group, frontier(after)),
         output_of(ledger).validated(after),
     )
@@ -389,6 +389,6 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -
     return moves
 
 
-def _is_at(have: Mapping[Place, TopicPartition], place: Place, end: int) -> bool:
+def _is_at(have: Mapping[PartitionId, TopicPartition], place: PartitionId, end: int) -> bool:
     found = have.get(place)
     return found is not None and found.offset == end

@@ -25,7 +25,7 @@ def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bo
     """What the batch reads, with the connector's columns. In a replay, quarantined records as they were in the source."""
     plan = batch.plan
     replays = plan.replays is not None
-    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=headers or replays)
+    raw = read_ranges(spark, ledger.settings, plan.ranges, headers=headers or replays)
     return raw if plan.replays is None else as_in_source(raw.where(is_quarantined_by(plan.replays.batch)))
 
 

@@ -110,7 +110,7 @@ def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostEr
 
 
 def _listed(places: Places) -> str:
-    return ", ".join(f"{partition}:{offset}" for partition, offset in places)
+    return ", ".join(f"{partition}:{offset}" for _, partition, offset in places)
 
 
 def _unknown(batch: Batch) -> UnknownSchemas:

@@ -29,10 +29,12 @@ from fencepost.model import (
     Batch,
     Decision,
     Interval,
+    PartitionId,
     SourceTopic,
     State,
     StepResult,
     TopicOutput,
+    describe_topics,
     utc_now,
 )
 from fencepost.outputs.output import Destination, destination_of
@@ -263,7 +265,7 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
 
 
-def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int]) -> dict[int, int]:
+def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int]) -> dict[PartitionId, int]:
     """By partition, the timestamp of the last committed record before an offset, in milliseconds; -1: it has none.
 
     Partitions that have no such record are left out, and those in which none is met in time.
@@ -272,7 +274,7 @@ def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int])
     found = take_newest(
         ledger.cluster, topic, ledger.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
     )
-    return {one.partition: -1 if one.timestamp is None else one.timestamp for one in found.records}
+    return {(topic.name, one.partition): -1 if one.timestamp is None else one.timestamp for one in found.records}
 
 
 def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> Facts:
@@ -353,7 +355,9 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
     if changed:
-        message = f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of topic {batch.plan.source.topic}"
+        message = (
+            f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {describe_topics(batch.plan.ranges)}"
+        )
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
     elif batch.state is State.SKIPPED:

@@ -76,6 +76,6 @@ def _write(
     job: WriteJob,
     judged: Callable[[], DataFrame] | None = None,
 ) -> list[Receipt]:
-    tasks = {r: job.writers.first + i for i, r in enumerate(batch.plan.source.ranges)}
+    tasks = {r: job.writers.first + i for i, r in enumerate(batch.plan.ranges)}
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts

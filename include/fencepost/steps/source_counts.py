@@ -13,17 +13,16 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline, Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
-from fencepost.model import Batch, Layout
+from fencepost.model import Batch, Layout, describe_topics
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-from fencepost.spark.records import read_source, refused_tombstone
+from fencepost.spark.records import PLACES, read_source, refused_tombstone
 from fencepost.suite.catalogue import FRESHNESS
 
 SHOWN = 20  # records listed by their coordinates
-PLACE = ("_partition", "_offset")
-Places = tuple[tuple[int, int], ...]
+Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each record
 
 
 @dataclass(frozen=True)
@@ -121,17 +120,17 @@ def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCoun
 
 
 def first_tombstones(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
-    """The coordinates of the first tombstones that must not reach the transform, by partition and offset."""
+    """The coordinates of the first tombstones that must not reach the transform, by topic, partition and offset."""
     frame, _ = read_source(raw, pipeline.source, batch.plan.schemas)
     return _places(_first(frame, refused_tombstone(pipeline.source)))
 
 
 def _first(frame: DataFrame, wanted: Column) -> list[Row]:
-    return frame.where(wanted).select(*PLACE, "_malformed").orderBy(*PLACE).limit(SHOWN).collect()
+    return frame.where(wanted).select(*PLACES, "_malformed").orderBy(*PLACES).limit(SHOWN).collect()
 
 
 def _places(rows: Sequence[Row]) -> Places:
-    return tuple((row["_partition"], row["_offset"]) for row in rows)
+    return tuple((row["_topic"], row["_partition"], row["_offset"]) for row in rows)
 
 
 def count_taken(raw: DataFrame, batch: Batch) -> int:
@@ -151,7 +150,7 @@ def count_taken(raw: DataFrame, batch: Batch) -> int:
     rows, fingerprint = counts_of(row)
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
-            f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {count_of(rows, 'record')} of batch "
+            f"batch {batch.id}: quarantine {describe_topics(batch.plan.ranges)} shows {count_of(rows, 'record')} of batch "
             f"{replays.batch} with fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows:,} with "
             f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
             f"was written. {batch.command('skip', REASON)} drops this addition. {reprocess(batch)}."

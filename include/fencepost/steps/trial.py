@@ -97,7 +97,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     if SHUFFLE_PARTITIONS not in pipeline.spark:
         spark.conf.set(SHUFFLE_PARTITIONS, "4")
     headers = pipeline.source.headers or rules is not None
-    raw = with_size(read_ranges(spark, ledger.settings, pipeline.source.topic, looked.ranges, headers=headers))  # 1
+    raw = with_size(read_ranges(spark, ledger.settings, looked.ranges, headers=headers))  # 1
     doing = f"pipeline {pipeline.name}, try"
     with spark_reads(doing):
         schemas = _schemas(pipeline, raw)

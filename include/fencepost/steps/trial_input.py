@@ -32,7 +32,9 @@ def newest(ledger: Ledger, records: int) -> Looked:
     begins = dict(enumerate(sample.ends))
     for one in reversed(sample.records):
         begins[one.partition] = one.offset
-    ranges = tuple(OffsetRange(partition=p, start=begins[p], end=end) for p, end in enumerate(sample.ends))
+    ranges = tuple(
+        OffsetRange(topic=topic.name, partition=p, start=begins[p], end=end) for p, end in enumerate(sample.ends)
+    )
     return Looked(ranges)
 
 
@@ -43,10 +45,11 @@ def of_interval(ledger: Ledger, interval: Interval) -> Looked:
     near = Neighbours.of(view, interval)
     facts = source_facts(ledger, near, interval)
     if holder is not None:
-        ranges = holder.plan.source.ranges
+        ranges = holder.plan.ranges
     else:
-        ranges = frozen_ranges(interval, starts_of(near, facts), near.after, facts.stable, facts.by_end)
-    ranges, expired = without_expired(ranges, facts.earliest)
+        starts = starts_of(near, facts)
+        ranges = frozen_ranges(interval, facts.topic, starts, near.after, facts.stable, facts.by_end)
+    ranges, expired = without_expired(ranges, facts.begins)
     share = allot(MOST_RECORDS, [one.length for one in ranges])
     cut = tuple(one.model_copy(update={"end": one.start + n}) for one, n in zip(ranges, share, strict=True))
     return Looked(cut, interval, whole=cut == ranges and not expired, frozen=holder is not None)

@@ -12,7 +12,7 @@ from fencepost.model import utc_now
 from fencepost.protocol.ranges import credible_until
 from fencepost.spark.quarantine import RULE
 from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.records import refused_tombstone
+from fencepost.spark.records import PLACES, refused_tombstone
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.trial_input import Looked
 
@@ -52,7 +52,7 @@ def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
     at = F.col("_timestamp")
     until = None if looked.interval is None else credible_until(looked.interval, utc_now())
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
-    place = F.min(F.struct("_partition", "_offset"))
+    place = F.min(F.struct(*PLACES))
     found = (
         frame.groupBy("_malformed", refused_tombstone(pipeline.source).alias("tombstone"))
         .agg(
@@ -78,7 +78,8 @@ def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
 
 
 def _placed(row: Row) -> str:
-    return f"{row['place'][0]}:{row['place'][1]}"
+    _, partition, offset = row["place"]
+    return f"{partition}:{offset}"
 
 
 def _bytes_of(*names: str) -> Column:

@@ -185,7 +185,7 @@ def _to_rows(result: DataFrame, pipeline: Pipeline, plan: Plan, rules: Rules | N
         records = to_routed(flagged, plan.layout).observe(seen, F.count(F.lit(1)).alias("results"))
     if plan.layout is Layout.OUTPUT:
         return _Rows(place_by_key(records, plan.writers), flagged, seen)
-    return _Rows(records.drop("_partition", "_offset"), flagged, seen)
+    return _Rows(records.drop(*PLACES), flagged, seen)
 
 
 def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
@@ -212,7 +212,7 @@ def _write(
     """
     tasks: Mapping[OffsetRange, int] | None = None
     if batch.plan.layout is Layout.SOURCE:
-        tasks = {r: t for t, r in enumerate(batch.plan.source.ranges)}
+        tasks = {r: t for t, r in enumerate(batch.plan.ranges)}
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     check_settings(rows.sparkSession, pipeline)  # again, now that Spark is to run it
     try:
@@ -249,4 +249,4 @@ def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) 
     if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
     filled = plan.offsets // ROWS_A_PARTITION
-    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.source.ranges)))))
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))

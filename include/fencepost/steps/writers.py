@@ -84,8 +84,7 @@ def _planned_writers(ledger: Ledger, batch: Batch, group: str, ids: int, marks: 
 
 
 def _source_marks(batch: Batch) -> Marks:
-    source = batch.plan.source
-    return tuple((source.topic, r.partition, r.end) for r in source.ranges)
+    return tuple((*part.partition_id, part.end) for part in batch.plan.ranges)
 
 
 def _quarantining(batch: Batch, rules: Named = ()) -> Quarantining:

@@ -28,10 +28,9 @@ with warnings.catch_warnings():
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, State
+from fencepost.model import Batch, PartitionId, State, by_partition
 from fencepost.pages.comparisons import Comparison
 from fencepost.pages.pipelines import Pipelines
-from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot
 
 from .ledgers import EVIL, ledger, taken
@@ -63,11 +62,11 @@ class FakeLedgers:
             raise found
         return taken(found)
 
-    def source_begins(self, pipeline: Pipeline) -> list[int]:
-        return [50, 0, 0, 0]
+    def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
+        return by_partition("orders-in", [50, 0, 0, 0])
 
-    def source_ends(self, pipeline: Pipeline) -> dict[Place, int]:
-        return {("orders-in", partition): 20_000 for partition in range(4)}
+    def source_ends(self, pipeline: Pipeline) -> dict[PartitionId, int]:
+        return by_partition("orders-in", [20_000] * 4)
 
 
 class Guard:

@@ -100,7 +100,7 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
         assert {one.batch.interval: one.need for one in snapshot.awaiting(NOW, HOUR)} == found
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
-            assert snapshot.frontier == {("orders-in", r.partition): r.end for r in last.plan.source.ranges}
+            assert snapshot.frontier == {r.partition_id: r.end for r in last.plan.ranges}
         several += sum(row.batch.state is State.SKIPPED and row.newest is not row.batch for row in snapshot.rows)
     assert several > 5, "skipped intervals that are written again were among them"
 
@@ -213,7 +213,7 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
         batches = []
         for n in hours:
             ranges = tuple(
-                OffsetRange(partition=p, start=starts[n][p], end=starts[n][p] + lengths[n][p])
+                OffsetRange(topic="orders-in", partition=p, start=starts[n][p], end=starts[n][p] + lengths[n][p])
                 for p in range(PARTITIONS)
             )
             for revision, state in enumerate(revisions[n], start=1):

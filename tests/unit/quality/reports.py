@@ -145,7 +145,7 @@ def written(tasks: int, rows: int, malformed: int = 0) -> Written:
         output=an_output(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
         rows_in=rows + malformed,
         malformed=malformed,
-        malformed_at=tuple((1, 5_100 + i) for i in range(min(malformed, 3))),
+        malformed_at=tuple(("flights", 1, 5_100 + i) for i in range(min(malformed, 3))),
         seconds=7.25,
         written_at=NOON,
     )

@@ -120,7 +120,10 @@ def test_an_empty_batch_that_a_check_refuses_names_the_check_and_the_cure() -> N
     assert "quality.empty: pass; then <code>fencepost run " in render_html(REPORTS["empty_rejected"])
 
 
-GONE = (OffsetRange(partition=1, start=9_031, end=9_040), OffsetRange(partition=3, start=9_093, end=9_094))
+GONE = (
+    OffsetRange(topic="flight_delays", partition=1, start=9_031, end=9_040),
+    OffsetRange(topic="flight_delays", partition=3, start=9_093, end=9_094),
+)
 
 
 @pytest.mark.parametrize(
