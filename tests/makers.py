@@ -18,6 +18,8 @@ from fencepost.model import (
     SourceTopic,
     State,
     Tally,
+    TaskBlock,
+    TaskKind,
     TopicOutput,
     TopicPublication,
     Verdict,
@@ -47,8 +49,14 @@ def an_output(*ends: int, topic: str = "out", **changes: Any) -> TopicOutput:
     return TopicOutput(**{"topic": topic, "topic_id": f"{topic}-1", "ends": ends, **changes})
 
 
-def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
-    """A plan that reads these ranges of topic `in`."""
+def task_blocks(rows: int, malformed: int = 0, topic: str = "in", source: str = "in") -> tuple[TaskBlock, ...]:
+    """So many task-partitions of rows, for the partitions of a topic, and so many of malformed records of the source."""
+    of_rows = TaskBlock(kind=TaskKind.ROWS, topic=topic, partitions=rows)
+    return (of_rows, *([TaskBlock(kind=TaskKind.MALFORMED, topic=source, partitions=malformed)] if malformed else []))
+
+
+def a_plan(*ranges: tuple[int, int], rows_tasks: int | None = None, malformed_tasks: int = 0, **changes: Any) -> Plan:
+    """A plan that reads these ranges of topic `in`; with a task-partition of rows for each, if nothing else is said."""
     values: dict[str, Any] = {
         "sources": (a_source(*ranges),),
         "output": an_output(0),
@@ -61,7 +69,10 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
         "planned_at": NOW,
         **changes,
     }
-    values.setdefault("writers", max(1, len(values["sources"][0].ranges)))
+    source = values["sources"][0]
+    written = values.get("staging") or values["output"]
+    of = source.topic if values["layout"] is Layout.SOURCE else written.topic
+    values.setdefault("tasks", task_blocks(rows_tasks or max(1, len(source.ranges)), malformed_tasks, of, source.topic))
     values.setdefault("fence_up_to", 0)
     return Plan(**values)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -50,6 +50,16 @@ class Layout(StrEnum):
 
     SOURCE = "source"
     OUTPUT = "output"
+
+
+class TaskKind(StrEnum):
+    """What a task-partition writes: rows of the transform's result, or records that never reach the transform.
+
+    Those are the malformed ones and, in a replay, results of an earlier transform.
+    """
+
+    ROWS = "rows"
+    MALFORMED = "malformed"
 
 
 class Outcome(StrEnum):
@@ -296,6 +306,26 @@ class Tally(Frozen):
         )
 
 
+class TaskBlock(Frozen):
+    """Task-partitions of one kind: one for each of the first `partitions` partitions of a topic."""
+
+    kind: TaskKind
+    topic: str
+    partitions: int = Field(ge=1)
+
+
+class TaskPartition(NamedTuple):
+    """One task-partition: its number in the batch, which receipts name, and the partition that it is for.
+
+    Its mark is that partition's offset, in the group of its kind. Its transactional id is the lane's with the partition's number.
+    So a mark belongs to one id for ever: whoever has fenced that id knows that nobody commits the mark late.
+    """
+
+    number: int
+    topic: str
+    partition: int
+
+
 class Replayed(Frozen):
     """What an addition takes from quarantine: everything that the batch of that name sent there, and its tally.
 
@@ -312,8 +342,8 @@ class Plan(Frozen):
 
     `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and put into `output` when
     it is published. Topics' `ends` say where they ended when the batch was planned. `lane` names its transactional ids and the
-    groups of its marks: a number, or of an addition `replay-<n>`. `writers` is the number of task-partitions. Ids
-    `writers .. fence_up_to - 1` of the lane may have open transactions of earlier, wider batches; they are fenced first.
+    groups of its marks: a number, or of an addition `replay-<n>`. The lane's ids below `fence_up_to` that no row is written under
+    may have open transactions of earlier, wider batches; they are fenced first.
     `digests` has a digest for each part that decides the output. `software` names the versions that write it.
     `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
 
@@ -321,9 +351,11 @@ class Plan(Frozen):
     ledger has the same one, so it tells the records from others. In the output a header does so. That takes a writer of small
     records as much time as all else *(measured: librdkafka takes memory for it in one thread, and gives it back in another)*.
 
-    `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
-    writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any. They begin when
-    all others have committed, and use the same transactional ids.
+    `tasks` has a block of task-partitions for each kind; their numbers go through the blocks in order. The first block is of
+    rows: under layout `source` for the partitions of what is read, under `output` for those of the topic that is written to.
+    `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine` a second block, for the partitions
+    of what is read, writes the malformed records if there are any. It begins when all of the first have committed, and uses the
+    same transactional ids.
 
     An addition's source is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
     be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
@@ -340,14 +372,13 @@ class Plan(Frozen):
     staged_at: int | None = Field(default=None, gt=0)
     ledger_topic_id: str
     layout: Layout
-    writers: int = Field(ge=1)
+    tasks: tuple[TaskBlock, ...] = Field(min_length=1)
     lane: str = Field(min_length=1)
     fence_up_to: int = Field(ge=0)
     digests: dict[str, str]
     software: str
     planned_at: AwareDatetime
     quarantine: TopicOutput | None = None
-    malformed_writers: int = Field(default=0, ge=0)
     output_format: str = Field(min_length=1)  # of the values that it writes: they are read back by it
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
@@ -358,6 +389,14 @@ class Plan(Frozen):
     def _what_a_table_gets_is_staged(self) -> Self:
         if isinstance(self.output, TableOutput) and self.staging is None:
             raise ValueError("a batch for a table is staged")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_block_of_a_kind(self) -> Self:
+        """Blocks of one kind would be written side by side, under the same transactional ids."""
+        kinds = [block.kind for block in self.tasks]
+        if kinds[0] is not TaskKind.ROWS or len({*kinds}) != len(kinds):
+            raise ValueError(f"task-partitions are those of rows, and then one block of any other kind: {kinds}")
         return self
 
     @property
@@ -371,18 +410,32 @@ class Plan(Frozen):
         return self.replays.attempt if self.replays else 1
 
     @property
-    def tasks(self) -> int:
-        """The most task-partitions there may be: those of the transform's rows, then those of malformed records."""
-        return self.writers + self.malformed_writers
-
-    @property
     def ids(self) -> int:
         """How many of the lane's transactional ids it uses."""
-        return max(self.writers, self.malformed_writers)
+        return max(block.partitions for block in self.tasks)
 
-    def tasks_with(self, aside: int) -> int:
-        """How many of them have to commit if this many records do not reach the transform: `Written.aside`."""
-        return self.tasks if aside else self.writers
+    def tasks_of(self, kind: TaskKind) -> tuple[TaskPartition, ...]:
+        """Its task-partitions of that kind, in order."""
+        found, first = list[TaskPartition](), 0
+        for block in self.tasks:
+            if block.kind is kind:
+                found += [TaskPartition(first + p, block.topic, p) for p in range(block.partitions)]
+            first += block.partitions
+        return tuple(found)
+
+    def tasks_by_range(self, kind: TaskKind) -> dict[OffsetRange, int]:
+        """The number of the task-partition of that kind for each range that it reads."""
+        numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
+        return {part: numbers[part.partition_id] for part in self.ranges}
+
+    def task_count(self, aside: int = 0) -> int:
+        """How many task-partitions have to commit if this many records do not reach the transform: `Written.aside`."""
+        return sum(block.partitions for block in self.tasks if aside or block.kind is TaskKind.ROWS)
+
+    @property
+    def quarantines_malformed(self) -> bool:
+        """Whether it has task-partitions for malformed records."""
+        return any(block.kind is TaskKind.MALFORMED for block in self.tasks)
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:

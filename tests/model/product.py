@@ -103,7 +103,7 @@ def recorded(lease: Lease, receipts: tuple[Lease, ...], writers: int, malformed:
     The plan has so many writers, and behind them so many for malformed records, of which the source has one each.
     """
     batch = a_batch(lease=lease[1], writers=writers, ledger=lease[0])
-    plan = batch.plan.model_copy(update={"malformed_writers": malformed})
+    plan = batch.plan.model_copy(update={"tasks": makers.task_blocks(writers, malformed)})
     batch = batch.model_copy(update={"plan": plan})
     made = tuple(a_receipt(t, n, ledger=ledger) for t, (ledger, n) in enumerate(receipts))
     result = a_written(made).model_copy(update={"malformed": malformed})
@@ -122,7 +122,7 @@ def fence_up_to(before: tuple[tuple[int, bool, bool], ...]) -> int:
             State.WRITTEN if written else State.SUPERSEDED,
             interval=makers.a_day(number),
             lease=number,
-            plan=makers.a_plan((0, 0 if empty else 1), writers=width),
+            plan=makers.a_plan((0, 0 if empty else 1), rows_tasks=width),
             written=makers.a_written() if written else None,
         )
         for number, (width, written, empty) in enumerate(before)

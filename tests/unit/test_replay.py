@@ -33,6 +33,7 @@ from makers import (
     a_written,
     an_announcement,
     an_output,
+    task_blocks,
 )
 
 DAY = a_day(0)
@@ -49,12 +50,12 @@ def an_addition(
 ) -> Batch:
     """An addition to the batch, that replays records at the beginning of the quarantine topic."""
     link = Replayed(batch="p/x/1", tally=Tally(rows=3), attempt=revision)
-    plan = a_plan(sources=(a_source((0, 3), topic="quarantine"),), replays=link, malformed_writers=1)
+    plan = a_plan(sources=(a_source((0, 3), topic="quarantine"),), replays=link, malformed_tasks=1)
     return a_link(state, left, revision, plan, adds_to=adds_to, **changes)
 
 
 def a_link(state: State, left: int, revision: int, plan: object, **changes: object) -> Batch:
-    values = {"quarantine": an_output(0, topic="quarantine"), "malformed_writers": 1}
+    values = {"quarantine": an_output(0, topic="quarantine"), "tasks": task_blocks(1, 1)}
     plan = plan.model_copy(update=values)  # type: ignore[attr-defined]
     receipts = [a_receipt(0, revision, 5)]
     if left:

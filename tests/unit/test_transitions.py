@@ -57,7 +57,7 @@ def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outc
         revision=revision,
         lease=lease,
         plan=plan,
-        written=result_of(lease, plan.writers, lease + 1) if has_output else None,
+        written=result_of(lease, plan.task_count(), lease + 1) if has_output else None,
         verdict=a_verdict(outcome) if outcome else None,
     )
 
@@ -168,7 +168,7 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
 
 def late(view: View, batch: Batch) -> tuple[Batch, ...]:
     """The transition of a write under a later lease."""
-    lease, writers = batch.known_lease + 1, batch.plan.writers
+    lease, writers = batch.known_lease + 1, batch.plan.task_count()
     return record_written(view, batch.interval, batch.revision, result_of(lease, writers), receipts_of(lease, writers))
 
 
@@ -181,7 +181,7 @@ def refused(transition: Callable[[], object]) -> str | None:
     return None
 
 
-QUARANTINING = a_plan((0, 1), (0, 1), malformed_writers=2)
+QUARANTINING = a_plan((0, 1), (0, 1), malformed_tasks=2)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
 
 
 WIDE, NARROW, NONE = (a_plan(*ranges) for ranges in (((0, 1),) * 3, ((0, 1),), ((1, 1),) * 4))
-FEW_ROWS = a_plan((0, 1), (0, 1), writers=1, malformed_writers=2)
+FEW_ROWS = a_plan((0, 1), (0, 1), rows_tasks=1, malformed_tasks=2)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,9 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held
-        assert unsettled_ids(view, lane) <= max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+        assert unsettled_ids(view, lane) <= max(
+            (b.plan.task_count() for b in view.all() if b.plan.lane == lane), default=0
+        )
 
 
 @given(ledgers())

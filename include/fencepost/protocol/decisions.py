@@ -219,7 +219,7 @@ def check_receipts(batch: Batch, receipts: Sequence[Receipt], aside: int) -> Non
 
     The task-partitions for malformed records need receipts only if records are read that are not for the transform: `aside`.
     """
-    wanted = batch.plan.tasks_with(aside)
+    wanted = batch.plan.task_count(aside)
     tasks = sorted(r.task for r in receipts)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
     foreign = [r.task for r in receipts if (r.ledger, r.lease) != own]
@@ -340,7 +340,7 @@ def decide_publish(
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
         )
-    if batch.written.tasks != (wanted := batch.plan.tasks_with(batch.written.aside)):
+    if batch.written.tasks != (wanted := batch.plan.task_count(batch.written.aside)):
         raise TransitionRefused(
             f"batch {batch.id}: its result sums up {batch.written.tasks} receipts, and its plan has {wanted} task-partitions. "
             "Nothing is published. Restore the ledger topic from a copy."

@@ -26,6 +26,8 @@ from fencepost.model import (
     Schemas,
     SourceTopic,
     State,
+    TaskBlock,
+    TaskKind,
     TopicOutput,
     UnreadRange,
     by_partition,
@@ -230,8 +232,7 @@ def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
     read, gap = source_of(interval, facts, facts.source)
     lane = free_lane(view, facts.lanes, view.last(interval))
-    malformed_writers = len(read.ranges) if facts.quarantines_malformed else 0
-    plan = _frozen(view, lane, read, facts, malformed_writers)
+    plan = _frozen(view, lane, read, facts, malformed=facts.quarantines_malformed)
     return plan.model_copy(update={"also_covers": gap})
 
 
@@ -250,12 +251,16 @@ def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
         ranges=link.quarantine_ranges(link.known_written),
     )
     lane = replay_lane(view, view.last(interval))
-    plan = _frozen(view, lane, read, facts, malformed_writers=len(read.ranges))
+    plan = _frozen(view, lane, read, facts, malformed=True)
     return plan.model_copy(update={"replays": replayed(link)})
 
 
-def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_writers: int) -> Plan:
-    """The plan of a batch that reads that in this lane, with everything else as the facts have it."""
+def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, *, malformed: bool) -> Plan:
+    """The plan of a batch that reads that in this lane, with everything else as the facts have it.
+
+    `malformed`: it has task-partitions for malformed records.
+    """
+    kinds = (TaskKind.ROWS, TaskKind.MALFORMED) if malformed else (TaskKind.ROWS,)
     plan = Plan(
         sources=(read,),
         output=facts.output,
@@ -263,20 +268,21 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         staged_at=None if facts.staging is None else _moment_of_its_own(view, facts.clock),
         ledger_topic_id=facts.ledger_topic_id,
         layout=facts.layout,
-        writers=len(read.ranges),
+        tasks=tuple(TaskBlock(kind=kind, topic=read.topic, partitions=len(read.ranges)) for kind in kinds),
         lane=lane,
         fence_up_to=unsettled_ids(view, lane),
         digests=dict(facts.digests),
         software=facts.software,
         planned_at=facts.now,
         quarantine=facts.quarantine,
-        malformed_writers=malformed_writers,
         output_format=facts.output_format,
         schemas=facts.schemas,
         cluster_id=facts.cluster_id,
     )
     if facts.layout is Layout.OUTPUT:
-        plan = plan.model_copy(update={"writers": len(plan.written_to.ends)})
+        written = plan.written_to
+        rows = TaskBlock(kind=TaskKind.ROWS, topic=written.topic, partitions=len(written.ends))
+        plan = plan.model_copy(update={"tasks": (rows, *plan.tasks[1:])})
     if facts.unkept is not None and not plan.is_empty:
         raise facts.unkept
     return plan

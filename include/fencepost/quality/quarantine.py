@@ -88,7 +88,7 @@ class Accounts(Frozen):
             read=written.rows_in,
             malformed=written.malformed,
             malformed_kept=kept,
-            dropped=0 if plan.malformed_writers else written.malformed,
+            dropped=0 if plan.quarantines_malformed else written.malformed,
             tombstones=written.tombstones,
             results=written.results,
             failed=written.quarantined_tally.rows - kept,

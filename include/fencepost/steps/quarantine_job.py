@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import NO_SCHEMAS, Batch, Receipt
+from fencepost.model import NO_SCHEMAS, Batch, Receipt, TaskKind
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.quarantine import (
     NO_RULES,
@@ -76,6 +76,6 @@ def _write(
     job: WriteJob,
     judged: Callable[[], DataFrame] | None = None,
 ) -> list[Receipt]:
-    tasks = {r: job.writers.first + i for i, r in enumerate(batch.plan.ranges)}
+    tasks = batch.plan.tasks_by_range(TaskKind.MALFORMED)
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts

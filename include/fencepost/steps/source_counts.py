@@ -79,7 +79,7 @@ def observed_counts(
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
     # A quarantined record names its source; of dropped records only the first are listed, which takes another read.
-    if sure and (counts["malformed"] == 0 or batch.plan.malformed_writers):
+    if sure and (counts["malformed"] == 0 or batch.plan.quarantines_malformed):
         return SourceCounts.of(counts)
     return count_source(raw, pipeline, batch)
 

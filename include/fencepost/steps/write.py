@@ -14,7 +14,7 @@ from fencepost.counts import count_of
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, TaskKind, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preflight.folder import check_pipeline
@@ -44,7 +44,8 @@ def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledge
     if not batch.plan.is_empty:
         return None
     plan, lease = batch.plan, batch.known_lease
-    receipts = [Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, topics={}) for t in range(plan.writers)]
+    tasks = [task.number for task in plan.tasks_of(TaskKind.ROWS)]
+    receipts = [Receipt(task=task, ledger=plan.ledger_topic_id, lease=lease, topics={}) for task in tasks]
     return _record(ledger, batch, Wrote(receipts), time.monotonic())
 
 
@@ -75,7 +76,7 @@ def write_batch(
 
 def _fence(ledger: Ledger, plan: Plan) -> None:
     """End what earlier batches of the lane may have left open under ids that this one does not use."""
-    unused = range(plan.writers, plan.fence_up_to)
+    unused = range(plan.task_count(), plan.fence_up_to)
     fence_unused(ledger.settings, {task: ledger.pipeline.writer_id(plan.lane, task) for task in unused})
 
 

@@ -15,7 +15,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt
+from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt, TaskKind
 from fencepost.outputs.output import output_of
 from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
 from fencepost.spark.multiplying import may_multiply
@@ -78,7 +78,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
 
 def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     wrote, batch = _write_rows(spark, ledger, batch)
-    if not (batch.plan.malformed_writers and wrote.source.aside):
+    if not (batch.plan.quarantines_malformed and wrote.source.aside):
         return wrote
     reached("write.results-answered")
     if not wrote.source.results:
@@ -184,7 +184,7 @@ def _to_rows(result: DataFrame, pipeline: Pipeline, plan: Plan, rules: Rules | N
         flagged = to_flagged(result, pipeline, rules, plan.schemas, several=several)
         records = to_routed(flagged, plan.layout).observe(seen, F.count(F.lit(1)).alias("results"))
     if plan.layout is Layout.OUTPUT:
-        return _Rows(place_by_key(records, plan.writers), flagged, seen)
+        return _Rows(place_by_key(records, plan.task_count()), flagged, seen)
     return _Rows(records.drop(*PLACES), flagged, seen)
 
 
@@ -212,7 +212,7 @@ def _write(
     """
     tasks: Mapping[OffsetRange, int] | None = None
     if batch.plan.layout is Layout.SOURCE:
-        tasks = {r: t for t, r in enumerate(batch.plan.ranges)}
+        tasks = batch.plan.tasks_by_range(TaskKind.ROWS)
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     check_settings(rows.sparkSession, pipeline)  # again, now that Spark is to run it
     try:
@@ -249,4 +249,4 @@ def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) 
     if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
     filled = plan.offsets // ROWS_A_PARTITION
-    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.task_count(), len(plan.ranges)))))

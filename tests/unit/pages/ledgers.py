@@ -10,7 +10,7 @@ from fencepost.model import Batch, Event, Interval, Outcome, Replayed, State, Ta
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 from makers import NOW as START
-from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output
+from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output, task_blocks
 
 HOUR = timedelta(hours=1)
 PARTITIONS = 4
@@ -87,7 +87,7 @@ def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) 
     bad = an_output(0, topic=topic)
     topics = {**made.written.topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
     written = {"topics": topics, "quarantine": bad, "rules": rules, "malformed": malformed}
-    plan = made.plan.model_copy(update={"quarantine": bad, "malformed_writers": PARTITIONS})
+    plan = made.plan.model_copy(update={"quarantine": bad, "tasks": task_blocks(PARTITIONS, PARTITIONS)})
     return made.model_copy(update={"written": made.written.model_copy(update=written), "plan": plan})
 
 

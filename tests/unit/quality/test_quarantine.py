@@ -36,8 +36,8 @@ def written(*receipts: Receipt, **changes: Any) -> Written:
     return a_written(*receipts, **{**values, **changes})
 
 
-PLAN = a_plan((0, 20), (0, 15), quarantine=an_output(0, topic="bad"), malformed_writers=2)
-DROPPING = PLAN.model_copy(update={"malformed_writers": 0})
+PLAN = a_plan((0, 20), (0, 15), quarantine=an_output(0, topic="bad"), malformed_tasks=2)
+DROPPING = PLAN.model_copy(update={"tasks": PLAN.tasks[:1]})
 
 
 def batch(result: Written, state: State = State.PUBLISHED, **changes: Any) -> Batch:
