@@ -15,11 +15,11 @@ from fencepost.model import (
     Outcome,
     Plan,
     Receipt,
-    SourceTopic,
     State,
     Tally,
     TaskBlock,
     TaskKind,
+    TopicInput,
     TopicOutput,
     TopicPublication,
     Verdict,
@@ -38,10 +38,10 @@ def a_day(number: int) -> Interval:
     return Interval(start=NOW + number * DAY, end=NOW + (number + 1) * DAY)
 
 
-def a_source(*ranges: tuple[int, int], topic: str = "in", **changes: Any) -> SourceTopic:
+def a_source(*ranges: tuple[int, int], topic: str = "in", **changes: Any) -> TopicInput:
     """What is read of a topic: where each partition's range starts, and its end."""
     parts = tuple(OffsetRange(topic=topic, partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
-    return SourceTopic(**{"topic": topic, "topic_id": f"{topic}-1", "ranges": parts, **changes})
+    return TopicInput(**{"topic": topic, "topic_id": f"{topic}-1", "ranges": parts, **changes})
 
 
 def an_output(*ends: int, topic: str = "out", **changes: Any) -> TopicOutput:
@@ -58,7 +58,7 @@ def task_blocks(rows: int, malformed: int = 0, topic: str = "in", source: str = 
 def a_plan(*ranges: tuple[int, int], rows_tasks: int | None = None, malformed_tasks: int = 0, **changes: Any) -> Plan:
     """A plan that reads these ranges of topic `in`; with a task-partition of rows for each, if nothing else is said."""
     values: dict[str, Any] = {
-        "sources": (a_source(*ranges),),
+        "inputs": (a_source(*ranges),),
         "output": an_output(0),
         "ledger_topic_id": "",
         "layout": Layout.SOURCE,
@@ -69,7 +69,7 @@ def a_plan(*ranges: tuple[int, int], rows_tasks: int | None = None, malformed_ta
         "planned_at": NOW,
         **changes,
     }
-    source = values["sources"][0]
+    source = values["inputs"][0]
     written = values.get("staging") or values["output"]
     of = source.topic if values["layout"] is Layout.SOURCE else written.topic
     values.setdefault("tasks", task_blocks(rows_tasks or max(1, len(source.ranges)), malformed_tasks, of, source.topic))
@@ -79,8 +79,8 @@ def a_plan(*ranges: tuple[int, int], rows_tasks: int | None = None, malformed_ta
 
 def reading(batch: Batch, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
     """The batch with other ranges of its source."""
-    (source,) = batch.plan.sources
-    return planned(batch, sources=(source.model_copy(update={"ranges": ranges, "lost": lost}),))
+    (source,) = batch.plan.inputs
+    return planned(batch, inputs=(source.model_copy(update={"ranges": ranges, "lost": lost}),))
 
 
 def planned(batch: Batch, **changes: Any) -> Batch:

@@ -168,13 +168,14 @@ def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
-class SourceTopic(Frozen):
+class TopicInput(Frozen):
     """What a batch reads of one topic: an offset range for each partition.
 
     `lost` lists ranges that were deleted from the topic before they could be planned. Only a pipeline with
     `on_expired: skip` accepts that. `unread` lists what the topic had before the ranges, where no earlier interval was planned.
     """
 
+    kind: Literal["topic"] = "topic"
     topic: str
     topic_id: str
     ranges: tuple[OffsetRange, ...]
@@ -186,6 +187,9 @@ class SourceTopic(Frozen):
         if any(part.topic != self.topic for part in (*self.ranges, *self.lost, *self.unread)):
             raise ValueError(f"ranges of another topic than {self.topic}")
         return self
+
+
+PlannedInput = TopicInput  # `kind` tells it from others
 
 
 class TopicOutput(Frozen):
@@ -357,7 +361,7 @@ class Plan(Frozen):
     of what is read, writes the malformed records if there are any. It begins when all of the first have committed, and uses the
     same transactional ids.
 
-    An addition's source is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
+    An addition's input is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
     be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
 
     `also_covers` is set if the batch has records and the interval that was planned before it ended earlier than this one begins:
@@ -366,7 +370,7 @@ class Plan(Frozen):
     The write job may add to `schemas` before it writes what they decide: an id that the plan did not know.
     """
 
-    sources: tuple[SourceTopic, ...] = Field(min_length=1)
+    inputs: tuple[PlannedInput, ...] = Field(min_length=1)
     output: PlannedOutput
     staging: TopicOutput | None = None
     staged_at: int | None = Field(default=None, gt=0)
@@ -440,17 +444,17 @@ class Plan(Frozen):
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
         """The ranges of all that it reads."""
-        return tuple(part for source in self.sources for part in source.ranges)
+        return tuple(part for one in self.inputs for part in one.ranges)
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
         """The parts of them that were deleted before they could be planned."""
-        return tuple(part for source in self.sources for part in source.lost)
+        return tuple(part for one in self.inputs for part in one.lost)
 
     @property
     def unread(self) -> tuple[UnreadRange, ...]:
         """What lay before them, where no earlier interval was planned."""
-        return tuple(part for source in self.sources for part in source.unread)
+        return tuple(part for one in self.inputs for part in one.unread)
 
     @property
     def written_to(self) -> TopicOutput:

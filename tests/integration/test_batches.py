@@ -107,7 +107,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input(spark: Any, broker:
     run(spark, pipeline, day(1), reprocess=True)
     second = latest(pipeline, day(1))
     assert (second.revision, second.state) == (2, State.PUBLISHED)
-    assert second.plan.sources == first.plan.sources
+    assert second.plan.inputs == first.plan.inputs
     assert Ledger(pipeline).read().known(day(1)).all[0].state is State.SUPERSEDED
     seen = Counter(r.batch for r in read_all(broker.bootstrap, pipeline.output.topic))
     assert seen == {str(first.id): 40, str(second.id): 40}

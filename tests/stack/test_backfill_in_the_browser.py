@@ -166,7 +166,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input_that_replaces_the_f
     assert "reprocess=true" in run_of(running, 2)["note"]
     first, second = (b for b in running.ledger(NAME) if b.interval.start == day(2))
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
-    assert second.plan.sources == first.plan.sources
+    assert second.plan.inputs == first.plan.inputs
     untouched = [n for n in (1, 3) if transformed("first", n)[0] in validated(running)]
     assert validated(running) == sorted(transformed("second", 2) + transformed("first", *untouched))
     after = state_of(running)

@@ -120,7 +120,7 @@ def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
     (running.pipelines / TRANSFORM / "transform.py").write_text(WITHOUT_THE_SECOND)
     first, second = cleared(running, run, "write")
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
-    assert second.plan.sources == first.plan.sources
+    assert second.plan.inputs == first.plan.inputs
     written = [r.value for r in read_all(running.bootstrap, f"{TRANSFORM}-out") if r.batch == str(second.id)]
     assert written == [b"v0", b"v2"]
 

@@ -138,7 +138,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
-    (planned,) = HELD[0].plan.sources
+    (planned,) = HELD[0].plan.inputs
     source = Topic(planned.topic, planned.topic_id, len(planned.ranges))
     monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_, **__: Mock())
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)

@@ -20,7 +20,7 @@ SOURCES = st.lists(st.lists(st.integers(0, DAYS), max_size=12), min_size=1, max_
 
 def batch_of(number: int, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
     """A planned batch of that day."""
-    return a_batch(interval=day(number), plan=a_plan(sources=(a_source(ranges=ranges, lost=lost),)))
+    return a_batch(interval=day(number), plan=a_plan(inputs=(a_source(ranges=ranges, lost=lost),)))
 
 
 def first_at_or_after(records: list[int], number: int, start: int = 0) -> int | None:

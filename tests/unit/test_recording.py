@@ -33,7 +33,7 @@ class LedgerAt:
 
     def __init__(self, now: Batch) -> None:
         self.view = View.of([now])
-        ids = {found.topic: found.topic_id for found in (*PLANNED.plan.sources, PLANNED.plan.output)}
+        ids = {found.topic: found.topic_id for found in (*PLANNED.plan.inputs, PLANNED.plan.output)}
         self.topic_id = ""
         self.pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
         self.cluster = SimpleNamespace(

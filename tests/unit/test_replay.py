@@ -50,7 +50,7 @@ def an_addition(
 ) -> Batch:
     """An addition to the batch, that replays records at the beginning of the quarantine topic."""
     link = Replayed(batch="p/x/1", tally=Tally(rows=3), attempt=revision)
-    plan = a_plan(sources=(a_source((0, 3), topic="quarantine"),), replays=link, malformed_tasks=1)
+    plan = a_plan(inputs=(a_source((0, 3), topic="quarantine"),), replays=link, malformed_tasks=1)
     return a_link(state, left, revision, plan, adds_to=adds_to, **changes)
 
 

@@ -147,7 +147,7 @@ def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> 
         State.PLANNED,
         revision=2,
         adds_to=1,
-        plan=a_plan(sources=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
+        plan=a_plan(inputs=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
     )
     there = SourceFound("bad", planned_on.topic_id, 1)
     assert obstacle(addition, replace(SAME, sources=(there,))) is None

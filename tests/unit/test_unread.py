@@ -158,20 +158,20 @@ def test_a_reason_lists_five_partitions() -> None:
 
 def test_it_is_announced_with_the_first_interval_and_not_with_its_withdrawal() -> None:
     part = UnreadRange(topic="in", partition=1, start=0, end=100, last_timestamp=-1)
-    sources = (a_source((0, 5), (100, 100), unread=(part,)),)
-    batch = a_batch(State.PUBLISHED, plan=a_plan(sources=sources), written=a_written())
+    inputs = (a_source((0, 5), (100, 100), unread=(part,)),)
+    batch = a_batch(State.PUBLISHED, plan=a_plan(inputs=inputs), written=a_written())
     (told,) = history(View.of([batch]), "cluster")
     assert told.unread is not None
     assert (told.unread.offsets, told.unread.ranges) == (100, {"in": {"1": (0, 100)}})
     assert "the last one without a timestamp" in told.unread.reason
     assert told.of(told.json_value) == told
-    withdrawn = a_batch(State.WITHDRAWN, plan=a_plan(sources=sources))
+    withdrawn = a_batch(State.WITHDRAWN, plan=a_plan(inputs=inputs))
     assert [one.unread for one in history(View.of([withdrawn]), "cluster")] == [None]
 
 
 def test_ranges_that_are_lost_are_not_unread() -> None:
     lost = (OffsetRange(topic="in", partition=0, start=0, end=60),)
     batch = a_batch(
-        interval=Interval(start=NOW, end=a_day(9).end), plan=a_plan(sources=(a_source((60, 90), lost=lost),))
+        interval=Interval(start=NOW, end=a_day(9).end), plan=a_plan(inputs=(a_source((60, 90), lost=lost),))
     )
     assert counted([batch]) == []

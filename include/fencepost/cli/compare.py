@@ -160,7 +160,7 @@ def _plain(traced: Traced) -> dict[str, object]:
         "batches": [
             {
                 **identity(batch),
-                "sources": [source.model_dump(mode="json") for source in batch.plan.sources],
+                "sources": [source.model_dump(mode="json") for source in batch.plan.inputs],
                 "verdict": batch.verdict.outcome if batch.verdict else None,
                 "report": batch.verdict.report if batch.verdict else None,
             }
@@ -186,7 +186,7 @@ def _print_traced(traced: Traced) -> None:
 def _of_batch(batch: Batch) -> list[str]:
     what = f"addition {batch.revision} to revision {batch.adds_to}" if batch.adds_to else f"revision {batch.revision}"
     lines = [f"  {span(batch)} UTC, {what}: {batch.state}"]
-    for source in batch.plan.sources:
+    for source in batch.plan.inputs:
         ranges = describe_ranges(r for r in source.ranges if r.length)
         lines.append(f"    from topic {source.topic}, {ranges or 'no offsets'}")
     if batch.verdict is not None:

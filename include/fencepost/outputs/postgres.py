@@ -850,4 +850,4 @@ AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks AS l WHERE l.pid = a.pid AND N
 
 
 def _sources(batch: Batch) -> str:
-    return json.dumps([source.model_dump(mode="json") for source in batch.plan.sources])
+    return json.dumps([source.model_dump(mode="json") for source in batch.plan.inputs])

@@ -11,7 +11,7 @@ from typing import Any
 from fencepost.errors import TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, OffsetRange, SourceTopic, State, by_partition
+from fencepost.model import Batch, OffsetRange, State, TopicInput, by_partition
 from fencepost.outputs.output import output_of
 from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.obstacle import Found, SourceFound
@@ -36,9 +36,9 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
     if plan.replays is None and not publishing:
         read = ledger.pipeline.source.topic
         whole = batch.state is State.PLANNED
-        sources = tuple(source_found(ledger, planned, topic(read), read, ranges=whole) for planned in plan.sources)
+        sources = tuple(source_found(ledger, planned, topic(read), read, ranges=whole) for planned in plan.inputs)
     elif batch.state is State.PLANNED:
-        sources = tuple(source_found(ledger, planned, topic(planned.topic)) for planned in plan.sources)
+        sources = tuple(source_found(ledger, planned, topic(planned.topic)) for planned in plan.inputs)
     if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
         gone = StagingTopic(ledger, staging.name, staging).gone(batch)
     of_output: dict[str, Any] = output_of(ledger, batch).found(batch, publishing=publishing)
@@ -61,7 +61,7 @@ def described(ledger: Ledger, name: str) -> Topic | None:
 
 
 def source_found(
-    ledger: Ledger, planned: SourceTopic, topic: Topic | None, name: str | None = None, *, ranges: bool = True
+    ledger: Ledger, planned: TopicInput, topic: Topic | None, name: str | None = None, *, ranges: bool = True
 ) -> SourceFound:
     """What a topic, of that name if the plan has another, has of what is read there; `ranges`: is all of it there, too?"""
     accept = ledger.pipeline.source.on_expired == "skip"

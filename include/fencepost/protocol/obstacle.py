@@ -25,10 +25,10 @@ from fencepost.model import (
     Batch,
     OffsetRange,
     Receipt,
-    SourceTopic,
     State,
     TablePublication,
     Tally,
+    TopicInput,
     TopicOutput,
     TopicPublication,
     describe_ranges,
@@ -66,7 +66,7 @@ class SourceFound:
 class Found:
     """What a batch finds of what it was planned with, by the names in its plan. A topic without an id does not exist.
 
-    `sources` has what each topic that the plan reads is now, in the plan's order; none where the batch needs them no more. Of a
+    `sources` has what the topic of each input is now, in the plan's order; none where the batch needs them no more. Of a
     staged batch: the deleted part of its staged offsets
     (`staged_gone`). While it is being published also the mark of each task-partition of its copy, None where it is gone, and why
     the output cannot tell what such marks stood for (`untold`); or what its table says (`store`).
@@ -214,11 +214,11 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
 
 def source_obstacle(batch: Batch, found: Sequence[SourceFound]) -> Obstacle | None:
     """What keeps a batch from being read from these topics. One whose ranges bound those of the next ones has to be, too."""
-    each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.sources, found, strict=True))
+    each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
     return next((one for one in each if one is not None), None)
 
 
-def _of_source(batch: Batch, planned: SourceTopic, found: SourceFound) -> Obstacle | None:
+def _of_source(batch: Batch, planned: TopicInput, found: SourceFound) -> Obstacle | None:
     replays = batch.plan.replays
     if replays is not None:
         what = _lacks(planned, found)
@@ -248,14 +248,14 @@ def _of_source(batch: Batch, planned: SourceTopic, found: SourceFound) -> Obstac
     return None
 
 
-def quarantine_obstacle(link: Batch, read: SourceTopic, found: SourceFound) -> Obstacle | None:
+def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceFound) -> Obstacle | None:
     """What keeps an addition from being planned that reads there what this batch or addition has quarantined."""
     what = _lacks(read, found)
     cure = f"Nothing was planned. {reprocess(link)}."
     return Obstacle(f"what it quarantined cannot be replayed: {what}", cure=cure) if what else None
 
 
-def _lacks(planned: SourceTopic, found: SourceFound) -> str:
+def _lacks(planned: TopicInput, found: SourceFound) -> str:
     """What a quarantine topic lacks of the records there; empty if nothing."""
     if planned.topic_id != found.topic_id:
         return f"quarantine topic {planned.topic} {remade(found.topic_id)}"

@@ -24,10 +24,10 @@ from fencepost.model import (
     Plan,
     PlannedOutput,
     Schemas,
-    SourceTopic,
     State,
     TaskBlock,
     TaskKind,
+    TopicInput,
     TopicOutput,
     UnreadRange,
     by_partition,
@@ -78,7 +78,7 @@ class Neighbours:
 
 
 def _bounds(batch: Batch | None) -> object:
-    return None if batch is None else (batch.interval, batch.plan.sources, batch.plan.also_covers)
+    return None if batch is None else (batch.interval, batch.plan.inputs, batch.plan.also_covers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
-def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[SourceTopic, Interval | None]:
+def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
     """What the interval's next batch reads, and which stretch before the interval it covers too.
 
     It keeps the ranges of the batch before it. What expired of them is recorded.
@@ -213,7 +213,7 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[So
             f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "
             f"{describe_ranges(expired)}: retention deleted them before the batch was written. {ACCEPT_LOSS}"
         )
-    read = SourceTopic(
+    read = TopicInput(
         topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired), unread=unread
     )
     return read, gap
@@ -245,7 +245,7 @@ def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
     link = known_link(view, interval)
     if facts.link is None or facts.link.id != link.id:
         raise FactsOutdated(f"interval {interval}: what is left of its quarantine changed while a replay was prepared.")
-    read = SourceTopic(
+    read = TopicInput(
         topic=link.known_quarantine.topic,
         topic_id=link.known_quarantine.topic_id,
         ranges=link.quarantine_ranges(link.known_written),
@@ -255,14 +255,14 @@ def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
     return plan.model_copy(update={"replays": replayed(link)})
 
 
-def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, *, malformed: bool) -> Plan:
+def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed: bool) -> Plan:
     """The plan of a batch that reads that in this lane, with everything else as the facts have it.
 
     `malformed`: it has task-partitions for malformed records.
     """
     kinds = (TaskKind.ROWS, TaskKind.MALFORMED) if malformed else (TaskKind.ROWS,)
     plan = Plan(
-        sources=(read,),
+        inputs=(read,),
         output=facts.output,
         staging=facts.staging,
         staged_at=None if facts.staging is None else _moment_of_its_own(view, facts.clock),

@@ -111,10 +111,10 @@ def unread(view: View) -> Unread:
 def _unread(view: View) -> Unread:
     if not view.standing or (first := view.holder(view.standing[0])) is None:
         return Unread()
-    topic_ids = {source.topic_id for source in first.plan.sources}
+    topic_ids = {source.topic_id for source in first.plan.inputs}
     begins: dict[PartitionId, int] = {}
     timestamps: dict[tuple[PartitionId, int], int | None] = {}
-    for source in (s for b in view.all() if b.adds_to is None for s in b.plan.sources if s.topic_id in topic_ids):
+    for source in (s for b in view.all() if b.adds_to is None for s in b.plan.inputs if s.topic_id in topic_ids):
         for part in (*source.ranges, *source.lost, *source.unread):
             begins[part.partition_id] = min(part.start, begins.get(part.partition_id, part.start))
         timestamps |= {(part.partition_id, part.end): part.last_timestamp for part in source.unread}

@@ -91,7 +91,7 @@ def check_output(ledger: Ledger, view: View, place: Place) -> None:
 def check_source(ledger: Ledger, view: View, place: Place) -> None:
     """The same of a source record. One that a batch has read may be gone by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
-    topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.sources)]
+    topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
     _check_topic(ledger.pipeline.name, place, "reads", topics)
     if not any(_reads(batch, place) for batch in read):
         _check_offset(ledger, place)

@@ -30,9 +30,9 @@ from fencepost.model import (
     Decision,
     Interval,
     PartitionId,
-    SourceTopic,
     State,
     StepResult,
+    TopicInput,
     TopicOutput,
     describe_topics,
     utc_now,
@@ -284,9 +284,7 @@ def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: D
         NeedsOperator: the quarantine topic no longer has all of it.
     """
     planned = link.known_quarantine
-    read = SourceTopic(
-        topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written)
-    )
+    read = TopicInput(topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written))
     stopped = quarantine_obstacle(link, read, source_found(ledger, read, described(ledger, read.topic)))
     if stopped is not None:
         raise stopped.error(link)

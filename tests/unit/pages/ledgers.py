@@ -42,7 +42,7 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
         "state": state,
         "lease": 5 * number + revision,
         "plan": a_plan(
-            sources=(a_source(*[(number * each, (number + 1) * each)] * PARTITIONS, topic="orders-in"),),
+            inputs=(a_source(*[(number * each, (number + 1) * each)] * PARTITIONS, topic="orders-in"),),
             output=an_output(*[number * each] * PARTITIONS, topic="orders-out"),
             software="fencepost 0.1.0",
             planned_at=planned,
@@ -99,7 +99,7 @@ def replaying(base: Batch, revision: int, rows: int, left: int, state: State = S
     made = batch(round((base.interval.start - START) / HOUR), state, revision, rows)
     made = quarantining(made, left, topic) if made.written else made
     replays = Replayed(batch=str(base.id), tally=taken, attempt=base.plan.attempt + 1)
-    plan = made.plan.model_copy(update={"sources": (a_source((0, taken.rows), topic=topic),), "replays": replays})
+    plan = made.plan.model_copy(update={"inputs": (a_source((0, taken.rows), topic=topic),), "replays": replays})
     written = made.written.model_copy(update={"rows_in": taken.rows}) if made.written else None
     return made.model_copy(update={"adds_to": base.adds_to or base.revision, "plan": plan, "written": written})
 

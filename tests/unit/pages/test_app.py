@@ -170,12 +170,12 @@ def test_the_page_says_what_lies_before_the_first_range_as_far_as_the_topic_stil
 ) -> None:
     """The first batch begins at offset 100 in each of four partitions; of the first partition 50 were deleted since."""
     first = batch(1)
-    (source,) = first.plan.sources
+    (source,) = first.plan.inputs
     before = tuple(
         UnreadRange(topic=r.topic, partition=r.partition, start=0, end=r.start, last_timestamp=1_767_225_600)
         for r in source.ranges
     )
-    plan = first.plan.model_copy(update={"sources": (source.model_copy(update={"unread": before}),)})
+    plan = first.plan.model_copy(update={"inputs": (source.model_copy(update={"unread": before}),)})
     ledgers.content["orders"] = [first.model_copy(update={"plan": plan}), batch(2)]
     text = get("/pipelines/orders").text
     assert "<b>Never read.</b> 350 offsets of topic orders-in lie before the first range" in text

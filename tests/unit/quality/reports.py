@@ -153,7 +153,7 @@ def written(tasks: int, rows: int, malformed: int = 0) -> Written:
 
 def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1) -> Batch:
     plan = a_plan(
-        sources=(a_source(*((5_000 * p, 5_000 * p + rows // tasks) for p in range(tasks)), topic="flights"),),
+        inputs=(a_source(*((5_000 * p, 5_000 * p + rows // tasks) for p in range(tasks)), topic="flights"),),
         output=an_output(*(9_000 + 31 * p for p in range(tasks)), topic="flight_delays"),
         lane="2",
         software="fencepost 0.1.0, Spark 4.1.1",

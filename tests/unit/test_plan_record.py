@@ -1,0 +1,76 @@
+"""A plan in the ledger and in Kafka: ranges by topic, task-partitions by kind, and the names that their writers go by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.ledger.codec import write_record
+from fencepost.model import Layout, OffsetRange, Plan, TaskBlock, TaskKind, TaskPartition, TopicInput
+from fencepost.steps.writers import malformed_job, rows_job
+from makers import a_batch, a_plan, a_source, an_output, task_blocks
+
+LEDGER: Any = SimpleNamespace(settings=None, pipeline=Pipeline.model_construct(name="p"))
+QUARANTINE = an_output(0, topic="bad")
+
+
+def planned(layout: Layout) -> Plan:
+    """Reads two partitions, writes to an output of three, and quarantines malformed records."""
+    output = an_output(7, 8, 9)
+    tasks = {"rows_tasks": 2 if layout is Layout.SOURCE else 3, "malformed_tasks": 2}
+    return a_plan((0, 5), (3, 4), layout=layout, output=output, quarantine=QUARANTINE, lane="4", **tasks)
+
+
+def test_a_record_is_as_long_with_ten_thousand_task_partitions_as_with_one() -> None:
+    one, many = (len(write_record(a_batch(plan=a_plan((0, 1), tasks=task_blocks(n, n))))) for n in (1, 10_000))
+    assert many - one == 2 * len("0000")
+
+
+def test_a_range_of_another_topic_is_no_part_of_an_input() -> None:
+    (own,) = a_source((0, 5)).ranges
+    foreign = OffsetRange(topic="other", partition=0, start=0, end=5)
+    values = {"topic": "in", "topic_id": "in-1"}
+    assert TopicInput(**values, ranges=(own,)).ranges == (own,)
+    with pytest.raises(ValidationError, match="another topic than in"):
+        TopicInput(**values, ranges=(foreign,))
+
+
+def test_task_partitions_are_numbered_through_and_each_is_for_a_partition() -> None:
+    by_source, by_output = planned(Layout.SOURCE), planned(Layout.OUTPUT)
+    assert by_source.tasks_of(TaskKind.ROWS) == (TaskPartition(0, "in", 0), TaskPartition(1, "in", 1))
+    assert by_source.tasks_of(TaskKind.MALFORMED) == (TaskPartition(2, "in", 0), TaskPartition(3, "in", 1))
+    assert by_output.tasks_of(TaskKind.ROWS) == tuple(TaskPartition(p, "out", p) for p in range(3))
+    assert by_output.tasks_of(TaskKind.MALFORMED) == (TaskPartition(3, "in", 0), TaskPartition(4, "in", 1))
+    assert list(by_source.tasks_by_range(TaskKind.ROWS).items()) == [(by_source.ranges[0], 0), (by_source.ranges[1], 1)]
+    assert list(by_output.tasks_by_range(TaskKind.MALFORMED).values()) == [3, 4]
+    assert [(plan.task_count(), plan.task_count(aside=1), plan.ids) for plan in (by_source, by_output)] == [
+        (2, 4, 2),
+        (3, 5, 3),
+    ]
+
+
+def test_writers_go_by_the_names_that_fence_attempts_of_any_release() -> None:
+    """Fixed: under other names an attempt would neither fence an earlier one nor find what it has committed."""
+    by_source, by_output = (a_batch(lease=11, plan=planned(layout)) for layout in (Layout.SOURCE, Layout.OUTPUT))
+    rows, malformed = rows_job(LEDGER, by_source).writers, malformed_job(LEDGER, by_source).writers
+    assert (rows.group, malformed.group) == ("p.lane-4", "p.malformed-4")
+    assert rows.transactional_ids == malformed.transactional_ids == ("p.4.0", "p.4.1")
+    assert rows.marks == malformed.marks == (("in", 0, 5), ("in", 1, 4))
+    assert (rows.first, malformed.first, rows.lease) == (0, 2, 11)
+    rows, malformed = rows_job(LEDGER, by_output).writers, malformed_job(LEDGER, by_output).writers
+    assert rows.transactional_ids == ("p.4.0", "p.4.1", "p.4.2")
+    assert rows.marks == (("out", 0, 0), ("out", 1, 0), ("out", 2, 0))
+    assert malformed.transactional_ids == ("p.4.0", "p.4.1")
+    assert malformed.marks == (("in", 0, 5), ("in", 1, 4))
+    assert (rows.first, malformed.first) == (0, 3)
+
+
+@pytest.mark.parametrize("kinds", [(TaskKind.MALFORMED,), (TaskKind.ROWS, TaskKind.ROWS)])
+def test_a_plan_has_one_block_of_task_partitions_for_each_kind_those_of_rows_first(kinds: tuple[TaskKind, ...]) -> None:
+    blocks = tuple(TaskBlock(kind=kind, topic=topic, partitions=1) for kind, topic in zip(kinds, "ab", strict=False))
+    with pytest.raises(ValidationError, match="one block of any other kind"):
+        a_plan((0, 1), tasks=blocks)
