@@ -227,8 +227,8 @@ class Bench:
 
     def drop_pipeline(self, pipeline: Pipeline) -> None:
         """Delete all topics of its own."""
-        staging = [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
-        output = [pipeline.output.topic] if pipeline.output.topic is not None else []
+        staging = [pipeline.staging_topic] if pipeline.output.is_staged else []
+        output = [*pipeline.output.topics]
         self.drop(*output, pipeline.ledger_topic, pipeline.announcements_topic, *staging)
 
     def meter(self, sides: Iterable[str], steady: float | None = None) -> Meter:

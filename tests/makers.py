@@ -19,12 +19,12 @@ from fencepost.model import (
     Tally,
     TaskBlock,
     TaskKind,
+    TopicEnds,
     TopicInput,
-    TopicOutput,
-    TopicPublication,
     Verdict,
     Written,
 )
+from fencepost.outputs.topic.values import TopicOutput, TopicPublication
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.planning import Facts
 
@@ -44,8 +44,13 @@ def a_source(*ranges: tuple[int, int], topic: str = "in", **changes: Any) -> Top
     return TopicInput(**{"topic": topic, "topic_id": f"{topic}-1", "ranges": parts, **changes})
 
 
+def a_topic(*ends: int, topic: str = "staging", **changes: Any) -> TopicEnds:
+    """A topic that ends there, and is no output: of staged or quarantined records, or where a write ended."""
+    return TopicEnds(**{"topic": topic, "topic_id": f"{topic}-1", "ends": ends, **changes})
+
+
 def an_output(*ends: int, topic: str = "out", **changes: Any) -> TopicOutput:
-    """A topic that ends there."""
+    """An output topic that ends there."""
     return TopicOutput(**{"topic": topic, "topic_id": f"{topic}-1", "ends": ends, **changes})
 
 
@@ -119,7 +124,7 @@ def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", 
 def a_written(*receipts: Receipt, **changes: Any) -> Written:
     """The end of a write that brought these receipts, and read as many records as it wrote."""
     rows = sum(t.rows for r in receipts for t in r.topics.values())
-    values = {"rules": (), "output": an_output(rows), "rows_in": rows, "seconds": 0, "written_at": NOW}
+    values = {"rules": (), "output": a_topic(rows, topic="out"), "rows_in": rows, "seconds": 0, "written_at": NOW}
     return Written.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
 
 
@@ -131,7 +136,7 @@ def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
         "lease": lease,
         "tasks": 1,
         "atomic": True,
-        "begun": an_output(0),
+        "begun": a_topic(0, topic="out"),
         "begun_at": NOW,
     }
     return TopicPublication(**{**values, **changes})
@@ -139,10 +144,10 @@ def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
 
 def staged(batch: Batch, **changes: Any) -> Batch:
     """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
-    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"), staged_at=MILLIS)
+    after = planned(batch, staging=a_topic(*batch.plan.output.ends), staged_at=MILLIS)
     if batch.written is not None:
         topics = {{"out": "staging"}.get(name, name): tally for name, tally in batch.written.topics.items()}
-        output = an_output(*batch.written.output.ends, topic="staging")
+        output = a_topic(*batch.written.output.ends)
         written = batch.written.model_copy(update={"topics": topics, "output": output})
         after = after.model_copy(update={"written": written})
     return after.model_copy(update=changes)
@@ -168,6 +173,7 @@ def an_announcement(**changes: Any) -> Announcement:
         "batch": f"p/{a_day(0)}/1",
         "interval": a_day(0),
         "revision": 1,
+        "kind": "topic",
         "topic": "out",
         "topic_id": "out-1",
         "ranges": {"10": (0, 2), "2": (5, 9)},

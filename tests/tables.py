@@ -11,9 +11,10 @@ from conftest import at, day
 from fencepost.config.asker import Asker
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.outputs.connection import session
-from fencepost.outputs.store import Store
-from fencepost.outputs.table_checks import Owner, doubts, why_not_owned, why_not_published_to
+from fencepost.outputs.postgres.connection import session
+from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
+from fencepost.outputs.table.pipeline_table import Owner
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
 from rigs.postgres_server import PostgresServer, query

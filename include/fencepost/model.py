@@ -5,14 +5,24 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializeAsAny,
+    model_validator,
+)
 
 from fencepost.errors import DEFECT, NotRecorded
+from fencepost.output_kinds import OUTPUT_KINDS, part_of
 
 T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
@@ -192,39 +202,69 @@ class TopicInput(Frozen):
 PlannedInput = TopicInput  # `kind` tells it from others
 
 
-class TopicOutput(Frozen):
-    """An output topic and where it ends: `ends[p]` is the high watermark of partition `p`.
+class TopicEnds(Frozen):
+    """A topic and where it ends: `ends[p]` is the high watermark of partition `p`.
 
     `topic_id` is its identity: a topic that was deleted and created again has a new one.
     """
 
-    kind: Literal["topic"] = "topic"
     topic: str
     topic_id: str
     ends: tuple[Offset, ...]
-    batch_header: bool = True  # whether its records name their batch
-    headers: bool = False  # whether they have headers by the pipeline's transform
-    timestamps: bool = False  # whether they have timestamps by it
+
+
+def _of_kind(name: str) -> Callable[[object], object]:
+    """Reads JSON as the class that a kind of output has under that name (`output_kinds.py`); a value stays as it is."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        kind = value.get("kind")
+        if kind not in OUTPUT_KINDS:
+            raise ValueError("no such kind of output")
+        return part_of(kind, "values", name).model_validate(value)
+
+    return read
+
+
+class PlannedOutput(Frozen):
+    """Where a batch goes, as its plan froze it. Each kind of output has its own class."""
+
+    kind: str
+    # Whether a batch without records is published to it by a step of its own too: something may have to go there.
+    takes_empty: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The output's."""
+        raise NotImplementedError
 
     @property
     def told(self) -> str:
         """For a person."""
-        return f"topic {self.topic}"
-
-
-class TableOutput(Frozen):
-    """An output table of a store, `schema.name`. A plan freezes no more: a staged batch depends on no table."""
-
-    kind: Literal["postgres"] = "postgres"
-    table: str
+        raise NotImplementedError
 
     @property
-    def told(self) -> str:
-        """For a person."""
-        return f"table {self.table}"
+    def topics(self) -> tuple[str, ...]:
+        """The topics of Kafka that its records are in; none unless the kind says so."""
+        return ()
+
+    @property
+    def direct(self) -> TopicEnds | None:
+        """Where a batch is written that is not staged; None where every batch has to be staged."""
+        return None
+
+    def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """Where in its topic the batch lies, as `Batch.published_ranges`; nowhere unless the kind says so."""
+        return ()
+
+    def announced(self, batch: Batch) -> dict[str, Any]:
+        """What the announcement of the batch says of it: fields of `Announcement`."""
+        raise NotImplementedError
 
 
-PlannedOutput = Annotated[TopicOutput | TableOutput, Field(discriminator="kind")]
+AnyPlannedOutput = Annotated[SerializeAsAny[PlannedOutput], BeforeValidator(_of_kind("PLANNED"))]
+P = TypeVar("P", bound=PlannedOutput)
 
 
 class RegisteredSchema(Frozen):
@@ -371,8 +411,8 @@ class Plan(Frozen):
     """
 
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
-    output: PlannedOutput
-    staging: TopicOutput | None = None
+    output: AnyPlannedOutput
+    staging: TopicEnds | None = None
     staged_at: int | None = Field(default=None, gt=0)
     ledger_topic_id: str
     layout: Layout
@@ -382,7 +422,7 @@ class Plan(Frozen):
     digests: dict[str, str]
     software: str
     planned_at: AwareDatetime
-    quarantine: TopicOutput | None = None
+    quarantine: TopicEnds | None = None
     output_format: str = Field(min_length=1)  # of the values that it writes: they are read back by it
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
@@ -390,9 +430,9 @@ class Plan(Frozen):
     cluster_id: str | None = None  # of the Kafka cluster that it was planned on
 
     @model_validator(mode="after")
-    def _what_a_table_gets_is_staged(self) -> Self:
-        if isinstance(self.output, TableOutput) and self.staging is None:
-            raise ValueError("a batch for a table is staged")
+    def _is_written_somewhere(self) -> Self:
+        if self.staging is None and self.output.direct is None:
+            raise ValueError(f"a batch for {self.output.told} is staged")
         return self
 
     @model_validator(mode="after")
@@ -457,19 +497,20 @@ class Plan(Frozen):
         return tuple(part for one in self.inputs for part in one.unread)
 
     @property
-    def written_to(self) -> TopicOutput:
+    def written_to(self) -> TopicEnds:
         """Where the write step writes the batch."""
-        return self.staging or self.topic
+        found = self.staging or self.output.direct
+        assert found is not None, "a plan without one is refused"
+        return found
 
-    @property
-    def topic(self) -> TopicOutput:
-        """The output, of a batch that is for a topic.
+    def output_as(self, kind: type[P]) -> P:
+        """The output, as the class of its kind.
 
         Raises:
-            NotRecorded: it is for a table.
+            NotRecorded: it is of another kind.
         """
-        if not isinstance(self.output, TopicOutput):
-            raise NotRecorded(f"{self.output.told} is no topic. {DEFECT}")
+        if not isinstance(self.output, kind):
+            raise NotRecorded(f"{self.output.told} is of another kind of output. {DEFECT}")
         return self.output
 
     @property
@@ -529,13 +570,13 @@ class Written(Frozen):
     topics: dict[str, Tally]
     rules: dict[str, int] = Field(default_factory=dict)
     withheld: int = Field(default=0, ge=0)
-    output: TopicOutput
+    output: TopicEnds
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[str, int, int], ...] = ()  # (topic, partition, offset) of the first few dropped records
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
     judged_again: int = Field(default=0, ge=0)
-    quarantine: TopicOutput | None = None
+    quarantine: TopicEnds | None = None
     results: int | None = Field(default=None, ge=0)
     newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
@@ -592,22 +633,49 @@ class Written(Frozen):
 
 
 class Publication(Frozen):
-    """A staged batch's way to its output, from the decision to publish it on.
+    """A staged batch's way to its output, from the decision to publish it on. Each kind of output has its own class.
 
     `lease` is the offset, in the ledger topic with the id `ledger`, of the record that began the publication; the ledger's reader
     fills it in, as for a plan. `refused`: why the output did not take the batch when it was last tried.
     """
 
+    kind: str
     ledger: str
     lease: Offset | None = None
     begun_at: AwareDatetime
     seconds: float = Field(default=0, ge=0)
     refused: str = ""
+    # Whether readers see nothing of it before all of it is committed, so that it may be given up whatever holds it.
+    is_unseen: ClassVar[bool] = True
 
     @property
     def has_ended(self) -> bool:
         """Whether all of the batch was there when the ledger said so."""
         raise NotImplementedError
+
+    @property
+    def way(self) -> str:
+        """How the batch gets there, for a person: `in one transaction`."""
+        raise NotImplementedError
+
+    @property
+    def taker(self) -> str:
+        """Who may refuse it, for a person."""
+        raise NotImplementedError
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether Spark has to publish the batch; it has not unless the kind says so."""
+        return False
+
+    @property
+    def transaction_seconds(self) -> float | None:
+        """How long the transaction of Kafka was open that had all of the batch; None unless the kind says so."""
+        return None
+
+    def without_marks(self, batch: Batch) -> str:
+        """What the next attempt does once marks of it have expired, for a person; empty where it has none."""
+        return ""
 
     @property
     def known_lease(self) -> int:
@@ -617,60 +685,8 @@ class Publication(Frozen):
         return self.lease
 
 
-class TopicPublication(Publication):
-    """The copy of a staged batch from its staging topic to its output topic.
-
-    `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging partitions otherwise. `begun`
-    is the output at the beginning, `ended` when all of the copy was in.
-    """
-
-    kind: Literal["topic"] = "topic"
-    lane: int = Field(ge=0)
-    tasks: int = Field(ge=1)
-    atomic: bool
-    begun: TopicOutput
-    ended: TopicOutput | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """As above."""
-        return self.ended is not None
-
-    @property
-    def way(self) -> str:
-        """`in one transaction`, or in how many task-partitions, for a person."""
-        return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
-
-    @property
-    def taker(self) -> str:
-        """Who may refuse it."""
-        return "Kafka"
-
-
-class TablePublication(Publication):
-    """The commit of a staged batch to the table that has this name by then."""
-
-    kind: Literal["postgres"] = "postgres"
-    table: str
-    ended_at: AwareDatetime | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """As above."""
-        return self.ended_at is not None
-
-    @property
-    def way(self) -> str:
-        """For a person."""
-        return f"in one commit to table {self.table}"
-
-    @property
-    def taker(self) -> str:
-        """Who may refuse it."""
-        return f"table {self.table}"
-
-
-AnyPublication = Annotated[TopicPublication | TablePublication, Field(discriminator="kind")]
+AnyPublication = Annotated[SerializeAsAny[Publication], BeforeValidator(_of_kind("PUBLICATION"))]
+B = TypeVar("B", bound=Publication)
 
 
 class Verdict(Frozen):
@@ -774,26 +790,22 @@ class Batch(Frozen):
         return self._recorded(self.written, "result of a write")
 
     @property
-    def known_publication(self) -> TopicPublication | TablePublication:
+    def known_publication(self) -> Publication:
         """Its publication, which has begun.
 
         Raises:
             NotRecorded: it has not.
         """
-        found: Any = self._recorded(self.publication, "publication")
-        return cast("TopicPublication | TablePublication", found)
+        return self._recorded(self.publication, "publication")
 
-    @property
-    def copy_to_topic(self) -> TopicPublication:
-        """The same, to a topic."""
-        found = self.publication
-        return self._recorded(found if isinstance(found, TopicPublication) else None, "publication to a topic")
+    def publication_as(self, kind: type[B]) -> B:
+        """The same, as the class of its kind of output.
 
-    @property
-    def commit_to_table(self) -> TablePublication:
-        """The same, to a table."""
+        Raises:
+            NotRecorded: it is of another kind, or has not begun.
+        """
         found = self.publication
-        return self._recorded(found if isinstance(found, TablePublication) else None, "publication to a table")
+        return self._recorded(found if isinstance(found, kind) else None, f"publication of class {kind.__name__}")
 
     @property
     def known_verdict(self) -> Verdict:
@@ -805,7 +817,7 @@ class Batch(Frozen):
         return self._recorded(self.verdict, "verdict")
 
     @property
-    def known_quarantine(self) -> TopicOutput:
+    def known_quarantine(self) -> TopicEnds:
         """The quarantine topic of its plan.
 
         Raises:
@@ -814,7 +826,7 @@ class Batch(Frozen):
         return self._recorded(self.plan.quarantine, "quarantine topic")
 
     @property
-    def known_staging(self) -> TopicOutput:
+    def known_staging(self) -> TopicEnds:
         """The staging topic of its plan.
 
         Raises:
@@ -836,7 +848,7 @@ class Batch(Frozen):
             raise NotRecorded(f"batch {self.id} is {self.state}, and its record in the ledger has no {what}. {DEFECT}")
         return value
 
-    def publication_under(self, lease: int) -> TopicPublication | TablePublication | None:
+    def publication_under(self, lease: int) -> Publication | None:
         """The batch's publication, if it is under way and has that lease: it was not given up, and has not ended."""
         publication = self.publication
         if self.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
@@ -844,28 +856,12 @@ class Batch(Frozen):
         return publication
 
     @property
-    def published(self) -> TopicOutput | None:
-        """The output topic, and where it ended when all of a written batch was there.
-
-        None of a staged batch that was not copied to a topic: it is not published yet, has no records, or is for a table.
-        """
-        if self.plan.staging is None:
-            return self.written.output if self.written else None
-        return self.publication.ended if isinstance(self.publication, TopicPublication) else None
-
-    @property
     def published_ranges(self) -> tuple[OffsetRange, ...]:
-        """Where in the output topic the batch lies, by partition: ranges without offsets where it is written without a record.
+        """Where in the output's topic the batch lies, by partition: ranges without offsets where it is written without a record.
 
-        Nothing while it is not there, or where the output is a table.
+        Nothing while it is not there, or where the output is no topic.
         """
-        if not isinstance(self.plan.output, TopicOutput):
-            return ()
-        begun = self.publication.begun if isinstance(self.publication, TopicPublication) else self.plan.output
-        ended = self.published
-        if ended is None and self.written is not None and not self.is_staged:
-            ended = begun
-        return between(begun, ended) if ended is not None else ()
+        return self.plan.output.ranges(self)
 
     @property
     def is_staged(self) -> bool:
@@ -874,11 +870,8 @@ class Batch(Frozen):
 
     @property
     def is_put(self) -> bool:
-        """Whether publishing it takes a step of its own: its staged records are put into its output.
-
-        A table is told of a batch without records too: a revision removes what older ones have there.
-        """
-        return self.is_staged or (self.written is not None and isinstance(self.plan.output, TableOutput))
+        """Whether publishing it takes a step of its own: its staged records are put into its output."""
+        return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 
     def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where its quarantined records are, in the same way; nothing if the pipeline quarantines nothing."""
@@ -897,7 +890,7 @@ class Batch(Frozen):
         return self._recorded(self.lease, "lease before it is read from there")
 
 
-def between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
+def between(begun: TopicEnds, ended: TopicEnds) -> tuple[OffsetRange, ...]:
     """By partition; one that is younger than `begun` from its beginning."""
     starts = begun.ends
     return tuple(

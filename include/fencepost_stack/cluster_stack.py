@@ -24,17 +24,7 @@ from fencepost_stack.pipeline_users import let_in, names_of, password_variable
 from fencepost_stack.ports import LOOPBACK
 from fencepost_stack.processes import family
 from fencepost_stack.secured_kafka import SecuredKafka
-from fencepost_stack.stack import (
-    SERVICES,
-    STOP_GRACE,
-    USUAL_PORTS,
-    Members,
-    Report,
-    Stack,
-    Wait,
-    await_ready,
-    is_ready,
-)
+from fencepost_stack.stack import SERVICES, STOP_GRACE, USUAL_PORTS, Members, Report, Stack, Wait, await_ready, is_ready
 from fencepost_stack.standalone_spark import StandaloneSpark
 from fencepost_stack.state_folder import StateFolder, read_json, write_private, write_private_json
 

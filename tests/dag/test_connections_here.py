@@ -18,8 +18,9 @@ from fencepost.airflow.here import looked_up_here
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.settings import check_connections
 from fencepost.errors import ConnectionNotFound, SettingsError
+from fencepost.finding import Level
 from fencepost.pages.logins import Logins
-from fencepost.preflight.finding import Level, ask
+from fencepost.preflight.finding import ask
 from vault import use_vault
 
 PIPELINE_YAML = """

@@ -152,11 +152,12 @@ def test_a_verdict_that_stops_the_batch_is_counted_too(
 
 
 def test_what_a_table_refused_is_no_verdict_that_passed() -> None:
-    from fencepost.model import Outcome, TablePublication
+    from fencepost.model import Outcome
+    from fencepost.outputs.postgres.values import PostgresPublication
 
     verdict = rejected().verdict
     assert verdict is not None
-    tried = TablePublication(table="t", ledger="", lease=3, begun_at=verdict.judged_at, refused="no")
+    tried = PostgresPublication(table="t", ledger="", lease=3, begun_at=verdict.judged_at, refused="no")
     passed = verdict.model_copy(update={"outcome": Outcome.PASSED})
     batch = rejected().model_copy(update={"verdict": passed, "publication": tried})
     figures = {figure.name: figure.value for figure in metrics.of_verdict(batch, "advance", 1.0)}

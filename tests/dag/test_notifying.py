@@ -30,13 +30,14 @@ from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
-from fencepost.model import Batch, Interval, Outcome, State, StepResult, TablePublication, Tally, Verdict
+from fencepost.model import Batch, Interval, Outcome, State, StepResult, Tally, Verdict
 from fencepost.model import Event as Entered
+from fencepost.outputs.postgres.values import PostgresPublication
 from fencepost.paths import reports_folder
 from fencepost.protocol.view import View
 from fencepost.quality.checks import Status
 from fencepost.quality.report_files import write_report
-from makers import an_output
+from makers import a_topic
 from rigs.notifiers import FailsAtFirst
 from rigs.receivers import HttpReceiver, http_receiver
 from unit.quality.reports import NOON, REPORTS
@@ -158,13 +159,13 @@ def judged(name: str, number: int = 1) -> Batch:
 def refused(batch: Batch) -> Batch:
     """The batch, which its table has refused."""
     said = "SQLSTATE 23505, constraint one"
-    tried = TablePublication(table="public.t", ledger="", lease=3, begun_at=NOON, refused=said)
+    tried = PostgresPublication(table="public.t", ledger="", lease=3, begun_at=NOON, refused=said)
     return batch.model_copy(update={"state": State.REJECTED, "publication": tried})
 
 
 def with_quarantined(batch: Batch, rows: int) -> Batch:
     assert batch.written is not None
-    quarantine = an_output(9, topic="quarantine")
+    quarantine = a_topic(9, topic="quarantine")
     topics = batch.written.topics | {"quarantine": Tally(rows=rows)}
     written = batch.written.model_copy(update={"quarantine": quarantine, "topics": topics})
     return batch.model_copy(update={"written": written})

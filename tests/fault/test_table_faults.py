@@ -23,13 +23,13 @@ import pytest
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.kafka import check_unfinished_batches
-from fencepost.doctor.store import check_table_contents, check_table_publications
 from fencepost.doctor.topics import check_topics_of_batches
 from fencepost.errors import CommitStateUnknown, FencepostError, StoreUnavailable, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs import connection, postgres
-from fencepost.outputs.output import output_of
+from fencepost.outputs.output import missing_of, output_of
+from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres.doctor import check_table_contents, check_table_publications
 from fencepost.preflight.finding import ask
 from fencepost.preflight.found import found_of
 from fencepost.preflight.look import Look
@@ -119,7 +119,7 @@ def test_a_stopped_publisher_that_holds_the_lock_is_ended_and_finds_itself_overt
 ) -> None:
     """It holds its locks against every time-out; whoever waits ends its session, and publishes."""
     monkeypatch.setattr(connection, "LOCK_SECONDS", 1.0)
-    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=1.0))
+    monkeypatch.setattr(lock, "session", partial(connection.session, wait=1.0))
     process, struck = started(ready, f"{place}=stop")
     pid = pid_of(struck, process)
     assert advance_batch(ready, day(1)).state is State.PUBLISHED
@@ -133,10 +133,10 @@ def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
     ready: Pipeline, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The doctor, `status` and a page ask beside it, however often; it goes on and commits."""
-    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=0.1))
+    monkeypatch.setattr(lock, "session", partial(connection.session, wait=0.1))
     process, struck = started(ready, "store.locked=stop")
     pid = pid_of(struck, process)
-    for _ in range(postgres.PATIENCE + 1):
+    for _ in range(lock.PATIENCE + 1):
         look = Look(ready)
         (unfinished,), (topics,) = ask(check_unfinished_batches, look), ask(check_topics_of_batches, look)
         assert (unfinished.found, topics.level) == ("1 batch is under way", "ok")
@@ -144,7 +144,7 @@ def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
         assert f"a publication of batch {latest(ready, day(1)).id} is under way, in session" in under_way.found
         (contents,) = ask(check_table_contents, look)
         assert contents.level == "ok"
-        assert output_of(Ledger(ready)).lacks(Ledger(ready).read) == ""
+        assert missing_of(Ledger(ready)) == ""
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code == 0, said
@@ -296,7 +296,7 @@ def test_a_zombie_of_an_older_lease_never_takes_a_newer_revisions_place(
 def test_beside_a_vacuum_full_a_publication_waits_or_is_tried_again(
     ready: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=1.0))
+    monkeypatch.setattr(lock, "session", partial(connection.session, wait=1.0))
     with closing(psycopg2.connect(**store_of(ready))) as other, other.cursor() as cursor:
         cursor.execute("lock table numbers in access exclusive mode")  # what VACUUM FULL holds
         with pytest.raises(StoreUnavailable, match="Somebody else holds a lock"):

@@ -21,7 +21,7 @@ from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import StoreUnavailable
 from fencepost.model import State
-from fencepost.outputs import postgres
+from fencepost.outputs.postgres import commit
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
@@ -58,7 +58,7 @@ def passed(spark: Any, broker: Broker, pipeline: Pipeline, numbers: range = rang
 
 def strike(monkeypatch: pytest.MonkeyPatch, place: str, action: Callable[[], None]) -> list[str]:
     """Have the action happen once at a place of the publication; the places that it comes by."""
-    seen, read = list[str](), postgres.read_staged
+    seen, read = list[str](), commit.read_staged
 
     def reached(name: str, task: int | None = None) -> None:
         seen.append(name)
@@ -73,8 +73,8 @@ def strike(monkeypatch: pytest.MonkeyPatch, place: str, action: Callable[[], Non
             reached("copying")
             yield batch.slice(half)
 
-    monkeypatch.setattr(postgres, "reached", reached)
-    monkeypatch.setattr(postgres, "read_staged", in_two_parts)
+    monkeypatch.setattr(commit, "reached", reached)
+    monkeypatch.setattr(commit, "read_staged", in_two_parts)
     return seen
 
 

@@ -19,11 +19,11 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
 from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
+from fencepost.finding import Level
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
 from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
-from fencepost.preflight.finding import Level
 from fencepost.spark.writer import write_partition
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch

@@ -27,11 +27,11 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of, rights_of_reader
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
+from fencepost.finding import Level
 from fencepost.jars import java
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost.reading.validated import read_validated
 from fencepost.review import suggested

@@ -15,10 +15,10 @@ from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.ledger import check_announcements
 from fencepost.errors import AnnouncementsLost, NeedsOperator, TransitionRefused
+from fencepost.finding import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.event import extra_of
-from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
 from fencepost.steps.advance import advance_batch, skip_batch

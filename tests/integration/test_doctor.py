@@ -37,9 +37,10 @@ from fencepost.doctor.rights import check_rights
 from fencepost.doctor.spark import check_spark_executors, check_spark_master
 from fencepost.doctor.topics import check_open_transactions, check_replication
 from fencepost.errors import KafkaUnavailable
+from fencepost.finding import Finding, Level
 from fencepost.jars import java
 from fencepost.model import utc_now
-from fencepost.preflight.finding import Finding, Level, ask
+from fencepost.preflight.finding import ask
 from fencepost.preflight.folder import check_transform
 from fencepost.preflight.limits import check_source_retention
 from fencepost.preflight.look import Look

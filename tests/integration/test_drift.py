@@ -15,8 +15,9 @@ from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
 from fencepost.drafting.declared import arrow_of
+from fencepost.finding import Level
 from fencepost.formats.json import fields_of
-from fencepost.preflight.finding import Level, ask
+from fencepost.preflight.finding import ask
 from fencepost.preflight.look import Look
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce

@@ -30,7 +30,7 @@ from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
 from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
-from makers import a_batch, a_plan, a_receipt, a_written, an_output
+from makers import a_batch, a_plan, a_receipt, a_topic, a_written, an_output
 from steps import unheard_commits
 
 Make = Callable[..., Pipeline]
@@ -237,10 +237,10 @@ def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledge
         for t in range(len(at))
     ]
     plan = a_plan(*((start, start + 10**5) for start in at), output=an_output(*at[:100], topic=topic))
-    batch = a_batch(State.WRITTEN, plan=plan, written=a_written(*receipts, output=an_output(*at[:100], topic=topic)))
+    batch = a_batch(State.WRITTEN, plan=plan, written=a_written(*receipts, output=a_topic(*at[:100], topic=topic)))
     value = write_record(batch)
     assert len(value) < 1_000_000
-    one = batch.model_copy(update={"written": a_written(receipts[0], output=an_output(*at[:100], topic=topic))})
+    one = batch.model_copy(update={"written": a_written(receipts[0], output=a_topic(*at[:100], topic=topic))})
     assert len(value) - len(write_record(one)) < 100, "its result is as long as that of one"
     coordinator = Transaction(coordinator_settings(ledger.settings), pipeline.coordinator_id, "coordinator")
     coordinator.init()

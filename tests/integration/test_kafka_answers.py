@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import FencepostError, KafkaRefused, RecordRefused, SettingsError, TopicMissing
+from fencepost.finding import Level
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.errors import translate
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
-from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost.steps.trial_output import of_names
 from fencepost_stack.broker import Broker

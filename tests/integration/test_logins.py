@@ -15,11 +15,12 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
 from fencepost.errors import AccessDenied
+from fencepost.finding import Level
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost.model import State
-from fencepost.preflight.finding import Level, ask
+from fencepost.preflight.finding import ask
 from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch

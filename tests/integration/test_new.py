@@ -24,8 +24,8 @@ from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
 from fencepost.drafting.draft_request import DraftRequest
 from fencepost.errors import SettingsError, TopicMissing
+from fencepost.finding import Level
 from fencepost.model import State
-from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all

@@ -11,8 +11,8 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
+from fencepost.finding import Level
 from fencepost.model import Interval, utc_now
-from fencepost.preflight.finding import Level
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all

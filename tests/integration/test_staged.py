@@ -17,8 +17,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, State
+from fencepost.outputs.topic.publication import copied_receipts
 from fencepost.preflight.found import found_of
-from fencepost.protocol.obstacle import copied_receipts
 from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, advance_without_spark, begin_batch, skip_batch
 from fencepost.steps.obstacle import give_up
@@ -254,7 +254,7 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
         ledger = Ledger(pipeline)
         ledger.read()
         assert zombie.publication is not None
-        receipts = copied_receipts(zombie.publication, found_of(ledger, zombie).marks)
+        receipts = copied_receipts(zombie.publication, found_of(ledger, zombie).output.marks)
         assert receipts is not None
         assert [r.topics for r in receipts] == [{}], "a late attempt finds it done, with nothing"
     assert published(spark, pipeline).state is State.PUBLISHED

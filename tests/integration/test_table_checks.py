@@ -11,9 +11,9 @@ import psycopg2
 import pytest
 
 from fencepost.errors import StoreUnavailable
-from fencepost.outputs.connection import session
-from fencepost.outputs.store import Store
-from fencepost.outputs.table_checks import why_not_owned
+from fencepost.outputs.postgres.connection import session
+from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.postgres.table_checks import why_not_owned
 from rigs.postgres_server import PostgresServer
 from tables import MINE, Database
 

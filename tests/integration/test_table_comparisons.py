@@ -11,7 +11,7 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
-from fencepost.outputs import connection
+from fencepost.outputs.postgres import connection
 from fencepost.pages import comparisons as module
 from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.ledgers import Ledgers

@@ -13,8 +13,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import StoreRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.columns import schema_of
 from fencepost.outputs.output import output_of
+from fencepost.outputs.postgres.columns import schema_of
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.ledger import Ledger
-from fencepost.outputs import postgres as module
+from fencepost.outputs.postgres import commit
 from fencepost.preflight.found import found_of
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
@@ -130,7 +130,7 @@ def test_the_documented_models_have_every_batch_whatever_began_and_committed_fir
             project.run()
             assert numbers(project.rows()) == [10, 11, 12, 13]
 
-    monkeypatch.setattr(module, "reached", overtaken)
+    monkeypatch.setattr(commit, "reached", overtaken)
     advance_batch(pipeline, day(1))
     began = ask(pipeline, "select changed_at from reporting.fencepost_batches order by interval_start")
     assert began[0] < began[1], "the one that was committed last began first"

@@ -13,14 +13,14 @@ import yaml
 from conftest import day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.doctor.store import check_table_rows
 from fencepost.errors import AnotherCluster, StoreRefused
+from fencepost.finding import Level
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.columns import schema_of
 from fencepost.outputs.output import output_of
-from fencepost.preflight.finding import Level
+from fencepost.outputs.postgres.columns import schema_of
+from fencepost.outputs.postgres.doctor import check_table_rows
 from fencepost.preflight.finding import ask as ask_check
 from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch

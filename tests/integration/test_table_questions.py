@@ -16,15 +16,15 @@ from pydantic import SecretStr
 
 from conftest import day
 from fencepost.config.asker import Asker
-from fencepost.config.pipeline import TableSettings
-from fencepost.doctor.store import _of_the_table
 from fencepost.errors import StoreUnavailable
-from fencepost.outputs import connection
-from fencepost.outputs import postgres as module
-from fencepost.outputs.connection import asking, session
-from fencepost.outputs.postgres import PostgresTable, _name_of
-from fencepost.outputs.store import Store
-from fencepost.preflight.finding import Level
+from fencepost.finding import Level
+from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres.connection import asking, session
+from fencepost.outputs.postgres.doctor import _of_the_table
+from fencepost.outputs.postgres.lock import name_of
+from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.outputs.postgres.store import Store
 from fencepost.protocol.view import View
 from fencepost_stack.postgres import SUPERUSER
 from rigs.postgres_server import PASSWORD, PostgresServer, query
@@ -32,7 +32,7 @@ from rigs.postgres_server import PASSWORD, PostgresServer, query
 Settings = dict[str, str]
 STARTS = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(20)]
 TABLE = "public.numbers"
-OUTPUT = TableSettings(kind="postgres", table=TABLE)
+OUTPUT = PostgresSettings(kind="postgres", table=TABLE)
 
 
 class Login(Asker):
@@ -183,14 +183,14 @@ def table_of(settings: Settings) -> PostgresTable:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter gives up soon."""
-    monkeypatch.setattr(module, "session", partial(connection.session, wait=0.3))
+    monkeypatch.setattr(lock, "session", partial(connection.session, wait=0.3))
 
 
 @contextmanager
 def holding(settings: Settings) -> Iterator[Any]:
     """A publisher that has locked the interval's row and does nothing any more."""
     with ExitStack() as stack:
-        tx = stack.enter_context(session(login(settings), _name_of(TABLE, day(1))))
+        tx = stack.enter_context(session(login(settings), name_of(TABLE, day(1))))
         store = Store(tx, TABLE)
         store.lock_row(day(1).start)
         yield tx

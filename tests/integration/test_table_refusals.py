@@ -16,14 +16,14 @@ from conftest import day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.kafka import check_unfinished_batches
-from fencepost.doctor.store import check_table
 from fencepost.errors import StoreRefused, StoreUnavailable, TableRefusedData
+from fencepost.finding import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs import postgres as publishing
-from fencepost.outputs.columns import schema_of
 from fencepost.outputs.output import output_of
-from fencepost.preflight.finding import Level
+from fencepost.outputs.postgres import commit
+from fencepost.outputs.postgres.columns import schema_of
+from fencepost.outputs.postgres.doctor import check_table
 from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.plan import plan_batch
@@ -230,7 +230,7 @@ def test_what_becomes_of_a_table_while_it_is_published_to_is_found_before_the_co
     (found,) = _findings(check_table, pipeline)
     assert (found.level, "REPLICA IDENTITY FULL" in found.found) == (Level.ERROR, True)
     postgres.run("drop publication everything", dbname=store["dbname"])
-    read = publishing.read_staged
+    read = commit.read_staged
 
     def attached(*arguments: Any) -> Iterator[Any]:
         """A part is attached after the publication has looked at the table's."""
@@ -239,7 +239,7 @@ def test_what_becomes_of_a_table_while_it_is_published_to_is_found_before_the_co
         yield from read(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "read_staged", attached)
+        patch.setattr(commit, "read_staged", attached)
         with pytest.raises(StoreRefused, match=r"its part public\.late is unlogged"):
             advance_batch(pipeline, day(1))
     assert numbers_in(pipeline) == []

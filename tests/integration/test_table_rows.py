@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from fencepost.reading.table_rows import rows_of_revision
 from pyspark.sql import types as t
 
 from conftest import day
 from fencepost.config.reader import Reader
 from fencepost.protocol.announcement import Announcement
-from fencepost.reading.table_rows import rows_of_revision
 from fencepost.reading.validated import columns_of
 from makers import an_announcement
 from rigs.postgres_server import PostgresServer

@@ -13,16 +13,18 @@ from typer.testing import CliRunner
 
 from conftest import day
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline, TableSettings
-from fencepost.config.table_rights import grants
+from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
-from fencepost.doctor.store import check_table_rights
 from fencepost.errors import AccessDenied, LoginRefused
+from fencepost.finding import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.event import extra_of
-from fencepost.outputs.output import lacks_of, output_of
-from fencepost.preflight.finding import Level, ask
+from fencepost.outputs.output import missing_or_why_not, output_of
+from fencepost.outputs.postgres.doctor import check_table_rights
+from fencepost.outputs.postgres.rights import grants
+from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.preflight.finding import ask
 from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
@@ -190,7 +192,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
 @pytest.mark.deep
 def test_a_store_that_is_away_does_not_hide_the_ledger(broker: Broker, make_table: Make) -> None:
     pipeline = make_table(postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": PASSWORD})
-    told = lacks_of(pipeline, Ledger(pipeline))
+    told = missing_or_why_not(pipeline, Ledger(pipeline))
     assert told.startswith("table public.numbers could not be compared with the ledger: ")
-    assert isinstance(pipeline.output, TableSettings)
+    assert isinstance(pipeline.output, PostgresSettings)
     assert PASSWORD not in told

@@ -12,17 +12,19 @@ import psycopg2
 import pytest
 from pyspark.sql import types as t
 
-from fencepost.config.pipeline import TableSettings
-from fencepost.doctor.store import check_table
-from fencepost.model import State, TableOutput, TablePublication
-from fencepost.outputs.columns import what_differs
-from fencepost.outputs.connection import StatementFailed, session
-from fencepost.outputs.postgres import PostgresTable, TableComparison
-from fencepost.outputs.refusals import Refusal, refusal_of
-from fencepost.outputs.store import Store
-from fencepost.preflight.finding import Level
+from fencepost.finding import Level
+from fencepost.model import State
+from fencepost.outputs.postgres.columns import what_differs
+from fencepost.outputs.postgres.connection import StatementFailed, session
+from fencepost.outputs.postgres.doctor import check_table
+from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.outputs.postgres.refusals import Refusal, refusal_of
+from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
+from fencepost.outputs.table.comparison import TableComparison
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written, an_output
+from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_topic, a_written
 from rigs.postgres_server import PostgresServer
 from tables import Database
 
@@ -378,12 +380,12 @@ def test_where_no_statement_would_do_something_else_is_advised(
 def published_days(database: Database, *numbers: int) -> tuple[PostgresTable, View]:
     """The output as a pipeline has it that has published a row for each of these days, and what its ledger says."""
     database.prepare()
-    batches, output = [], TableOutput(table="public.orders")
+    batches, output = [], PostgresOutput(table="public.orders")
     for number in numbers:
-        publication = TablePublication(table="public.orders", ledger="ledger-1", lease=number, begun_at=NOW)
-        written = a_written(a_receipt(rows=1, topic="staging"), output=an_output(1, topic="staging"))
+        publication = PostgresPublication(table="public.orders", ledger="ledger-1", lease=number, begun_at=NOW)
+        written = a_written(a_receipt(rows=1, topic="staging"), output=a_topic(1, topic="staging"))
         changes = {"interval": a_day(number), "publication": publication, "written": written, "lease": number}
-        plan = a_plan((0, 1), output=output, staging=an_output(0, topic="staging"))
+        plan = a_plan((0, 1), output=output, staging=a_topic(0, topic="staging"))
         batches.append(a_batch(State.PUBLISHED, plan=plan, **changes))
         committed = json.dumps({"1": {"rows": 1, "ledger": "ledger-1", "lease": number}})
         start, end = a_day(number).start.isoformat(), a_day(number).end.isoformat()
@@ -415,9 +417,11 @@ def test_an_interval_whose_partition_somebody_has_dropped_is_missed_by_nobody_an
     database.run(drops)
     assert table.compared(lambda: view) == TableComparison("", 1)
     database.run("delete from d1")
-    assert "1 interval: it was emptied" in table.lacks(lambda: view), "an emptied partition is another matter"
+    assert "1 interval: it was emptied" in table.missing_batches(lambda: view), "an emptied partition is another matter"
     database.run(partition(3) + "; drop table if exists d0; " + partition(0))
-    assert "in 2 intervals" in table.lacks(lambda: view), "a partition that is made again takes its interval again"
+    assert "in 2 intervals" in table.missing_batches(lambda: view), (
+        "a partition that is made again takes its interval again"
+    )
 
 
 def test_rows_of_a_withdrawn_interval_are_told_with_the_statement_that_removes_them(database: Database) -> None:
@@ -425,10 +429,10 @@ def test_rows_of_a_withdrawn_interval_are_told_with_the_statement_that_removes_t
     database.run(f"create table orders (id integer, {OWN})")
     table, view = published_days(database, 0, 1)
     gone = View.of([view.all()[0], view.all()[1].model_copy(update={"state": State.WITHDRAWN, "publication": None})])
-    told = table.lacks(lambda: gone)
+    told = table.missing_batches(lambda: gone)
     assert told.startswith("table public.orders has rows of 1 interval that was withdrawn")
     assert database.run(told.split("removes them: ")[1] + " returning id") == [(1,)]
-    assert table.lacks(lambda: gone) == ""
+    assert table.missing_batches(lambda: gone) == ""
 
 
 @DEEP
@@ -438,7 +442,7 @@ def test_rows_that_are_gone_from_a_table_that_would_take_them_again_are_missed(d
     )
     table, view = published_days(database, 0, 1)
     database.run("drop table d0")
-    assert "in 1 interval:" in table.lacks(lambda: view)
+    assert "in 1 interval:" in table.missing_batches(lambda: view)
     assert table.compared(lambda: view).dropped == 0
 
 
@@ -446,7 +450,7 @@ def test_the_doctor_counts_the_tables_without_an_index_that_it_does_not_name(dat
     parts = "; ".join(partition(number) for number in range(7))
     database.run(f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {parts}")
     database.prepare()
-    settings = TableSettings(kind="postgres", table="orders")
+    settings = PostgresSettings(kind="postgres", table="orders")
     pipeline = SimpleNamespace(**vars(database.asker), output=settings)
     look: Any = SimpleNamespace(pipeline=pipeline, cluster=SimpleNamespace(id="here"), view=View())
     (found,) = check_table(look)

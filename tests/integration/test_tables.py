@@ -26,8 +26,8 @@ from fencepost.errors import (
 )
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.output import output_of
-from fencepost.outputs.postgres import PostgresTable
+from fencepost.outputs.output import missing_of, output_of
+from fencepost.outputs.postgres import commit
 from fencepost.preflight.found import found_of
 from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
@@ -89,7 +89,7 @@ def test_a_batch_is_in_the_table_once_it_is_published_and_a_revision_takes_its_p
         False,
         "passed",
     )
-    assert (ledger, lease) == (now.plan.ledger_topic_id, now.commit_to_table.known_lease)
+    assert (ledger, lease) == (now.plan.ledger_topic_id, now.known_publication.known_lease)
     assert [r["end"] for r in sources[0]["ranges"]] == [3, 3]
     read = read_validated(spark, announced(pipeline, day(1)), kafka=kafka_of(pipeline), postgres=store_of(pipeline))
     assert sorted(tuple(row) for row in read.collect()) == [(n, 2 * n, "ü") for n in range(6)]
@@ -119,7 +119,7 @@ def test_an_interval_without_offsets_is_published_without_a_table_and_may_be_wit
     fill(broker, pipeline, number=2)
     assert run(spark, pipeline, day(2)).state is State.PUBLISHED
     assert numbers_in(pipeline, 2) == of_revision(1, range(6))
-    assert output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read) == ""
+    assert missing_of(Ledger(pipeline)) == ""
     assert withdraw_batch(pipeline, day(1), a_decision("withdraw")).state is State.WITHDRAWN
     assert run(spark, pipeline, day(1)).revision == 2
 
@@ -139,7 +139,7 @@ def test_what_a_replay_adds_stays_beside_its_batch_and_goes_with_it(
     assert ask(pipeline, "select revisions->'1'->'rows', revisions->'2'->'rows', rows from fencepost_batches") == [
         (4, 2, 6)
     ]
-    assert output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read) == ""
+    assert missing_of(Ledger(pipeline)) == ""
     assert run(spark, pipeline, day(1), reprocess=True).revision == 3
     assert numbers_in(pipeline) == of_revision(3, range(6, 12))
 
@@ -176,7 +176,7 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
     ledger, held = Ledger(pipeline), latest(pipeline, day(1))
     ledger.read()
     assert give_up(ledger, held, found_of(ledger, held)) is None, "it is committed, so it is not given up"
-    monkeypatch.setattr(PostgresTable, "_replace", lambda *_, **__: pytest.fail("it is not committed again"))
+    monkeypatch.setattr(commit, "_replace", lambda *_, **__: pytest.fail("it is not committed again"))
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
 
 
@@ -461,7 +461,7 @@ def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     assert latest(pipeline, day(1)).state is State.PUBLISHED
     run(spark, pipeline, day(1), reprocess=True)
     assert numbers_in(pipeline, 1) == of_revision(2, range(6))
-    assert output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read) == ""
+    assert missing_of(Ledger(pipeline)) == ""
 
 
 @pytest.mark.deep
@@ -473,7 +473,7 @@ def test_a_revision_that_the_ledger_does_not_know_is_a_lost_ledger(
     run(spark, pipeline, day(1))
     ask(pipeline, "update fencepost_batches set revisions = revisions || jsonb_build_object('7', revisions->'1')")
     with pytest.raises(LedgerLost, match=rf"table public\.numbers has batch {pipeline.name}/{day(1)}/7"):
-        output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read)
+        missing_of(Ledger(pipeline))
 
 
 @DEEP

@@ -20,8 +20,8 @@ from fencepost.doctor.ledger import check_unread_records
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import draft_pipeline
 from fencepost.drafting.draft_request import DraftRequest
+from fencepost.finding import Finding, Level
 from fencepost.model import Interval
-from fencepost.preflight.finding import Finding, Level
 from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
-from fencepost.outputs.connection import asking
+from fencepost.outputs.postgres.connection import asking
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.own_database import check_name, settings
 from fencepost_stack.postgres import Postgres

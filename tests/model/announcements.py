@@ -18,13 +18,7 @@ from fencepost.errors import FencepostError
 from fencepost.model import Batch, Event, Outcome, State
 from fencepost.protocol.announcement import Announcement, counting
 from fencepost.protocol.announcing import News, announcement, news, told
-from fencepost.protocol.decisions import (
-    decide_publish,
-    decide_skip,
-    decide_withdraw,
-    record_planned,
-    standing_plan,
-)
+from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_planned, standing_plan
 from fencepost.protocol.view import PASSED, View
 from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written
 from model.search import Fault

@@ -47,20 +47,19 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
-from fencepost.model import (
-    Batch,
-    Decision,
-    Interval,
-    Layout,
-    OffsetRange,
-    Outcome,
-    PartitionId,
-    Receipt,
-    State,
-    TopicPublication,
-)
+from fencepost.model import Batch, Decision, Interval, OffsetRange, Outcome, PartitionId, Receipt, State
+from fencepost.outputs.batch_topic import StagingTopic
 from fencepost.outputs.output import Destination
-from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
+from fencepost.outputs.topic.output import KafkaTopicOutput
+from fencepost.outputs.topic.publication import (
+    TopicState,
+    begin_publication,
+    opening_marks,
+    record_copied,
+    validated_ends,
+)
+from fencepost.outputs.topic.settings import TopicSettings
+from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import (
     batch_to_judge,
@@ -73,11 +72,11 @@ from fencepost.protocol.decisions import (
     replay_lane,
     standing_plan,
 )
-from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
+from fencepost.protocol.frontier import accounted_for, frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp, obstacle
 from fencepost.protocol.planning import Facts, Neighbours, decide_plan, decide_replay, decide_revision
-from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
+from fencepost.protocol.publication import record_refused
 from fencepost.protocol.replay import left_to_replay, newest_link
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed
@@ -294,17 +293,9 @@ class Coordinator:
                 on_malformed="quarantine" if self.quarantines else "fail",
                 topic="in",
             ),
-            output=SimpleNamespace(
-                format="json",
-                key_format="bytes",
-                layout=Layout.SOURCE,
-                partitions=1,
-                staging_hours=72,
-                batch_header=True,
-                headers=None,
-                timestamp=None,
-            ),
+            output=TopicSettings(topic="out", partitions=1, staging_hours=72),
         )
+        pipeline.encoded = lambda part: pipeline.source if part.startswith("source") else pipeline.output
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
         staging = StagingTopic(fake, "staging") if self.parts else None
         return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
@@ -363,7 +354,7 @@ class Coordinator:
         """Whether something was deleted of where the batch is staged."""
         return batch.plan.staging is not None and batch.plan.staging.ends[0] < point.gone
 
-    def _of_copy(self, batch: Batch, point: Point) -> dict[str, Any]:
+    def _of_copy(self, batch: Batch, point: Point) -> dict[str, TopicState]:
         """The marks of a batch's copy, and why the output cannot tell what those that are gone stood for."""
         publication = batch.publication
         if publication is None or batch.state is not State.PUBLISHING:
@@ -372,7 +363,8 @@ class Coordinator:
         found = [known.get((publication.lane, part)) for part in range(publication.tasks)]
         marks = tuple(mark and product.a_receipt(part, *mark) for part, mark in enumerate(found))
         untold = self.rules.ask_headers and not self.headers and len(point.shown) > publication.begun.ends[0]
-        return {"marks": marks, "untold": "its records have no header" if untold else ""}
+        untold_why = "its records have no header" if untold else ""
+        return {"output": TopicState(batch.plan.output.topic_id, marks, untold_why)}
 
     def decide(self, ledger: int, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...] | None:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
@@ -434,13 +426,15 @@ class Coordinator:
                 receipts += (product.a_receipt(writers, lease, aside, topic="quarantine"),)
             written = product.a_written(receipts, ends, topic)
             if self.quarantines:
-                kept = makers.an_output(end, topic="quarantine")
+                kept = makers.a_topic(end, topic="quarantine")
                 written = written.model_copy(update={"quarantine": kept, "malformed": aside})
             return record_written(view, when, revision, written, receipts)
         if word == "copied":
             _, _, revision, lease, rows, end = operation
             receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
-            return self.rules.record(view, when, revision, lease, receipts, makers.an_output(end), 0, makers.NOW)
+            return self.rules.record(
+                view, when, revision, lease, receipts, makers.a_topic(end, topic="out"), 0, makers.NOW
+            )
         if word == "refuse":
             return record_refused(view, when, *operation[2:], "it is refused", makers.NOW)
         if word == "judge":

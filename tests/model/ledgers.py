@@ -11,6 +11,7 @@ from typing import Any
 
 import makers
 from fencepost.model import Batch
+from fencepost.outputs.topic.values import published_ends
 from fencepost.protocol.view import View
 
 
@@ -68,7 +69,7 @@ def _key(b: Batch) -> tuple[Any, ...]:
             b.publication.lane,
             b.publication.lease,
             b.publication.begun.ends,
-            b.published and b.published.ends,
+            (ended := published_ends(b)) and ended.ends,
             b.publication.refused,
         ),
         b.written.output.ends if b.written else None,

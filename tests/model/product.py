@@ -12,6 +12,7 @@ from functools import cache
 import makers
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, Outcome, Plan, Receipt, State, Tally, Verdict, Written
+from fencepost.outputs.topic.publication import TopicState
 from fencepost.protocol.decisions import record_written, unsettled_ids
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
 from fencepost.protocol.revision import Circumstances, reason_to_revise
@@ -41,7 +42,7 @@ def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, topic: s
 
 def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,), topic: str = "out") -> Written:
     """The end of a write."""
-    return makers.a_written(*receipts, output=makers.an_output(*ends, topic=topic))
+    return makers.a_written(*receipts, output=makers.a_topic(*ends, topic=topic))
 
 
 def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:
@@ -91,7 +92,7 @@ def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: 
         software="model",
         now=NOW + AGES[age],
         marks_kept_for=KEPT,
-        output_topic_id=output_topic_id,
+        output=TopicState(output_topic_id),
         ledger_topic_id=ledger_topic_id,
     )
 

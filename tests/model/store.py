@@ -15,29 +15,31 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Event, Outcome, State, TableOutput, TablePublication
-from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, standing_plan
-from fencepost.protocol.obstacle import GivenUp
-from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
-from fencepost.protocol.replay import is_under_way
-from fencepost.protocol.store import (
+from fencepost.model import Batch, Event, Outcome, State
+from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
+from fencepost.outputs.table.revisions import (
     Committed,
     Held,
-    Standing,
+    TableStanding,
     differing,
     missing_for,
     published_in,
+    record_stored,
     revisions_after,
     rows_of,
     standing_of,
     takes_over,
     unknown_to,
 )
+from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, standing_plan
+from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.publication import record_rejected
+from fencepost.protocol.replay import is_under_way
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
 from model.search import Fault
 
-DAY, TABLE = a_day(0), TableOutput(table="t")
+DAY, TABLE = a_day(0), PostgresOutput(table="t")
 READY, LOCKED, COMMITTED, REFUSED, CLOSED = range(5)
 TWIN = 100  # the ledger of the pipeline's twin on another cluster
 
@@ -111,8 +113,8 @@ class World(NamedTuple):
 class Rules:
     """The store's rules; a mutation takes one out."""
 
-    standing: Callable[[Held, TablePublication], Standing] = standing_of
-    takes_over: Callable[[Standing, TablePublication, str], bool] = takes_over
+    standing: Callable[[Held, PostgresPublication], TableStanding] = standing_of
+    takes_over: Callable[[TableStanding, PostgresPublication, str], bool] = takes_over
     missing: Callable[[View, Batch, Held, Mapping[int, int]], tuple[int, ...]] = missing_for
     after: Callable[[Held, Batch], Mapping[int, Committed]] = revisions_after
     closes: bool = True  # giving up writes into the row
@@ -138,8 +140,8 @@ def view_of(ledger: tuple[Record, ...]) -> View:
 @cache
 def batch_of(record: Record) -> Batch:
     """The batch of a record."""
-    plan = a_plan((0, 9), output=TABLE, staging=an_output(0, topic="staging"), ledger_topic_id="0")
-    written = a_written(a_receipt(rows=record.rows, topic="staging"), output=an_output(1, topic="staging"))
+    plan = a_plan((0, 9), output=TABLE, staging=a_topic(0, topic="staging"), ledger_topic_id="0")
+    written = a_written(a_receipt(rows=record.rows, topic="staging"), output=a_topic(1, topic="staging"))
     sent = record.sent
     publication = None if sent is None else publication_of(sent, refused=record.refused)
     return a_batch(
@@ -156,9 +158,9 @@ def batch_of(record: Record) -> Batch:
 
 
 @cache
-def publication_of(sent: Sent, *, refused: bool = False) -> TablePublication:
+def publication_of(sent: Sent, *, refused: bool = False) -> PostgresPublication:
     """The publication as the ledger has it."""
-    return TablePublication(
+    return PostgresPublication(
         table="t",
         ledger=str(sent.ledger),
         lease=sent.lease,
@@ -176,7 +178,7 @@ def record_of(batch: Batch, lease: int) -> Record:
     """The record of a batch; a publication that begins gets this lease."""
     publication = batch.publication
     sent = None
-    if isinstance(publication, TablePublication):
+    if isinstance(publication, PostgresPublication):
         own = lease if publication.lease is None else publication.lease
         sent = Sent(own, int(publication.ledger))
     refused = bool(publication and publication.refused)
@@ -235,7 +237,7 @@ class Store:
                 after = _sorted((*rest, attempt._replace(phase=REFUSED)))
                 yield f"{name}: its data are refused", world._replace(attempts=after, events=world.events | {"refuses"})
         if attempt.phase == REFUSED and self._is_free(world):
-            done = self.rules.standing(held_of(world.row), publication_of(attempt.sent)) is Standing.DONE
+            done = self.rules.standing(held_of(world.row), publication_of(attempt.sent)) is TableStanding.DONE
             closed = self._close(world, attempt.sent, refused=True)
             then = attempt._replace(phase=COMMITTED if done and self.rules.closes_open else CLOSED)
             yield f"{name}: closes", closed._replace(attempts=_sorted((*rest, then)))
@@ -248,17 +250,17 @@ class Store:
         """What an attempt does that has locked the row: its next phase, or nothing."""
         publication, held = publication_of(attempt.sent), held_of(world.row)
         standing = self.rules.standing(held, publication)
-        if standing is Standing.DONE:
+        if standing is TableStanding.DONE:
             return COMMITTED
-        if standing is Standing.CLOSED and world.row.refused:
+        if standing is TableStanding.CLOSED and world.row.refused:
             return CLOSED
-        if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
+        if standing in {TableStanding.CLOSED, TableStanding.OVERTAKEN}:
             return None
         if self.rules.one_cluster and (attempt.sent.ledger == TWIN) != ("moved" in world.events):
             return None
         if attempt.sent.ledger == TWIN:
             return LOCKED if self.rules.takes_over(standing, publication, str(TWIN)) else None
-        if standing is Standing.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
+        if standing is TableStanding.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return None
         if attempt.sent.ledger != world.ledger_id:
             # It reads the ledger, and finds another topic: that stops it, unless it read before the topic was made anew.
@@ -326,9 +328,9 @@ class Store:
         if last is None or len(world.attempts) >= self.places or self._is_lost(world):
             return
         if last.state is State.PUBLISHING:
-            sent = last.commit_to_table
+            sent = last.known_publication
             own = Sent(sent.known_lease, int(sent.ledger))
-            done = self.rules.standing(held_of(world.row), sent) is Standing.DONE
+            done = self.rules.standing(held_of(world.row), sent) is TableStanding.DONE
             if own.ledger != world.ledger_id and done and self._is_free(world):
                 yield (
                     "finds committed what its ledger's copy began",
@@ -340,8 +342,8 @@ class Store:
             return
         decision = a_decision("publish") if last.state is State.REJECTED else None
 
-        def begin(_: View, batch: Batch) -> TablePublication:
-            return begin_commit(TABLE, str(world.ledger_id), NOW)
+        def begin(_: View, batch: Batch) -> PostgresPublication:
+            return PostgresPublication(table=TABLE.table, ledger=str(world.ledger_id), begun_at=NOW)
 
         if not self.rules.without_rows and not last.known_written.rows:
             last_record = world.ledger[-1]._replace(state=State.PUBLISHED)
@@ -366,12 +368,12 @@ class Store:
         if last is None:
             return
         if last.state is State.PUBLISHING and world.given_up is None and world.asked is None:
-            sent = last.commit_to_table
+            sent = last.known_publication
             own = Sent(sent.known_lease, int(sent.ledger))
             yield f"an operator asks about {last.revision}", world._replace(asked=(last.revision, own))
         if world.asked is not None and (self._is_free(world) or not self.rules.under_lock):
             revision, own = world.asked
-            if self.rules.standing(held_of(world.row), publication_of(own)) is Standing.DONE:
+            if self.rules.standing(held_of(world.row), publication_of(own)) is TableStanding.DONE:
                 yield f"{revision} is not given up", world._replace(asked=None)
             else:
                 closed = self._close(world, own)

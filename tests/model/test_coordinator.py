@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Decision, Interval, PartitionId, Receipt, State, TopicPublication
+from fencepost.model import Batch, Decision, Interval, PartitionId, Receipt, State
+from fencepost.outputs.topic.publication import begin_publication, opening_marks, record_copied
+from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
 from fencepost.protocol.frontier import frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp
-from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.view import PASSED, Revisions, View
 from model.coordinator import BOTH, Coordinator, Rows, Rules, replay_of
 from model.product import a_receipt

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, TablePublication
-from fencepost.protocol.store import (
+from fencepost.model import Batch
+from fencepost.outputs.postgres.values import PostgresPublication
+from fencepost.outputs.table.revisions import (
     Committed,
     Held,
-    Standing,
+    TableStanding,
     differing,
     missing_for,
     revisions_after,
@@ -78,19 +79,19 @@ def test_the_table_has_what_the_ledger_says_or_that_is_noticed(bounds: str) -> N
     assert found.fault is None, str(found)
 
 
-def any_lease(held: Held, publication: TablePublication) -> Standing:
+def any_lease(held: Held, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
-    return Standing.OPEN if found is Standing.OVERTAKEN else found
+    return TableStanding.OPEN if found is TableStanding.OVERTAKEN else found
 
 
-def never_closed(held: Held, publication: TablePublication) -> Standing:
+def never_closed(held: Held, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
-    return Standing.OPEN if found is Standing.CLOSED else found
+    return TableStanding.OPEN if found is TableStanding.CLOSED else found
 
 
-def never_done(held: Held, publication: TablePublication) -> Standing:
+def never_done(held: Held, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
-    return Standing.OPEN if found is Standing.DONE else found
+    return TableStanding.OPEN if found is TableStanding.DONE else found
 
 
 def forgets_what_it_adds_to(held: Held, batch: Batch) -> dict[int, Committed]:
@@ -145,7 +146,7 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
     ),
     "the rows of the table are not counted": (Rules(recounts=False), "the table is restored alone"),
     "any ledger takes over": (
-        Rules(takes_over=lambda standing, *_: standing in {Standing.OPEN, Standing.FOREIGN}),
+        Rules(takes_over=lambda standing, *_: standing in {TableStanding.OPEN, TableStanding.FOREIGN}),
         "the ledger is restored from a copy",
     ),
     "where the two differ is not looked for": (Rules(differs=lambda *_: ()), "the table is made anew"),

@@ -14,7 +14,8 @@ from fencepost.doctor.airflow import (
     check_airflow_triggerer,
     masters,
 )
-from fencepost.preflight.finding import Finding, Level, ask
+from fencepost.finding import Finding, Level
+from fencepost.preflight.finding import ask
 from fencepost_stack.ports import any_free_port
 
 from .conftest import Running

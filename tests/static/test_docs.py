@@ -24,13 +24,16 @@ from pydantic.fields import FieldInfo
 from fencepost import __version__, errors, quality
 from fencepost.cli.app import app
 from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
+from fencepost.config.output_settings import OutputSettings, settings_of
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
-from fencepost.outputs import store, topic_settings
-from fencepost.outputs.connection import OLDEST
+from fencepost.output_kinds import OUTPUT_KINDS
+from fencepost.outputs import topic_settings
+from fencepost.outputs.postgres import store
+from fencepost.outputs.postgres.connection import OLDEST
 from fencepost.preflight.finding import name_of
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.steps import write_job
@@ -56,7 +59,14 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
 )
 TABLES = (ROOT / "docs" / "tables.md").read_text()
 CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.rights", "doctor.topics", "doctor.ledger")
-CHECKS += ("doctor.store", "doctor.fields", "doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
+CHECKS += (
+    "doctor.fields",
+    "doctor.airflow",
+    "outputs.postgres.doctor",
+    "doctor.spark",
+    "preflight.folder",
+    "preflight.limits",
+)
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
 }
@@ -294,6 +304,8 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Fiel
         models = [found for found in map(plain, (kind, *get_args(kind))) if isinstance(found, type)]
         models = [found for found in models if issubclass(found, BaseModel)] if not path else []
         if models and (len(models) > 1 or models[0] is kind):
+            if models == [OutputSettings]:
+                models = [settings_of(one) for one in OUTPUT_KINDS]
             for found in reversed(models):  # of a field in several, the first one's default is told
                 yield from settings(found, f"{shown}.")
         else:

@@ -13,7 +13,8 @@ import typer
 
 from fencepost.cli.app import app
 from fencepost.errors import TransitionRefused
-from fencepost.model import Batch, Interval, OffsetRange, Outcome, State, TablePublication
+from fencepost.model import Batch, Interval, OffsetRange, Outcome, State
+from fencepost.outputs.postgres.values import PostgresPublication
 from fencepost.protocol import advice
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.decisions import (
@@ -144,7 +145,7 @@ def test_the_advice_names_commands_that_exist_and_help(state: State, outcome: Ou
 
 def test_advance_after_a_refusal_by_the_table_asks_for_a_decision_and_not_for_a_passed_verdict() -> None:
     """The batch has passed. Whoever has mended the table clears `advance`, and has to learn what publishes it."""
-    refused = TablePublication(
+    refused = PostgresPublication(
         table="public.orders", ledger="id", lease=7, begun_at=NOW, refused="a text that is too long (SQLSTATE 22001)"
     )
     given = batch(State.REJECTED, Outcome.PASSED).model_copy(update={"publication": refused})

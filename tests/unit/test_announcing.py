@@ -11,17 +11,8 @@ import pytest
 
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, lacking, unfit_for_announcements, what_is_lost
-from fencepost.model import (
-    Batch,
-    Decision,
-    Event,
-    Outcome,
-    RegisteredSchema,
-    Schemas,
-    State,
-    TableOutput,
-    TablePublication,
-)
+from fencepost.model import Batch, Decision, Event, Outcome, RegisteredSchema, Schemas, State
+from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import announcement, complete_until, history, news, told_of
 from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, in_state, record_planned
@@ -34,6 +25,7 @@ from makers import (
     a_plan,
     a_publication,
     a_receipt,
+    a_topic,
     a_verdict,
     a_written,
     an_output,
@@ -260,14 +252,14 @@ def test_a_batch_whose_transform_did_not_run_has_the_columns_of_the_newest_whose
 
 
 def test_a_staged_batch_has_the_ranges_of_its_output_and_not_of_its_staging_topic() -> None:
-    copied = a_publication(ended=an_output(9, 7), begun=an_output(5, 7))
+    copied = a_publication(ended=a_topic(9, 7, topic="out"), begun=a_topic(5, 7, topic="out"))
     one = of(staged(a_written_one(), publication=copied))
     assert (one.topic, one.ranges) == ("out", {"0": (5, 9)})
 
 
 def test_a_table_has_its_name_and_no_ranges() -> None:
-    batch = planned(a_written_one(), output=TableOutput(table="public.t"), staging=an_output(0, topic="staging"))
-    committed = TablePublication(table="public.t", ledger="", lease=3, begun_at=NOW, ended_at=NOW)
+    batch = planned(a_written_one(), output=PostgresOutput(table="public.t"), staging=a_topic(0, topic="staging"))
+    committed = PostgresPublication(table="public.t", ledger="", lease=3, begun_at=NOW, ended_at=NOW)
     one = of(batch.model_copy(update={"publication": committed}))
     assert (one.table, one.topic, one.topic_id, one.ranges, one.header, one.format) == (
         *("public.t", None, None),

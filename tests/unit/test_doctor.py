@@ -18,9 +18,10 @@ from fencepost.doctor.kafka import unfinished
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
 from fencepost.doctor.topics import replication
 from fencepost.errors import AccessDenied, KafkaRefused, LoginRefused, NeedsOperator, SettingsError, TopicMissing
+from fencepost.finding import Finding, Level, error, ok, warning
 from fencepost.kafka.cluster import Copies
 from fencepost.model import State
-from fencepost.preflight.finding import Finding, Level, ask, error, ok, require, warning
+from fencepost.preflight.finding import ask, require
 from fencepost.preflight.limits import longest_write, retention_left, to_be_written
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.view import View

@@ -11,8 +11,8 @@ import pytest
 from fencepost.config.intervals import left_out
 from fencepost.config.pipeline import Schedule
 from fencepost.doctor.ledger import check_intervals_left_out
+from fencepost.finding import Level
 from fencepost.model import Interval, State
-from fencepost.preflight.finding import Level
 from fencepost.protocol.left_out import MOST, LeftOut
 from fencepost.protocol.view import View
 from makers import a_batch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import DAY, day
-from fencepost.outputs.topic import KafkaTopicOutput
+from fencepost.outputs.topic.output import KafkaTopicOutput
 from fencepost.outputs.topic_settings import (
     KEPT_FOR,
     what_is_lost,
@@ -137,8 +137,8 @@ def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:
 
 def test_offsets_of_a_topic_that_the_pipeline_has_left_are_not_given_to_its_new_one() -> None:
     """Its settings name another topic from now on, and nothing was planned on that yet."""
-    ledger: Any = SimpleNamespace(pipeline=SimpleNamespace(validated_group="orders.validated"), cluster=None)
+    ledger: Any = SimpleNamespace(pipeline=None, cluster=None)
     view = View.of([batch(0)])
     ends = {("orders-out", p): 100 for p in range(4)}
-    assert KafkaTopicOutput(ledger, "orders-out").validated(view) == ("orders.validated", ends)
-    assert KafkaTopicOutput(ledger, "orders-new").validated(view) == ("orders.validated", {})
+    assert KafkaTopicOutput(ledger, "orders-out").validated(view) == ends
+    assert KafkaTopicOutput(ledger, "orders-new").validated(view) == {}

@@ -12,10 +12,10 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.codec import write_record
 from fencepost.model import Layout, OffsetRange, Plan, TaskBlock, TaskKind, TaskPartition, TopicInput
 from fencepost.steps.writers import malformed_job, rows_job
-from makers import a_batch, a_plan, a_source, an_output, task_blocks
+from makers import a_batch, a_plan, a_source, a_topic, an_output, task_blocks
 
 LEDGER: Any = SimpleNamespace(settings=None, pipeline=Pipeline.model_construct(name="p"))
-QUARANTINE = an_output(0, topic="bad")
+QUARANTINE = a_topic(0, topic="bad")
 
 
 def planned(layout: Layout) -> Plan:

@@ -15,7 +15,7 @@ from fencepost.protocol.view import View
 FACTS = makers.the_facts(
     neighbours=Neighbours(),
     source=SourceFacts(topic="in", topic_id="in-1", earliest=(0,), stable=(10,), by_start=(0,), by_end=(5,)),
-    staging=makers.an_output(0, topic="staging"),
+    staging=makers.a_topic(0, topic="staging"),
 )
 
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
+from fencepost.finding import Level
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
-from fencepost.preflight.finding import Level
 from fencepost.preflight.folder import check_pipeline, check_schedule
 from fencepost.protocol.view import View
 from fencepost.spark.transform import load_transform

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from fencepost.errors import FencepostError, Superseded, TransitionRefused
-from fencepost.model import Batch, OffsetRange, Outcome, Receipt, State, Tally, TopicPublication
+from fencepost.model import Batch, OffsetRange, Outcome, Receipt, State, Tally
+from fencepost.outputs.topic.publication import begin_publication, opening_marks, record_copied, validated_ends
+from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.advice import next_task, what_next
 from fencepost.protocol.awaiting import Need, need_of
 from fencepost.protocol.decisions import (
@@ -20,10 +22,10 @@ from fencepost.protocol.decisions import (
     record_verdict,
     standing_plan,
 )
-from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.frontier import frontier
 from fencepost.protocol.marks import Standing, compare_mark
 from fencepost.protocol.obstacle import GivenUp
-from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
+from fencepost.protocol.publication import record_refused
 from fencepost.protocol.view import View
 from makers import (
     DAY,
@@ -34,22 +36,22 @@ from makers import (
     a_plan,
     a_publication,
     a_receipt,
+    a_topic,
     a_verdict,
     a_written,
-    an_output,
     staged,
 )
 
 ROWS = 5
 MEGABYTE = 1_000_000
-HELD = an_output(20)
+HELD = a_topic(20, topic="out")
 
 
 def of(
     state: State, number: int = 0, lease: int = 0, outcome: Outcome | None = Outcome.PASSED, **changes: Any
 ) -> Batch:
     """A staged batch of five rows, in two partitions of its staging topic."""
-    written = a_written(a_receipt(lease=lease, rows=ROWS), output=an_output(3, 4))
+    written = a_written(a_receipt(lease=lease, rows=ROWS), output=a_topic(3, 4, topic="out"))
     made = a_batch(
         state,
         interval=a_day(number),
@@ -68,7 +70,7 @@ def begin(view: View, batch: Batch) -> TopicPublication:
 
 
 def copied(view: View, *receipts: Receipt, lease: int = 7, revision: int = 1) -> tuple[Batch, ...]:
-    return record_copied(view, a_day(0), revision, lease, receipts, an_output(30), 1.5, NOW)
+    return record_copied(view, a_day(0), revision, lease, receipts, a_topic(30, topic="out"), 1.5, NOW)
 
 
 WHOLE = a_receipt(0, 7, rows=ROWS)
@@ -119,7 +121,7 @@ def test_a_staged_batch_without_records_is_published_at_once() -> None:
     assert validated_ends(View.of([after])) == {}, "the ends it was written to are those of another topic"
 
 
-ASIDE = an_output(9, topic="bad")
+ASIDE = a_topic(9, topic="bad")
 
 
 def with_quarantine(rows: int, aside: int) -> Batch:
@@ -130,8 +132,8 @@ def with_quarantine(rows: int, aside: int) -> Batch:
     )
     made = a_batch(
         State.WRITTEN,
-        plan=a_plan((0, 1), quarantine=an_output(4, topic="bad")),
-        written=a_written(both, output=an_output(rows), quarantine=ASIDE),
+        plan=a_plan((0, 1), quarantine=a_topic(4, topic="bad")),
+        written=a_written(both, output=a_topic(rows, topic="out"), quarantine=ASIDE),
         verdict=a_verdict(Outcome.PASSED),
     )
     return staged(made)
@@ -171,7 +173,7 @@ def test_batches_that_are_published_at_once_have_lanes_of_their_own() -> None:
 
 
 def test_a_whole_copy_is_recorded_and_moves_the_frontier() -> None:
-    older = of(State.PUBLISHED, publication=a_publication(ended=an_output(9)))
+    older = of(State.PUBLISHED, publication=a_publication(ended=a_topic(9, topic="out")))
     newer = of(State.PUBLISHING, lease=1, revision=2)
     done, gone = copied(View.of([older, newer]), WHOLE, revision=2)
     assert (done.state, gone.state) == (State.PUBLISHED, State.SUPERSEDED)

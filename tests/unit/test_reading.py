@@ -14,8 +14,9 @@ from fencepost import read_validated
 from fencepost.config.reader import Reader
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.kafka.cluster import Topic
+from fencepost.outputs.topic.reader import _place
 from fencepost.protocol.announcement import Announcement
-from fencepost.reading.validated import _place, batches_told_of, columns_of
+from fencepost.reading.validated import batches_told_of, columns_of
 from fencepost.spark.unions import check_types
 from makers import an_announcement
 

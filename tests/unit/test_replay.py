@@ -6,6 +6,7 @@ import pytest
 
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Replayed, State, Tally
+from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.decisions import (
     decide_publish,
     decide_skip,
@@ -14,7 +15,7 @@ from fencepost.protocol.decisions import (
     record_written,
     standing_plan,
 )
-from fencepost.protocol.frontier import frontier, holding_back, validated_ends
+from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.replay import left_to_replay, link_to_replay, replayed
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
@@ -29,10 +30,10 @@ from makers import (
     a_publication,
     a_receipt,
     a_source,
+    a_topic,
     a_verdict,
     a_written,
     an_announcement,
-    an_output,
     task_blocks,
 )
 
@@ -55,12 +56,12 @@ def an_addition(
 
 
 def a_link(state: State, left: int, revision: int, plan: object, **changes: object) -> Batch:
-    values = {"quarantine": an_output(0, topic="quarantine"), "tasks": task_blocks(1, 1)}
+    values = {"quarantine": a_topic(0, topic="quarantine"), "tasks": task_blocks(1, 1)}
     plan = plan.model_copy(update=values)  # type: ignore[attr-defined]
     receipts = [a_receipt(0, revision, 5)]
     if left:
         receipts.append(a_receipt(1, revision, left, "quarantine"))
-    written = a_written(*receipts, quarantine=an_output(left, topic="quarantine"), malformed=left)
+    written = a_written(*receipts, quarantine=a_topic(left, topic="quarantine"), malformed=left)
     done = state is not State.PLANNED
     return a_batch(
         state,

@@ -10,7 +10,7 @@ from fencepost.model import Batch, State
 from fencepost.protocol.decisions import answer_to, record_answer
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan, decide_replay, moves_here
 from fencepost.protocol.view import OVER, PASSED, View
-from makers import a_batch, a_day, a_plan, a_receipt, a_written, an_output, task_blocks, the_facts
+from makers import a_batch, a_day, a_plan, a_receipt, a_topic, a_written, task_blocks, the_facts
 
 DAY = a_day(0)
 ASKED, ANEW = "backfill 7 of 2026-01-05T09:30:00+00:00", "backfill 8 of 2026-01-06T09:30:00+00:00"
@@ -73,15 +73,15 @@ def test_a_revision_that_is_being_published_answers_no_later_request() -> None:
 
 
 def test_a_replay_is_carried_out_once_for_each_request() -> None:
-    quarantine = {"quarantine": an_output(0, topic="quarantine"), "tasks": task_blocks(1, 1)}
+    quarantine = {"quarantine": a_topic(0, topic="quarantine"), "tasks": task_blocks(1, 1)}
     written = a_written(
         a_receipt(0, 0, 5),
         a_receipt(1, 0, 3, "quarantine"),
-        quarantine=an_output(3, topic="quarantine"),
+        quarantine=a_topic(3, topic="quarantine"),
         malformed=3,
     )
     base = a_batch(State.PUBLISHED, plan=a_plan((0, 10)).model_copy(update=quarantine), written=written)
-    facts = the_facts(neighbours=Neighbours(), source=None, link=base, quarantine=an_output(3, topic="quarantine"))
+    facts = the_facts(neighbours=Neighbours(), source=None, link=base, quarantine=a_topic(3, topic="quarantine"))
     (addition,) = decide_replay(View.of([base]), DAY, "p", facts, request=ASKED)
     assert (addition.adds_to, addition.requests) == (1, (ASKED,))
     skipped = addition.model_copy(update={"state": State.SKIPPED, "lease": 1})

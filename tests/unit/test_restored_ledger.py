@@ -14,8 +14,9 @@ from confluent_kafka import TopicPartition
 from fencepost.errors import FactsOutdated, LedgerLost
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, OffsetRange, PartitionId, State
+from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
-from fencepost.protocol.frontier import accounted_for, frontier, of_topic, validated_ends
+from fencepost.protocol.frontier import accounted_for, frontier, of_topic
 from fencepost.protocol.view import View
 from makers import planned, reading
 from unit.pages.ledgers import START, batch, hour

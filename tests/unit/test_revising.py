@@ -10,8 +10,8 @@ import pytest
 
 from fencepost.errors import KafkaUnavailable, SourceDataExpired, TopicRecreated
 from fencepost.model import Batch, OffsetRange, Replayed, State, Tally
-from fencepost.protocol.frontier import validated_ends
-from fencepost.protocol.obstacle import SourceFound, obstacle, output_obstacle
+from fencepost.outputs.topic.publication import TopicState, output_obstacle, validated_ends
+from fencepost.protocol.obstacle import SourceFound, obstacle
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
 from makers import (
@@ -22,6 +22,7 @@ from makers import (
     a_publication,
     a_receipt,
     a_source,
+    a_topic,
     a_written,
     an_output,
     planned,
@@ -30,13 +31,13 @@ from makers import (
 
 GONE = (OffsetRange(topic="in", partition=0, start=0, end=3),)
 SAME = Circumstances(
-    digests={"transform": "now"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1"
+    digests={"transform": "now"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output=TopicState("out-1")
 )
 
 
 def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] = (5,), **plan: Any) -> Batch:
     """Interval `number`, five rows of one partition."""
-    done = a_written(a_receipt(0, lease, rows=5), output=an_output(*ends))
+    done = a_written(a_receipt(0, lease, rows=5), output=a_topic(*ends, topic="out"))
     return a_batch(
         state,
         interval=a_day(number),
@@ -67,7 +68,7 @@ def test_nothing_changed_nothing_revised(state: State) -> None:
 @pytest.mark.parametrize("state", UNFINISHED)
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"digests": {"transform": "e"}}, "transform"), ({"output_topic_id": "out-2"}, "created again")],
+    [({"digests": {"transform": "e"}}, "transform"), ({"output": TopicState("out-2")}, "created again")],
 )
 def test_other_settings_or_another_output_topic_ask_for_a_revision(
     state: State, change: dict[str, Any], word: str
@@ -172,7 +173,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
         software="2",
         now=NOW + timedelta(days=99),
         marks_kept_for=timedelta(days=7),
-        output_topic_id="out-2",
+        output=TopicState("out-2"),
         sources=(replace(SOURCE, topic_id="in-2"),),
     )
     assert reason_to_revise(batch(state), changed) is None
@@ -205,7 +206,7 @@ def in_staging(state: State) -> Batch:
         ({"staging_topic_id": ""}, "staging topic staging was deleted since"),
         ({"staging_topic_id": "staging-2"}, "staging topic staging was deleted and created again"),
         ({"staged_gone": GONE}, "no longer has partition 0: offsets 0 to 2: retention"),
-        ({"output_topic_id": "out-2"}, "output topic out was deleted and created again"),
+        ({"output": TopicState("out-2")}, "output topic out was deleted and created again"),
     ],
 )
 def test_a_staged_batch_whose_records_are_gone_before_it_is_published_is_written_anew(
@@ -223,7 +224,7 @@ def test_a_staged_batch_needs_its_quarantine_topic_until_its_publication_begins(
     state: State, change: dict[str, Any]
 ) -> None:
     """Readers may see what is being published: it is given up only if it cannot be finished."""
-    held = planned(in_staging(state), quarantine=an_output(0, topic="bad"))
+    held = planned(in_staging(state), quarantine=a_topic(0, topic="bad"))
     assert reason_to_revise(held, QUARANTINING) is None
     why = reason_to_revise(held, replace(QUARANTINING, **change))
     assert ("quarantine topic" in (why or "")) == (state is not State.PUBLISHING)
@@ -236,16 +237,18 @@ def test_a_publication_is_given_up_for_its_own_records_whatever_went_to_quaranti
     held = staged(
         a_batch(
             State.PUBLISHING,
-            plan=a_plan((0, 8), quarantine=an_output(0, topic="bad")),
-            written=a_written(both, output=an_output(5), quarantine=an_output(3, topic="bad")),
+            plan=a_plan((0, 8), quarantine=a_topic(0, topic="bad")),
+            written=a_written(both, output=a_topic(5, topic="out"), quarantine=a_topic(3, topic="bad")),
             publication=a_publication(),
         )
     )
     gone = replace(QUARANTINING, staged_gone=GONE)
-    assert reason_to_revise(held, replace(gone, marks=WHOLE)) is None
+    assert reason_to_revise(held, replace(gone, output=TopicState("out-1", WHOLE))) is None
     assert "no longer has" in (reason_to_revise(held, gone) or "")
     too_much = (a_receipt(0, 7, rows=8),)
-    assert "does not hold" in (reason_to_revise(held, replace(QUARANTINING, marks=too_much)) or "")
+    assert "does not hold" in (
+        reason_to_revise(held, replace(QUARANTINING, output=TopicState("out-1", too_much))) or ""
+    )
 
 
 @pytest.mark.parametrize("state", FINISHED)
@@ -274,18 +277,18 @@ def test_what_is_being_published_is_not_written_anew_for_settings_or_software(ch
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"marks": WHOLE, "staging_topic_id": "", "staged_gone": GONE}, None),
-        ({"marks": WHOLE, "output_topic_id": "out-2"}, "output topic"),
-        ({"marks": WHOLE, "output_topic_id": ""}, "output topic out was deleted while"),
-        ({"marks": WHOLE, "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
-        ({"marks": EMPTY}, "its copy does not hold the records"),
-        ({"marks": OPENING}, None),
-        ({"marks": OPENING, "staged_gone": GONE}, "no longer has"),
-        ({"marks": OPENING, "now": NOW + timedelta(days=99)}, None),
-        ({"marks": (None,)}, None),
-        ({"marks": (None,), "untold": "it is compacted"}, "are gone, and it is compacted"),
-        ({"marks": OPENING, "untold": "it is compacted"}, None),
-        ({"marks": WHOLE, "untold": "it is compacted"}, None),
+        ({"output": TopicState("out-1", WHOLE), "staging_topic_id": "", "staged_gone": GONE}, None),
+        ({"output": TopicState("out-2", WHOLE)}, "output topic"),
+        ({"output": TopicState("", WHOLE)}, "output topic out was deleted while"),
+        ({"output": TopicState("out-1", WHOLE), "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
+        ({"output": TopicState("out-1", EMPTY)}, "its copy does not hold the records"),
+        ({"output": TopicState("out-1", OPENING)}, None),
+        ({"output": TopicState("out-1", OPENING), "staged_gone": GONE}, "no longer has"),
+        ({"output": TopicState("out-1", OPENING), "now": NOW + timedelta(days=99)}, None),
+        ({"output": TopicState("out-1", (None,))}, None),
+        ({"output": TopicState("out-1", (None,), "it is compacted")}, "are gone, and it is compacted"),
+        ({"output": TopicState("out-1", OPENING, "it is compacted")}, None),
+        ({"output": TopicState("out-1", WHOLE, "it is compacted")}, None),
     ],
 )
 def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
@@ -305,7 +308,7 @@ def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
             {"digests": {"transform": "e"}},
             "Kafka refused its copy: too large. And what decides its output changed since it was",
         ),
-        ({"marks": WHOLE, "digests": {"transform": "e"}}, None),
+        ({"output": TopicState("out-1", WHOLE), "digests": {"transform": "e"}}, None),
         ({"staged_gone": GONE}, "no longer has"),
     ],
 )
@@ -316,6 +319,6 @@ def test_a_refused_publication_is_written_anew_once_something_was_mended(
     held = staged(batch(State.PUBLISHING), publication=a_publication(refused="too large."))
     found = replace(HERE, **change)
     stopped = obstacle(held, found)
-    assert (stopped is None) == ("marks" in change)
+    assert (stopped is None) == ("output" in change)
     assert stopped is None or stopped.lasting == ("staged_gone" in change)
     assert (reason_to_revise(held, found) is None) if why is None else why in (reason_to_revise(held, found) or "")

@@ -16,7 +16,8 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.settings import check_schema_registry
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
-from fencepost.preflight.finding import Level, ask
+from fencepost.finding import Level
+from fencepost.preflight.finding import ask
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.kafka.staged import _rows, binary, hashes
-from fencepost.outputs import postgres
+from fencepost.outputs.postgres import commit
 
 BYTES = st.none() | st.binary(max_size=70)
 NAMES = st.sampled_from(["a", "ünïcode", ""])
@@ -96,8 +96,8 @@ def test_a_row_of_the_copy_is_traced_to_its_record_in_whatever_order_partitions_
     of_nothing: Any = SimpleNamespace(settings=None, pipeline=SimpleNamespace(group=""), of=lambda values: values)
     batch: Any = SimpleNamespace(known_written=None, output_ranges=lambda _: ())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgres, "read_staged", read)
-        staged = postgres._Staged(of_nothing, batch)
+        patch.setattr(commit, "read_staged", read)
+        staged = commit.StagedRows(of_nothing, batch)
         list(staged.batches(of_nothing))
     places = [place for one in batches for place in one]
     wanted = [(place, places[:n].count(place)) for n, place in enumerate(places)]

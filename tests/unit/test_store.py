@@ -9,48 +9,49 @@ from pydantic import ValidationError
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from fencepost.config.table_rights import grants
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.ledger.codec import parse, write_record
-from fencepost.model import Batch, Outcome, State, TableOutput, TablePublication
-from fencepost.outputs.columns import (
-    definition,
-    holds,
-    kind_for,
-    what_differs,
-    what_is_no_column,
-)
-from fencepost.outputs.connection import StatementFailed, meaning
-from fencepost.outputs.conversions import TableColumn
-from fencepost.protocol.advice import what_next
-from fencepost.protocol.awaiting import Awaiting, Need, need_of
-from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_verdict
-from fencepost.protocol.frontier import validated_ends
-from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
-from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
-from fencepost.protocol.store import (
+from fencepost.model import Batch, Outcome, State
+from fencepost.outputs.postgres.columns import definition, holds, kind_for, what_differs, what_is_no_column
+from fencepost.outputs.postgres.connection import StatementFailed, meaning
+from fencepost.outputs.postgres.conversions import TableColumn
+from fencepost.outputs.postgres.rights import grants
+from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
+from fencepost.outputs.table.revisions import (
     Committed,
     Held,
-    Standing,
-    StoreFound,
+    TableStanding,
+    TableState,
     differing,
     missing_for,
+    record_stored,
     revisions_after,
     rows_of,
     standing_of,
     takes_over,
     unknown_to,
 )
+from fencepost.outputs.topic.publication import validated_ends
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.awaiting import Awaiting, Need, need_of
+from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_verdict
+from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
+from fencepost.protocol.publication import record_rejected
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
 
-TABLE = TableOutput(table="public.t")
+TABLE = PostgresOutput(table="public.t")
 LEDGER = "ledger-1"
 
 
-def publication(lease: int | None = 7, **changes: Any) -> TablePublication:
+def publication(lease: int | None = 7, **changes: Any) -> PostgresPublication:
     values = {"table": "public.t", "ledger": LEDGER, "lease": lease, "begun_at": NOW}
-    return TablePublication(**{**values, **changes})
+    return PostgresPublication(**{**values, **changes})
+
+
+def begin(*_: Any) -> PostgresPublication:
+    """How a publication to the table begins."""
+    return publication(lease=None)
 
 
 def a_row(**changes: Any) -> Held:
@@ -65,8 +66,8 @@ def committed(**rows: int) -> dict[int, Committed]:
 
 def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
     """A batch for the table in that state, written with so many rows, and judged."""
-    plan = a_plan((0, 9), output=TABLE, staging=an_output(0, topic="staging"), ledger_topic_id=LEDGER)
-    written = a_written(a_receipt(rows=rows, topic="staging"), output=an_output(rows, topic="staging"))
+    plan = a_plan((0, 9), output=TABLE, staging=a_topic(0, topic="staging"), ledger_topic_id=LEDGER)
+    written = a_written(a_receipt(rows=rows, topic="staging"), output=a_topic(rows, topic="staging"))
     made = a_batch(state, plan=plan, written=written, verdict=a_verdict(Outcome.PASSED), lease=5)
     if state in {State.PUBLISHING, State.PUBLISHED}:
         made = made.model_copy(update={"publication": publication()})
@@ -76,25 +77,28 @@ def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"ledger": "", "lease": -1}, Standing.OPEN),
-        ({"lease": 6}, Standing.OPEN),
-        ({"lease": 6, "closed": True}, Standing.OPEN),
-        ({}, Standing.DONE),
-        ({"closed": True}, Standing.CLOSED),
-        ({"lease": 8}, Standing.OVERTAKEN),
-        ({"lease": 8, "closed": True}, Standing.OVERTAKEN),
-        ({"ledger": "ledger-0", "lease": 99}, Standing.FOREIGN),
+        ({"ledger": "", "lease": -1}, TableStanding.OPEN),
+        ({"lease": 6}, TableStanding.OPEN),
+        ({"lease": 6, "closed": True}, TableStanding.OPEN),
+        ({}, TableStanding.DONE),
+        ({"closed": True}, TableStanding.CLOSED),
+        ({"lease": 8}, TableStanding.OVERTAKEN),
+        ({"lease": 8, "closed": True}, TableStanding.OVERTAKEN),
+        ({"ledger": "ledger-0", "lease": 99}, TableStanding.FOREIGN),
     ],
 )
-def test_a_publication_stands_by_lease_and_ledger(row: dict[str, Any], expected: Standing) -> None:
+def test_a_publication_stands_by_lease_and_ledger(row: dict[str, Any], expected: TableStanding) -> None:
     assert standing_of(a_row(**row), publication()) is expected
 
 
 def test_of_two_ledgers_only_the_one_that_exists_now_takes_over() -> None:
-    assert takes_over(Standing.OPEN, publication(), "anything")
-    assert takes_over(Standing.FOREIGN, publication(), LEDGER)
-    assert not takes_over(Standing.FOREIGN, publication(), "ledger-2")
-    assert not any(takes_over(s, publication(), LEDGER) for s in (Standing.DONE, Standing.CLOSED, Standing.OVERTAKEN))
+    assert takes_over(TableStanding.OPEN, publication(), "anything")
+    assert takes_over(TableStanding.FOREIGN, publication(), LEDGER)
+    assert not takes_over(TableStanding.FOREIGN, publication(), "ledger-2")
+    assert not any(
+        takes_over(s, publication(), LEDGER)
+        for s in (TableStanding.DONE, TableStanding.CLOSED, TableStanding.OVERTAKEN)
+    )
 
 
 def test_a_revision_leaves_itself_alone_in_the_interval_and_an_addition_adds_itself() -> None:
@@ -172,7 +176,7 @@ def test_a_revision_that_the_ledger_lacks_is_named() -> None:
 @pytest.mark.parametrize("rows", [3, 0])
 def test_a_batch_for_a_table_begins_to_be_published_even_without_rows(rows: int) -> None:
     view = View.of([of_table(State.WRITTEN, rows)])
-    begun = decide_publish(view, a_day(0), NOW, None, lambda *_: begin_commit(TABLE, LEDGER, NOW))
+    begun = decide_publish(view, a_day(0), NOW, None, begin)
     (batch,) = begun
     assert (batch.state, batch.publication) == (State.PUBLISHING, publication(lease=None))
     read = parse(write_record(batch), "here")
@@ -184,7 +188,7 @@ def test_what_the_store_has_committed_is_recorded_once_and_supersedes_what_count
     view = View.of([older, newer])
     done = record_stored(view, a_day(0), 2, 7, 1.5, NOW)
     assert [(b.revision, b.state) for b in done] == [(2, State.PUBLISHED), (1, State.SUPERSEDED)]
-    assert done[0].commit_to_table.ended_at == NOW
+    assert done[0].known_publication.ended_at == NOW
     assert validated_ends(view.updated(done)) == {}, "a table has no offsets"
     assert record_stored(view.updated(done), a_day(0), 2, 7, 1.5, NOW) == ()
     with pytest.raises(Superseded, match="given up meanwhile"):
@@ -201,7 +205,13 @@ def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
     assert all(word in told for word in ("`fencepost publish", "`fencepost run", "`fencepost skip"))
     after = view.updated([rejected])
     assert record_rejected(after, a_day(0), 1, 7, "again", NOW) == ()
-    (again,) = decide_publish(after, a_day(0), NOW, a_decision("publish"), lambda *_: begin_commit(TABLE, LEDGER, NOW))
+    (again,) = decide_publish(
+        after,
+        a_day(0),
+        NOW,
+        a_decision("publish"),
+        begin,
+    )
     assert again.publication == publication(lease=None), "with a lease of its own"
     (judged,) = record_verdict(after, a_day(0), 1, a_verdict(Outcome.REJECTED, 2))
     assert judged.publication is None
@@ -214,21 +224,26 @@ def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
 @pytest.mark.parametrize(
     ("store", "ledger", "why", "lasting"),
     [
-        (StoreFound(Standing.OPEN), LEDGER, "", False),
-        (StoreFound(Standing.DONE), "ledger-9", "", False),
-        (StoreFound(Standing.OPEN, lost="belongs to p by now"), LEDGER, "table public.t belongs to p by now", True),
-        (StoreFound(Standing.DONE, lost="belongs to p by now"), LEDGER, "", False),
-        (StoreFound(Standing.OPEN), "ledger-9", "its ledger was made anew", True),
-        (StoreFound(Standing.CLOSED), LEDGER, "its publication was given up", True),
-        (StoreFound(Standing.CLOSED, "a null"), LEDGER, "table public.t refused its data: a null", True),
-        (StoreFound(Standing.OVERTAKEN), LEDGER, "has a later publication", True),
+        (TableState(TableStanding.OPEN), LEDGER, "", False),
+        (TableState(TableStanding.DONE), "ledger-9", "", False),
+        (
+            TableState(TableStanding.OPEN, lost="belongs to p by now"),
+            LEDGER,
+            "table public.t belongs to p by now",
+            True,
+        ),
+        (TableState(TableStanding.DONE, lost="belongs to p by now"), LEDGER, "", False),
+        (TableState(TableStanding.OPEN), "ledger-9", "its ledger was made anew", True),
+        (TableState(TableStanding.CLOSED), LEDGER, "its publication was given up", True),
+        (TableState(TableStanding.CLOSED, "a null"), LEDGER, "table public.t refused its data: a null", True),
+        (TableState(TableStanding.OVERTAKEN), LEDGER, "has a later publication", True),
     ],
 )
 def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
-    store: StoreFound, ledger: str, why: str, lasting: bool
+    store: TableState, ledger: str, why: str, lasting: bool
 ) -> None:
     batch = of_table(State.PUBLISHING)
-    found = obstacle(batch, Found(ledger_topic_id=ledger, staging_topic_id="staging-1", store=store))
+    found = obstacle(batch, Found(ledger_topic_id=ledger, staging_topic_id="staging-1", output=store))
     assert (found is None) == (not why)
     if found is not None:
         assert why in found.why
@@ -238,8 +253,8 @@ def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
 
 def test_a_refusal_of_the_table_does_not_last_and_may_be_given_up() -> None:
     batch = of_table(State.PUBLISHING, publication=publication(refused="it lacks a column"))
-    store = StoreFound(Standing.OPEN)
-    found = obstacle(batch, Found(ledger_topic_id=LEDGER, staging_topic_id="staging-1", store=store))
+    store = TableState(TableStanding.OPEN)
+    found = obstacle(batch, Found(ledger_topic_id=LEDGER, staging_topic_id="staging-1", output=store))
     assert found is not None
     assert (found.why, found.lasting) == ("table public.t refused its copy: it lacks a column", False)
     gone = GivenUp(lease=7, seen=0)
@@ -256,7 +271,7 @@ def test_a_publication_to_a_table_may_be_given_up_although_nothing_is_known_agai
 
 
 def test_a_batch_for_a_table_is_staged() -> None:
-    with pytest.raises(ValidationError, match="a batch for a table is staged"):
+    with pytest.raises(ValidationError, match=r"a batch for table public\.t is staged"):
         a_plan((0, 1), output=TABLE)
 
 

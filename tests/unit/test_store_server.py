@@ -10,11 +10,12 @@ from adbc_driver_postgresql import dbapi
 from pydantic import SecretStr
 
 from fencepost.config.asker import Asker
-from fencepost.doctor.store import check_store
 from fencepost.errors import StoreRefused
-from fencepost.outputs.connection import StatementFailed, _errors, session
-from fencepost.outputs.postgres import PostgresTable
-from fencepost.preflight.finding import Level, ask
+from fencepost.finding import Level
+from fencepost.outputs.postgres.connection import StatementFailed, _errors, session
+from fencepost.outputs.postgres.doctor import check_store
+from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.preflight.finding import ask
 
 SETTINGS = {"host": "db", "dbname": "reporting", "user": "writer", "password": "secret"}
 

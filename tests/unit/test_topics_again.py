@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from fencepost.config.pipeline import TopicSettings
 from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Batch, Outcome, State, Verdict
-from fencepost.outputs import copying
+from fencepost.outputs.topic import output
+from fencepost.outputs.topic.settings import TopicSettings
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.write_job import Wrote
-from makers import a_publication, a_receipt, an_output, planned, staged
+from makers import a_publication, a_receipt, a_topic, planned, staged
 from unit.quality.reports import NOON, batch, receipts
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
@@ -104,12 +104,12 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From then on the write step makes no new revision for it, so an advance that refused would be stuck."""
-    held = staged(planned(of(State.WRITTEN), quarantine=an_output(0, topic="bad")), state=state)
+    held = staged(planned(of(State.WRITTEN), quarantine=a_topic(0, topic="bad")), state=state)
     if state is State.PUBLISHING:
         held = held.model_copy(update={"publication": a_publication()})
     ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
     monkeypatch.setattr(
-        copying, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
+        output, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
     )
     check_can_go_on(ledger, held)
     anew: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
@@ -121,7 +121,7 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
 
 
 def test_each_topic_is_described_once() -> None:
-    held = staged(planned(of(State.WRITTEN), quarantine=an_output(0, topic="bad")), state=State.WRITTEN)
+    held = staged(planned(of(State.WRITTEN), quarantine=a_topic(0, topic="bad")), state=State.WRITTEN)
     ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
     asked, describe = Counter[str](), ledger.cluster.describe
 

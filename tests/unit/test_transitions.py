@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verdict, Written
+from fencepost.outputs.topic.publication import TopicState, validated_ends
 from fencepost.protocol.decisions import (
     batch_to_judge,
     decide_publish,
@@ -23,10 +24,10 @@ from fencepost.protocol.decisions import (
     standing_plan,
     unsettled_ids,
 )
-from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.frontier import frontier
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View
-from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
+from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
 from makers import a_day as day
 
 DECISION = a_decision("publish")
@@ -40,7 +41,7 @@ def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: str = "0") ->
 
 def result_of(lease: int, writers: int, end: int = 1) -> Written:
     """What a write of that lease brings."""
-    return a_written(*receipts_of(lease, writers), output=an_output(end))
+    return a_written(*receipts_of(lease, writers), output=a_topic(end, topic="out"))
 
 
 def receipts_of(lease: int, writers: int) -> tuple[Receipt, ...]:
@@ -250,14 +251,14 @@ def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tu
 def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
     planned: str | None, now: str, is_revised: bool
 ) -> None:
-    plan = a_plan((0, 1), quarantine=an_output(0, topic="bad", topic_id=planned) if planned else None)
+    plan = a_plan((0, 1), quarantine=a_topic(0, topic="bad", topic_id=planned) if planned else None)
     for state in (State.PLANNED, State.WRITTEN, State.REJECTED):
         found = Circumstances(
             digests=plan.digests,
             software=plan.software,
             now=NOW,
             marks_kept_for=timedelta(days=7),
-            output_topic_id=plan.output.topic_id,
+            output=TopicState(plan.output.topic_id),
             quarantine_topic_id=now,
             quarantine_topic="bad",
         )
@@ -391,7 +392,7 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
         software=batch.plan.software,
         now=NOW + age,
         marks_kept_for=kept,
-        output_topic_id=batch.plan.output.topic_id,
+        output=TopicState(batch.plan.output.topic_id),
     )
     reason = reason_to_revise(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}

@@ -166,8 +166,7 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
         validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=pool)
         asks = pipeline.quality.ask_operator_minutes > 0
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
-        is_copied = pipeline.output.publish == "staged" and pipeline.output.topic is not None
-        copies = {"pool": pool} if is_copied else {}
+        copies = {"pool": pool} if pipeline.output.is_copied else {}
         advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule, **copies)
         if asks:
             decide = DecideOperator(task_id=DECIDE, pipeline=pipeline)
@@ -187,8 +186,8 @@ def describe(pipeline: Pipeline) -> str:
     asks = ""
     if pipeline.quality.ask_operator_minutes:
         asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
-    staged, is_topic = pipeline.output.publish == "staged", pipeline.output.topic is not None
-    copies = f", which it {'copies' if is_topic else 'commits'} from `{pipeline.staging_topic}`," if staged else ""
+    staged = pipeline.output.is_staged
+    copies = f", which it {pipeline.output.publishes} from `{pipeline.staging_topic}`," if staged else ""
     readers = (
         "Readers of the output see nothing of a\nbatch before it has passed, or a person has decided to publish it."
         if staged

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost import __version__
 from fencepost.airflow.question import report_of
-from fencepost.config.pipeline import Pipeline, TableSettings
-from fencepost.kafka.client_settings import client_settings
+from fencepost.config.pipeline import Pipeline
+from fencepost.kafka.client_settings import lineage_namespace
 from fencepost.model import Batch, Interval, State, StepResult
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import InputDatasetFacet, OutputDatasetFacet, RunFacet
 
 PRODUCER = f"urn:fencepost:{__version__}"
-POSTGRES_PORT = "5432"
 SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLineage's words
 
 
@@ -95,16 +94,16 @@ def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
     found: dict[str, InputDatasetFacet] = {}
     if rows is not None:
         found["inputStatistics"] = statistics.InputStatisticsInputDatasetFacet(rowCount=rows)
-    return InputDataset(kafka_namespace(pipeline), topic, inputFacets=found)
+    return InputDataset(lineage_namespace(pipeline, pipeline.lineage.kafka), topic, inputFacets=found)
 
 
 def _quarantine(pipeline: Pipeline, details: dict[str, Any]) -> OutputDataset:
     rows = sum((details.get("quarantined") or {}).values())
-    return _written(kafka_namespace(pipeline), pipeline.quarantine_topic, rows)
+    return _written(lineage_namespace(pipeline, pipeline.lineage.kafka), pipeline.quarantine_topic, rows)
 
 
 def _output(pipeline: Pipeline, rows: int) -> OutputDataset:
-    return _written(*output_name(pipeline), rows)
+    return _written(*pipeline.output.lineage_name(pipeline, pipeline.lineage), rows)
 
 
 def _written(namespace: str, name: str, rows: int) -> OutputDataset:
@@ -123,7 +122,7 @@ def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
     if not checks:
-        return InputDataset(*output_name(pipeline))
+        return InputDataset(*pipeline.output.lineage_name(pipeline, pipeline.lineage))
     assertions = [
         quality.Assertion(
             assertion=check.type,
@@ -138,7 +137,9 @@ def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset
         for check in checks
     ]
     facet = quality.DataQualityAssertionsDatasetFacet(assertions=assertions)
-    return InputDataset(*output_name(pipeline), inputFacets={"dataQualityAssertions": facet})
+    return InputDataset(
+        *pipeline.output.lineage_name(pipeline, pipeline.lineage), inputFacets={"dataQualityAssertions": facet}
+    )
 
 
 def _column(check: CheckResult) -> str | None:
@@ -185,19 +186,3 @@ def _batch_facet(
             producer=PRODUCER,
         )
     }
-
-
-def kafka_namespace(pipeline: Pipeline) -> str:
-    """The namespace of topics, as the specification names a cluster: its first broker, unless the pipeline names one."""
-    first = client_settings(pipeline).bootstrap.partition(",")[0].strip()
-    return f"kafka://{pipeline.lineage.kafka or first}"
-
-
-def output_name(pipeline: Pipeline) -> tuple[str, str]:
-    """Namespace and name of the output."""
-    if not isinstance(pipeline.output, TableSettings):
-        return kafka_namespace(pipeline), pipeline.output.name
-    settings = {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
-    host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
-    place = pipeline.lineage.postgres or f"{host or 'localhost'}:{port or POSTGRES_PORT}"
-    return f"postgres://{place}", f"{settings['dbname']}.{pipeline.output.table}"

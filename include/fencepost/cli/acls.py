@@ -8,9 +8,7 @@ import typer
 
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, print_json
-from fencepost.config.pipeline import Pipeline, TableSettings
 from fencepost.config.rights import READER_GROUP, acl_commands, rights_of, rights_of_reader
-from fencepost.config.table_rights import grants, grants_of_reader
 from fencepost.kafka.client_settings import client_settings
 
 
@@ -65,14 +63,14 @@ def acls(
             for right in rights
         ]
         told = [{"use": use.name.lower(), "commands": some} for use, some in commands]
-        sql = [{"use": use, "statements": some} for use, some in _sql(found, reader=reader)]
+        sql = [{"use": use, "statements": some} for use, some in found.output.grants(found, reader=reader)]
         print_json({"pipeline": pipeline, "principal": principal, "rights": listed, "commands": told, "sql": sql})
         return
     for use, some in commands:
         typer.echo(f"# {use}")
         for command in some:
             typer.echo(command)
-    for wanted, statements in _sql(found, reader=reader):
+    for wanted, statements in found.output.grants(found, reader=reader):
         typer.echo(f"# SQL, {wanted}")
         for statement in statements:
             typer.echo(f"# {statement}")
@@ -82,15 +80,3 @@ def acls(
             markup=False,
             soft_wrap=True,
         )
-
-
-def _sql(pipeline: Pipeline, *, reader: bool) -> list[tuple[str, list[str]]]:
-    """The statements for the output's table, by use; none where the output is a topic."""
-    output = pipeline.output
-    if not isinstance(output, TableSettings):
-        return []
-    return (
-        [grants_of_reader(output.table)]
-        if reader
-        else list(grants(output.table, pipeline.postgres["user"].get_secret_value()))
-    )

@@ -22,7 +22,7 @@ from fencepost.errors import FencepostError, SettingsError
 
 if TYPE_CHECKING:
     from fencepost.cli.airflow_api import AirflowApi
-    from fencepost.preflight.finding import Finding
+    from fencepost.finding import Finding
 
 SHARED = "this machine"
 STYLE = {"error": "bold red", "warning": "yellow"}
@@ -89,7 +89,8 @@ def examine_all(
     """What is found about each pipeline, and about what they share, by name."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
-    from fencepost.preflight.finding import ask, error
+    from fencepost.finding import error
+    from fencepost.preflight.finding import ask
 
     found: dict[str, list[Finding]] = {}
     shared, airflow = _shared([*good.values()], spark_job)
@@ -108,7 +109,8 @@ def examine_all(
 def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
     """The pipeline with the settings of its connections, and what is found about them; None if they cannot be had."""
     from fencepost.doctor.settings import check_connections
-    from fencepost.preflight.finding import ask, error
+    from fencepost.finding import error
+    from fencepost.preflight.finding import ask
 
     if not pipeline.connections:
         return pipeline, []
@@ -127,7 +129,8 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
     from fencepost.doctor.settings import check_reports
-    from fencepost.preflight.finding import ask, ok, skipped
+    from fencepost.finding import ok, skipped
+    from fencepost.preflight.finding import ask
     from fencepost.spark.submit import spark_master
 
     connected: list[AirflowApi] = []

@@ -69,6 +69,6 @@ def _named_by_others(own: Pipeline) -> dict[str, str]:
         )
     for name, other in others.items():
         if name != own.name:
-            topics = (other.source.topic, other.output.topic, other.staging_topic, other.quarantine_topic)
-            found |= dict.fromkeys((topic for topic in topics if topic is not None), name)
+            topics = (other.source.topic, *other.output.topics, other.staging_topic, other.quarantine_topic)
+            found |= dict.fromkeys(topics, name)
     return found

@@ -39,7 +39,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     Example: fencepost status nyc_flights
     """
     from fencepost.ledger.ledger import Ledger
-    from fencepost.outputs.output import lacks_of
+    from fencepost.outputs.output import missing_or_why_not
     from fencepost.protocol.announcing import complete_until
     from fencepost.protocol.frontier import by_topic, of_topic
     from fencepost.protocol.snapshot import snapshot_of
@@ -55,7 +55,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
-    lacks = lacks_of(found, ledger) if rows else ""
+    lacks = missing_or_why_not(ledger) if rows else ""
     before = (
         snapshot.unread.still_in(by_partition(source.name, ledger.cluster.earliest(source)))
         if snapshot.unread.offsets

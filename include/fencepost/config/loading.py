@@ -20,12 +20,11 @@ from pydantic import (
 from fencepost.config.asker import CONNECTED
 from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.kafka_options import SHOWN_KAFKA
+from fencepost.config.output_settings import kind_of, settings_of
 from fencepost.config.pipeline import (
     NOT_IN_FILE,
     PIPELINE_NAME,
     Pipeline,
-    TableSettings,
-    TopicSettings,
 )
 from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
@@ -33,6 +32,7 @@ from fencepost.config.secret_names import OF_AIRFLOW, SECRET_KEYS, SECRET_NAMES,
 from fencepost.config.spark_options import ARGUMENTS
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
+from fencepost.output_kinds import OUTPUT_KINDS
 from fencepost.paths import pipelines_folder
 
 
@@ -150,7 +150,7 @@ def pipeline_of_values(
     try:
         return Pipeline(name=name, folder=folder, **_without_empty(values))
     except ValidationError as error:
-        raise SettingsError(_explain(error, file, references.secrets)) from None
+        raise SettingsError(_explain(error, file, references.secrets, kind_of(values.get("output", {})))) from None
 
 
 def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
@@ -167,17 +167,20 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
-# Messages and pages show these.
+# Messages and pages show these, beside what kinds of output name.
 PUBLIC = {
     ("source", "topic"),
-    ("output", "topic"),
-    ("output", "table"),
     ("quality", "quarantine_topic"),
     *(("kafka", name) for name in SHOWN_KAFKA),
     *(("schema_registry", name) for name in SHOWN_REGISTRY),
     *(("postgres", name) for name in SHOWN_POSTGRES),
     *((section, "connection") for section in CONNECTED),
 }
+
+
+def _is_public(path: tuple[str, ...]) -> bool:
+    """Whether messages and pages show the field. Of an output each kind says so itself."""
+    return path in PUBLIC or any(path == ("output", name) for kind in OUTPUT_KINDS for name in settings_of(kind).shown)
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ class _References:
             raise SettingsError(
                 f"{where}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
             )
-        if URL_WITH_PASSWORD.search(found) and (path in PUBLIC or path[0] == "spark"):
+        if URL_WITH_PASSWORD.search(found) and (_is_public(path) or path[0] == "spark"):
             raise SettingsError(
                 f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments show this "
                 "field; use another variable."
@@ -247,12 +250,12 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if path not in PUBLIC and path[0] not in {"kafka", "schema_registry", "postgres", "spark"}:
+    if not _is_public(path) and path[0] not in {"kafka", "schema_registry", "postgres", "spark"}:
         return (
             f"${{{name}}} is not allowed here; only values under kafka, schema_registry, postgres and spark, source.topic, "
-            "output.topic, output.table and quality.quarantine_topic may come from the environment."
+            f"{_shown_of_outputs()} and quality.quarantine_topic may come from the environment."
         )
-    if path in PUBLIC and SECRET_NAMES.search(name):
+    if _is_public(path) and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
     if path[0] == "spark" and SECRET_NAMES.search(name):
         return f"${{{name}}} {ARGUMENTS}."
@@ -264,17 +267,18 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     return None
 
 
-OUTPUTS: dict[int | str, type[BaseModel]] = {"topic": TopicSettings, "postgres": TableSettings}
+def _shown_of_outputs() -> str:
+    return ", ".join(f"output.{name}" for kind in OUTPUT_KINDS for name in settings_of(kind).shown)
 
 
-def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
-    """One line for each error: its field, what was found and what is allowed. Secrets are masked."""
+def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:
+    """One line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the output's."""
     lines = []
-    for one in map(_untagged, error.errors(include_url=False)):
+    for one in map(_in_file, error.errors(include_url=False)):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
-            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], one.get('output')))}"
+            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], kind))}"
         elif one["type"] == "missing":
             message = "required but missing"
         found = one["input"]
@@ -284,15 +288,10 @@ def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
     return _without(secrets, ";\n".join(lines) + ".")
 
 
-def _untagged(one: Any) -> Any:
-    """The error with its place in the file: `output.topic.partitions` is output.partitions there, and `connections.kafka` is
-    kafka.connection."""
+def _in_file(one: Any) -> Any:
+    """The error with its place in the file: `connections.kafka` is kafka.connection there."""
     loc = one["loc"]
-    if loc[:1] == ("connections",):
-        return {**one, "loc": (*loc[1:], "connection")}
-    if len(loc) > 1 and loc[0] == "output" and loc[1] in OUTPUTS:
-        return {**one, "loc": (loc[0], *loc[2:]), "output": OUTPUTS[loc[1]]}
-    return one
+    return {**one, "loc": (*loc[1:], "connection")} if loc[:1] == ("connections",) else one
 
 
 def _without(secrets: set[str], text: str) -> str:
@@ -313,10 +312,12 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
     return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 
 
-def _siblings(loc: tuple[int | str, ...], output: type[BaseModel] | None) -> list[str]:
-    """The fields that are allowed where an unknown one was found; `output` is the model of its output."""
-    model: Any = output or Pipeline
-    for part in () if output else (part for part in loc[:-1] if isinstance(part, str)):
+def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
+    """The fields that are allowed where an unknown one was found."""
+    if loc[0] == "output" and kind is not None:
+        return _fields(settings_of(kind))
+    model: Any = Pipeline
+    for part in (part for part in loc[:-1] if isinstance(part, str)):
         annotation = model.model_fields[part].annotation
         model = next(
             kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)

@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from croniter import CroniterBadDateError, croniter
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
-    Discriminator,
     Field,
     PlainSerializer,
-    Tag,
     field_validator,
     model_validator,
 )
@@ -33,49 +27,30 @@ from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.asker import Asker, require_resolved, scalars
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.notify import Ask, Notify
+from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
+from fencepost.config.sections import (
+    ColumnType,
+    FormatName,
+    KeyFormat,
+    Lineage,
+    Section,
+    Subject,
+    TopicName,
+    Version,
+    check_subjects,
+)
 from fencepost.config.spark_options import check_spark
-from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.errors import SettingsError
-from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
+from fencepost.formats import FORMATS
 from fencepost.formats.names import twins
-from fencepost.model import Layout
 from fencepost.suite.numbers import number_of, shown
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields that pipeline.yaml does not set
 MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
-
-
-def _topic_name(name: str) -> str:
-    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
-        raise ValueError("a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -")
-    return name
-
-
-def _format_name(name: str) -> str:
-    if name not in FORMATS:
-        raise ValueError(f"allowed are {', '.join(sorted(FORMATS))}")
-    return name
-
-
-def _column_type(text: str) -> str:
-    """A Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
-    if not is_sql_type(without_not_null(text)):
-        raise ValueError(f"not a Spark SQL type; allowed are {ALLOWED}, each optionally followed by 'not null'")
-    return text.strip()
-
-
-TopicName = Annotated[str, AfterValidator(_topic_name)]
-FormatName = Annotated[str, AfterValidator(_format_name)]
-ColumnType = Annotated[str, AfterValidator(_column_type)]
-KeyFormat = Literal["bytes", "avro"]
-Subject = Annotated[str, Field(min_length=1, max_length=1_000)]
-Version = Annotated[int, Field(ge=1)]  # of a subject; without it the latest
 
 
 def _moment(value: object) -> object:
@@ -93,25 +68,6 @@ def _moment(value: object) -> object:
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
-
-
-def _check_subjects(part: Source | TopicSettings) -> None:
-    """Check that subjects and versions are given only where a registry has a say."""
-    values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
-    for name, used, what in (
-        ("subject", values, "format: avro or json_schema"),
-        ("version", values, "format: avro or json_schema"),
-        ("key_subject", keys, "key_format: avro"),
-        ("key_version", keys, "key_format: avro"),
-    ):
-        if getattr(part, name) is not None and not used:
-            raise ValueError(f"{name} needs {what}")
-
-
-class Section(BaseModel):
-    """Base of the sections: frozen; an unknown field is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Source(Section):
@@ -147,148 +103,8 @@ class Source(Section):
     @model_validator(mode="after")
     def _columns_suit_the_format(self) -> Self:
         FORMATS[self.format].check_columns(self.columns)
-        _check_subjects(self)
+        check_subjects(self)
         return self
-
-
-# Of a pipeline's output: what a plan freezes by itself, and what changes no record.
-LEFT_OUT_OF_OUTPUT = {
-    *("partitions", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header", "add_columns"),
-    "allow_referential_actions",
-}
-
-
-class Output(Section):
-    """Where batches go, whatever its kind: what is written before it is judged, and how."""
-
-    partitions: int = Field(default=4, ge=1, le=10_000)
-    layout: Layout = Layout.SOURCE
-    staging_topic: TopicName | None = None
-    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
-
-
-class TopicSettings(Output):
-    """A topic that records go to. `key`, `timestamp` and `headers` name columns of the transform's result."""
-
-    kind: Literal["topic"] = "topic"
-    topic: TopicName
-    takes_tombstones: ClassVar[bool] = True
-    keeps_minus_zero: ClassVar[bool] = True  # also within an array, a map or a struct
-    format: FormatName = "json"
-    subject: Subject | None = None
-    version: Version | None = None
-    key: str | None = None
-    key_format: KeyFormat = "bytes"
-    key_subject: Subject | None = None
-    key_version: Version | None = None
-    timestamp: str | None = None
-    headers: str | None = None
-    # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
-    # is written to the output, and judged there, before the eyes of readers who do not know of batches.
-    publish: Literal["staged", "direct"] = "staged"
-    # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
-    atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
-    batch_header: bool = True  # whether published records carry their batch's header
-
-    @property
-    def name(self) -> str:
-        """The topic's."""
-        return self.topic
-
-    @property
-    def told(self) -> str:
-        """For a person."""
-        return f"topic {self.topic}"
-
-    @model_validator(mode="after")
-    def _key_and_subjects_suit_the_formats(self) -> Self:
-        if self.key_format != "bytes" and self.key is None:
-            raise ValueError(f"key_format: {self.key_format} needs key: a column of the transform's result")
-        _check_subjects(self)
-        return self
-
-    @model_validator(mode="after")
-    def _header_is_a_choice_of_staged_batches(self) -> Self:
-        if self.publish == "direct" and not self.batch_header:
-            raise ValueError(
-                "batch_header: false needs publish: staged. Under publish: direct every record has its batch's header. Only the "
-                "header tells published records from rejected or superseded ones between them"
-            )
-        return self
-
-
-TABLE_PART = r'[^."\x00-\x1f]+'
-LONGEST_IDENTIFIER = 63  # bytes; PostgreSQL cuts a longer one off
-
-
-class TableSettings(Output):
-    """A table of PostgreSQL that records go to. They are staged as JSON without a key.
-
-    What a topic's settings say of records holds for the staged ones as constants, so that whoever writes or reads them need not
-    know the kind of output.
-    """
-
-    kind: Literal["postgres"]
-    table: str
-    add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
-    allow_referential_actions: bool = (
-        False  # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
-    )
-    topic: ClassVar[None] = None
-    takes_tombstones: ClassVar[bool] = False
-    keeps_minus_zero: ClassVar[bool] = False
-    format: ClassVar[str] = "json"
-    key_format: ClassVar[str] = "bytes"
-    subject: ClassVar[None] = None
-    version: ClassVar[None] = None
-    key: ClassVar[None] = None
-    key_subject: ClassVar[None] = None
-    key_version: ClassVar[None] = None
-    timestamp: ClassVar[None] = None
-    headers: ClassVar[None] = None
-    publish: ClassVar[str] = "staged"
-    batch_header: ClassVar[bool] = True
-
-    @field_validator("table")
-    @classmethod
-    def _is_table(cls, table: str) -> str:
-        if not re.fullmatch(rf"{TABLE_PART}(\.{TABLE_PART})?", table):
-            raise ValueError("not the name of a table, such as delays or reporting.delays")
-        parts = table.split(".")
-        if any(len(part.encode()) > LONGEST_IDENTIFIER for part in parts):
-            raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, where PostgreSQL would cut it off")
-        if parts[-1] in STORE_TABLES:
-            raise ValueError("a table of Fencepost's own; name another")
-        return table if len(parts) > 1 else f"public.{table}"
-
-    @property
-    def name(self) -> str:
-        """The table's, with its schema."""
-        return self.table
-
-    @property
-    def told(self) -> str:
-        """For a person."""
-        return f"table {self.table}"
-
-
-STORE_TABLES = ("fencepost_tables", "fencepost_batches")  # in the schema of each output table
-RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")
-
-
-def _kind_of(output: object) -> str | None:
-    kind = output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
-AnyOutput = Annotated[
-    Annotated[TopicSettings, Tag("topic")] | Annotated[TableSettings, Tag("postgres")],
-    Discriminator(
-        _kind_of,
-        custom_error_type="output_kind",
-        custom_error_message="kind is topic or postgres",
-    ),
-]
 
 
 CRON_FIELDS = 6  # minute, hour, day, month, day of the week, second; croniter takes years as the seventh
@@ -402,30 +218,13 @@ class Quality(Section):
         return self
 
 
-HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
-
-
-class Lineage(Section):
-    """The `host:port` by which lineage names a cluster or a server, where it is not to be the one of a connection."""
-
-    kafka: str | None = None
-    postgres: str | None = None
-
-    @field_validator("kafka", "postgres")
-    @classmethod
-    def _is_address(cls, address: str | None) -> str | None:
-        if address is not None and not HOST_AND_PORT.fullmatch(address):
-            raise ValueError("not host:port, such as kafka.example.com:9092")
-        return address
-
-
 class Pipeline(Asker):
     """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
 
     folder: Path
     description: str = ""
     source: Source
-    output: AnyOutput
+    output: AnyOutputSettings
     schedule: Schedule
     quality: Quality = Quality()
     notify: tuple[Notify, ...] = ()
@@ -458,40 +257,38 @@ class Pipeline(Asker):
 
     @model_validator(mode="after")
     def _a_store_where_one_is_asked(self) -> Self:
-        if isinstance(self.output, TableSettings) and not self.postgres and "postgres" not in self.connections:
-            raise ValueError(
-                "output.kind: postgres needs postgres: with host, dbname and user of the database, or with a connection"
-            )
+        for service, what in self.output.services.items():
+            if not getattr(self, service) and service not in self.connections:
+                raise ValueError(f"output.kind: {self.output.kind} needs {service}: with {what}, or with a connection")
         return self
 
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
-        own = self.output.topic
-        if self.source.topic == own:
+        own = self.output.topics
+        if self.source.topic in own:
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
-        if own in {self.ledger_topic, self.announcements_topic}:
+        for topic in {self.ledger_topic, self.announcements_topic}.intersection(own):
             raise ValueError(
-                f"output.topic is {own}, which is the pipeline's ledger or topic of announcements; name another"
+                f"output.topic is {topic}, which is the pipeline's ledger or topic of announcements; name another"
             )
-        if self.staging_topic in {self.source.topic, own, self.ledger_topic, self.announcements_topic}:
+        if self.staging_topic in {self.source.topic, *own, self.ledger_topic, self.announcements_topic}:
             raise ValueError(
                 f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output, ledger or topic of "
                 "announcements; records that are not judged need a topic of their own"
             )
         taken = {
-            "source.topic": self.source.topic,
-            "output.topic": own,
-            "output.staging_topic": self.staging_topic,
-            "the ledger": self.ledger_topic,
-            "the topic of announcements": self.announcements_topic,
+            self.source.topic: "source.topic",
+            **dict.fromkeys(own, "output.topic"),
+            self.staging_topic: "output.staging_topic",
+            self.ledger_topic: "the ledger",
+            self.announcements_topic: "the topic of announcements",
         }
-        for what, topic in taken.items():
-            if self.quarantine_topic == topic:
-                raise ValueError(
-                    f"quality.quarantine_topic is {what} ({topic}); quarantined records need a topic of their own"
-                )
+        if (what := taken.get(self.quarantine_topic)) is not None:
+            raise ValueError(
+                f"quality.quarantine_topic is {what} ({self.quarantine_topic}); quarantined records need a topic of their own"
+            )
         return self
 
     @model_validator(mode="after")
@@ -512,28 +309,22 @@ class Pipeline(Asker):
         formats = {
             "source.format": self.source.format,
             "source.key_format": self.source.key_format,
-            "output.format": self.output.format,
-            "output.key_format": self.output.key_format,
+            "output.format": self.output.records.format,
+            "output.key_format": self.output.records.key_format,
         }
         return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
         """The subject of a part's schema: by the name of its topic unless another is set."""
-        section = self.source if part.startswith("source") else self.topic_output
+        section = self.encoded(part)
+        topic = self.source.topic if section is self.source else self.output.name
         if part.endswith("_key"):
-            return section.key_subject or f"{section.topic}-key"
-        return section.subject or f"{section.topic}-value"
+            return section.key_subject or f"{topic}-key"
+        return section.subject or f"{topic}-value"
 
-    @property
-    def topic_output(self) -> TopicSettings:
-        """The settings of an output that is a topic.
-
-        Raises:
-            SettingsError: it is a table.
-        """
-        if not isinstance(self.output, TopicSettings):
-            raise SettingsError(f"pipeline {self.name}: its output is {self.output.told}, not a topic.")
-        return self.output
+    def encoded(self, part: Literal["source", "source_key", "output", "output_key"]) -> Source | RecordSettings:
+        """The settings that say how a part is encoded."""
+        return self.source if part.startswith("source") else self.output.records
 
     @property
     def told(self) -> str:
@@ -613,7 +404,7 @@ class Pipeline(Asker):
         write the output again. Credentials are in no digest: one in the ledger would help to guess them.
         """
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
-        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
+        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={*self.output.changes_no_record})
         rules, registry = self.digest_of_rules(), self.schema_registry
         require_resolved(self, "schema_registry")
         return {

@@ -122,9 +122,9 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
         "pipeline.": f"{pipeline.name}.",
         "kafka-cluster": "kafka-cluster",
     }
-    if pipeline.output.topic is not None:
-        names["output"] = pipeline.output.topic
-    if pipeline.output.publish == "staged":
+    for topic in pipeline.output.topics:
+        names["output"] = topic
+    if pipeline.output.is_staged:
         names["staging"] = pipeline.staging_topic
     if pipeline.quarantines:
         names["quarantine"] = pipeline.quarantine_topic
@@ -141,9 +141,8 @@ READER_GROUP = "fencepost-reader"
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
     """The rights of who reads the output as published, in a consumer group of that name. Nothing of the pipeline's own."""
-    topic = pipeline.output.topic
     return (
-        *([Right(T, topic, "Read", "reads what is published")] if topic is not None else []),
+        *(Right(T, topic, "Read", "reads what is published") for topic in pipeline.output.topics),
         Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
         Right(Resource.GROUP, group, "Read", "reads as this consumer group"),
     )

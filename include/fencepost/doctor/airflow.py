@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fencepost.config.airflow_settings import DEFAULT_CONNECTION, DEFAULT_POOL
-from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.finding import Finding, error, ok, warning
 from fencepost.spark.master import master_of
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fencepost.errors import AccessDenied
-from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 
 if TYPE_CHECKING:

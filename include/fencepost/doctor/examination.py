@@ -23,17 +23,6 @@ from fencepost.doctor.ledger import (
 )
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.settings import check_schema_registry
-from fencepost.doctor.store import (
-    check_store,
-    check_store_limits,
-    check_table,
-    check_table_bloat,
-    check_table_contents,
-    check_table_publications,
-    check_table_rights,
-    check_table_rows,
-    table_of,
-)
 from fencepost.doctor.topics import (
     check_ledger_topic,
     check_open_transactions,
@@ -44,7 +33,9 @@ from fencepost.doctor.topics import (
     check_source_times,
     check_topics_of_batches,
 )
-from fencepost.preflight.finding import Answer, Finding, Level, ask, name_of, skipped
+from fencepost.finding import Answer, Finding, Level, skipped
+from fencepost.outputs.output import checks_of
+from fencepost.preflight.finding import ask, name_of
 from fencepost.preflight.folder import check_schedule, check_suite, check_transform
 from fencepost.preflight.limits import check_longest_write, check_source_retention, check_transaction_timeout
 from fencepost.preflight.look import Look
@@ -78,15 +69,6 @@ OF_LEDGER: tuple[Check, ...] = (
     check_longest_write,
     check_record_size,
 )
-OF_STORE: tuple[Check, ...] = (
-    check_store_limits,
-    check_table_rights,
-    check_table,
-    check_table_bloat,
-    check_table_publications,
-    check_table_contents,
-    check_table_rows,
-)
 
 
 def examine(pipeline: Pipeline) -> list[Finding]:
@@ -99,8 +81,8 @@ def examine(pipeline: Pipeline) -> list[Finding]:
         (check_source, "the source topic cannot be seen", OF_SOURCE),
         (check_ledger, "the ledger cannot be read", OF_LEDGER),
     )
-    if table_of(look) is not None:
-        stages += ((check_store, "the store does not answer", OF_STORE),)
+    if (of_output := checks_of(pipeline)) is not None:
+        stages += ((of_output.first, of_output.without, of_output.others),)
     reason = ""
     for first, why_not, checks in stages:
         for check in (first, *checks):

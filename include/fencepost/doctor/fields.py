@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fencepost.counts import first_of
 from fencepost.drafting.drift import LISTED, look_for_drift, noted, told
-from fencepost.preflight.finding import Finding, ok, skipped, warning
+from fencepost.finding import Finding, ok, skipped, warning
 from fencepost.preflight.look import Look
 
 RECORDS = 200

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from fencepost.counts import count_of
 from fencepost.errors import AccessDenied
-from fencepost.model import State, TablePublication
-from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.finding import Finding, error, ok, warning
+from fencepost.model import State
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
 from fencepost.protocol.snapshot import Row, Snapshot, snapshot_of
@@ -76,13 +76,11 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
             after_refusal(batch),
             run,
         )
-    if now - since <= kept * SHARE or isinstance(publication, TablePublication):
-        return None  # a commit to a table has no marks, and does not age
+    then = publication.without_marks(batch) if publication else ""
+    if now - since <= kept * SHARE or (publication and not then):
+        return None  # what has no marks does not age
     if publication:
         gone = "By now its marks may be gone" if left <= timedelta(0) else f"In {told(left)} its marks may be gone"
-        then = "asks the output what is copied"
-        if not batch.plan.topic.batch_header:
-            then = "has to give it up, when readers may have seen a part of it, or all: its records have no header"
         return warning(
             f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}: then its next run {then}.",
             row.next_step,

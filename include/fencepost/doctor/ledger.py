@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from fencepost.config.intervals import Cron, left_out
 from fencepost.counts import count_of
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
+from fencepost.finding import Finding, error, ok, warning
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
 from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
 from fencepost.model import OffsetRange, by_partition
-from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
-from fencepost.protocol.frontier import frontier, of_topic, validated_ends
+from fencepost.protocol.frontier import frontier, of_topic
 from fencepost.protocol.left_out import LeftOut
 from fencepost.protocol.unread import Unread, before_ranges, unread
 from fencepost.protocol.view import PASSED, View
@@ -29,7 +29,7 @@ def check_ledger(look: Look) -> Finding:
 
 def check_ledger_is_complete(look: Look) -> Finding:
     """The output names no batch that the ledger lacks."""
-    if look.role("output") is None and look.destination.topic is not None:
+    if look.role("output") is None and look.pipeline.output.topics:
         return ok("there is no output yet")
     topic_id = look.ledger.topic_id if look.role("ledger") else ""
     unknown = unknown_batch(look.view, topic_id, lambda: _newest(look))
@@ -105,10 +105,10 @@ def _compared_with_history(look: Look, topic: Topic) -> tuple[list[Announcement]
 
 def _newest(look: Look) -> Iterator[Named]:
     """The batches that the newest records of output and staging name."""
-    for topic in (look.destination.topic, look.destination.staging):
-        if topic is not None and look.role(topic.role) is not None:
+    for topic in look.destination.topics:
+        if look.role(topic.role) is not None:
             yield from topic.newest_batches()
-    if look.destination.topic is None:
+    if not look.destination.output.topics:
         yield from look.destination.output.newest_batches()
 
 
@@ -128,9 +128,9 @@ def check_group_offsets(look: Look) -> Iterator[Finding]:
     found = list(
         _compared(look, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
     )
-    if output is not None and output.topic is not None:
-        have = offsets_of(look.ledger, pipeline.validated_group, output.topic)
-        wanted = of_topic(validated_ends(look.view), output.name)
+    if output is not None and (validated := look.destination.output.offsets) is not None:
+        have = offsets_of(look.ledger, pipeline.validated_group, output.there)
+        wanted = of_topic(validated.validated(look.view), output.name)
         offsets = {p: tp.offset for (_, p), tp in have.items()}
         found += _compared(look, pipeline.validated_group, output.name, offsets, wanted, {})
     yield from found or [ok("both groups have the offsets that the ledger says")]

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from fencepost.config.rights import Resource, Right, Use, acl_commands, rights_of
 from fencepost.errors import AccessDenied, NeedsOperator, SettingsError, TopicMissing
-from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from fencepost.config.connections import Found
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, SettingsError
+from fencepost.finding import Finding, error, ok, warning
 from fencepost.formats import FORMATS
 from fencepost.paths import reports_folder
-from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.schemas.registry import NotRegistered, Registry
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.preflight.finding import Finding, error, ok, skipped
+from fencepost.finding import Finding, error, ok, skipped
 from fencepost.spark.master import check_master, is_local
 from fencepost.spark.probe import NOT_FOUND
 from fencepost.spark.submit import check_java, connector_folder, private_folder

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from fencepost.counts import count_of
 from fencepost.drafting.source import compaction
 from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.finding import Finding, Level, error, ok, skipped, warning
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.kafka.cluster import Copies
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
 from fencepost.model import Interval, told_time
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
-from fencepost.preflight.finding import Finding, Level, error, ok, skipped, warning
 from fencepost.preflight.found import found_of
 from fencepost.preflight.look import OFFSETS, TRANSACTIONS, Look, Role, told
 from fencepost.protocol.obstacle import obstacle
@@ -69,14 +69,11 @@ def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
     if role.topic is None or role.settings is None:
         return None
     match role.role:
-        case "output" if look.destination.topic is not None:
-            return look.destination.topic.refusal(role.settings, interval)
-        case "staging" if look.destination.staging is not None:
-            return look.destination.staging.refusal(role.settings, interval)
         case "quarantine":
             return QuarantineTopic.refusal(role.settings)
         case _:
-            return None
+            topic = next((one for one in look.destination.topics if one.role == role.role), None)
+            return topic.refusal(role.settings, interval) if topic is not None else None
 
 
 def check_topics_of_batches(look: Look) -> Iterator[Finding]:
@@ -272,4 +269,4 @@ def _is_dated_by_its_writing(look: Look, role: Role) -> bool:
         return True
     if role.role in {"quarantine", "staging"}:  # the source record's, the plan's
         return False
-    return role.role != "output" or look.pipeline.output.timestamp is None
+    return role.role != "output" or look.pipeline.output.records.timestamp is None

@@ -56,3 +56,9 @@ def client_settings(asker: Asker) -> ClientSettings:
             f"{how if name is None else f'add it to the extra of connection {name}'}."
         )
     return ClientSettings(values)
+
+
+def lineage_namespace(asker: Asker, named: str | None) -> str:
+    """The namespace of topics, as OpenLineage's specification names a cluster: its first broker, unless it is `named`."""
+    first = client_settings(asker).bootstrap.partition(",")[0].strip()
+    return f"kafka://{named or first}"

@@ -15,7 +15,7 @@ from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.kafka.offsets import messages_of
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER, Batch, OffsetRange
-from fencepost.outputs.topic import BatchTopic
+from fencepost.outputs.batch_topic import BatchTopic
 from fencepost.spark.quarantine import is_quarantined_by
 from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.spark.source import read_ranges

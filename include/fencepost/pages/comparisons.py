@@ -64,8 +64,9 @@ class Comparisons:
         self._kept: dict[Hashable, _ComparedTable] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
-        """How the pipeline's table compares, at once; None for a topic. What is due is asked in the background."""
-        if pipeline.output.topic is not None:
+        """How the pipeline's table compares, at once; None where the output is not compared. What is due is asked in the
+        background."""
+        if not pipeline.output.is_compared:
             return None
         with self._lock:
             kept = self._kept.setdefault(_table_of(pipeline), _ComparedTable())

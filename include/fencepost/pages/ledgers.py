@@ -20,7 +20,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import LedgerReader
 from fencepost.model import PartitionId, by_partition
-from fencepost.outputs.output import output_of
+from fencepost.outputs.output import missing_of
 from fencepost.pages.logins import Logins
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
@@ -141,8 +141,7 @@ class Ledgers:
         """
 
         def ask(whole: Pipeline) -> str:
-            ledger = Ledger(whole, timeout=self._timeout)
-            return output_of(ledger).lacks(ledger.read)
+            return missing_of(Ledger(whole, timeout=self._timeout))
 
         return self._logged_in(pipeline, ask)
 

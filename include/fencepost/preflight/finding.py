@@ -1,72 +1,19 @@
-"""What a check found, and how a check is asked: alone, within a time, and so that its failure is a finding too."""
+"""How a check is asked: alone, within a time, and so that its failure is a finding too."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
-from fencepost.errors import AccessDenied, FencepostError, LoginRefused, NeedsOperator
+from fencepost.errors import AccessDenied, FencepostError, LoginRefused
+from fencepost.finding import Answer, Finding, Level, error, skipped, warning
 from fencepost.spark.diagnosis import unexpected
 
 log = logging.getLogger("fencepost.doctor")
 
 LIMIT = 60.0  # seconds for one check; a transform is the user's code, and may never end
-
-
-class Level(StrEnum):
-    """How bad it is, the worst first. Only an error makes a run fail, or lose its guarantee."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    SKIPPED = "skipped"
-    OK = "ok"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found, in a sentence or two, what to do about it, and the command for that where there is one.
-
-    `check` is the check's name; the caller of a check fills it in. `kind` is the error that a step raises for it.
-    """
-
-    level: Level
-    found: str
-    do: str = ""
-    command: str = ""
-    check: str = ""
-    kind: type[FencepostError] = NeedsOperator
-
-    @property
-    def message(self) -> str:
-        """All of it, for a log or an error."""
-        command = f" `{self.command}`" if self.command else ""
-        return f"{self.found}{f' {self.do}' if self.do else ''}{command}"
-
-
-Answer = Finding | Iterable[Finding]
-
-
-def ok(found: str) -> Finding:
-    """All is well."""
-    return Finding(Level.OK, found)
-
-
-def warning(found: str, do: str, command: str = "") -> Finding:
-    """It works, but not for long, or not as well as it could."""
-    return Finding(Level.WARNING, found, do, command)
-
-
-def error(found: str, do: str, command: str = "", kind: type[FencepostError] = NeedsOperator) -> Finding:
-    """A run would fail, or lose its guarantee."""
-    return Finding(Level.ERROR, found, do, command, kind=kind)
-
-
-def skipped(reason: str, do: str = "") -> Finding:
-    """It was not checked."""
-    return Finding(Level.SKIPPED, reason, do)
 
 
 def name_of(check: Callable[..., Answer]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from fencepost.config.intervals import schedule_warnings
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
+from fencepost.finding import Finding, ok, warning
 from fencepost.model import utc_now
-from fencepost.preflight.finding import Finding, ok, warning
 from fencepost.quality.prepare import NotEvaluable, known
 from fencepost.suite.catalogue import HISTORY
 

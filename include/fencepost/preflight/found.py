@@ -6,14 +6,13 @@ It asks, and changes nothing, so the doctor may ask it too. Each topic is descri
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from fencepost.errors import TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, State, TopicInput, by_partition
+from fencepost.outputs.batch_topic import StagingTopic
 from fencepost.outputs.output import output_of
-from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.obstacle import Found, SourceFound
 from fencepost.protocol.ranges import without_expired
 
@@ -41,14 +40,13 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
         sources = tuple(source_found(ledger, planned, topic(planned.topic)) for planned in plan.inputs)
     if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
         gone = StagingTopic(ledger, staging.name, staging).gone(batch)
-    of_output: dict[str, Any] = output_of(ledger, batch).found(batch, publishing=publishing)
     return Found(
+        output=output_of(ledger, batch).state(batch, publishing=publishing),
         sources=sources,
         ledger_topic_id=ledger.topic_id,
         staging_topic_id=staging.id if staging else "",
         quarantine_topic_id=identity(plan.quarantine.topic if plan.quarantine and not publishing else None),
         staged_gone=gone,
-        **of_output,
     )
 
 

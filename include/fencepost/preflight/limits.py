@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from fencepost.errors import SettingsError, SourceDataExpired
+from fencepost.finding import Finding, error, ok, skipped, warning
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, State, TopicPublication
-from fencepost.preflight.finding import Finding, error, ok, require, skipped, tell, warning
+from fencepost.model import Batch, State
+from fencepost.preflight.finding import require, tell
 from fencepost.preflight.folder import check_pipeline
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.frontier import frontier, of_topic
@@ -64,7 +65,11 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
     A write is at least as long as each of its transactions.
     """
     writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
-    copies = [(p.seconds, str(b.id)) for b in batches if isinstance(p := b.publication, TopicPublication) and p.atomic]
+    copies = [
+        (seconds, str(b.id))
+        for b in batches
+        if b.publication and (seconds := b.publication.transaction_seconds) is not None
+    ]
     for what, times, cure in (
         ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
         ("copy in one transaction", copies, "lower output.atomic_megabytes"),

@@ -165,9 +165,9 @@ class Look:
         )
 
     def _own_names(self) -> Iterator[tuple[str, str]]:
-        if self.pipeline.output.topic is not None:
-            yield "output", self.pipeline.output.topic
-        if self.pipeline.output.publish == "staged":
+        for topic in self.pipeline.output.topics:
+            yield "output", topic
+        if self.pipeline.output.is_staged:
             yield "staging", self.pipeline.staging_topic
         if self.pipeline.quarantines:
             yield "quarantine", self.pipeline.quarantine_topic

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State, TablePublication
+from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State
 from fencepost.protocol.view import has_passed
 
 REASON = '--reason "..."'
@@ -163,7 +163,7 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
             return f"Read its report. {after_rejection(batch, rows, failed)} Otherwise {publish} {instead} as it is, or {skip}."
         case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
             return f"{batch.publication.taker} refused its copy: {batch.publication.refused} {after_refusal(batch)}"
-        case State.PUBLISHING if isinstance(batch.publication, TablePublication):
+        case State.PUBLISHING if batch.publication is not None and batch.publication.is_unseen:
             return f"{run} finishes its publication. {or_give_up(batch)}"
         case State.PUBLISHING:
             return (

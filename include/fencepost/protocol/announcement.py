@@ -74,6 +74,7 @@ class Announcement(Known):
     replaces: tuple[int, ...] = Field(
         default=(), description="Revisions of this interval that were announced before and count no more."
     )
+    kind: str = Field(description="Of the output: `topic` or `postgres`.")
     topic: str | None = Field(default=None, description="The output topic; null if the output is a table.")
     topic_id: str | None = Field(
         default=None,

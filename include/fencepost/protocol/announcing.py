@@ -16,15 +16,12 @@ from datetime import datetime
 from operator import itemgetter
 
 from fencepost.model import (
-    BATCH_HEADER,
     PUBLISH_ANYWAY,
     Batch,
     Event,
     Interval,
     Outcome,
     State,
-    TableOutput,
-    TopicOutput,
 )
 from fencepost.protocol.announcement import Announcement, Column, SchemaIds, UnreadOffsets
 from fencepost.protocol.unread import unread_at_plan
@@ -89,8 +86,7 @@ def complete_until(view: View) -> datetime | None:
 def announcement(view: View, one: News, cluster_id: str, until: datetime | None) -> Announcement:
     """What is announced of a batch, by a view that has it. Of one that is skipped or withdrawn nothing counts."""
     batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
-    written, output = batch.written if counts else None, plan.output
-    topic = output if isinstance(output, TopicOutput) else None
+    written = batch.written if counts else None
     return Announcement(
         state=one.entered.state.value,
         ledger_id=plan.ledger_topic_id,
@@ -100,12 +96,9 @@ def announcement(view: View, one: News, cluster_id: str, until: datetime | None)
         revision=batch.revision,
         adds_to=batch.adds_to,
         replaces=one.replaces,
-        topic=topic.topic if topic else None,
-        topic_id=topic.topic_id if topic else None,
+        kind=plan.output.kind,
+        **plan.output.announced(batch),
         ranges={str(r.partition): (r.start, r.end) for r in batch.published_ranges if counts and r.length},
-        table=output.table if isinstance(output, TableOutput) else None,
-        header=BATCH_HEADER if topic and topic.batch_header else None,
-        format=plan.output_format if topic else None,
         columns=_columns(view, batch, one.entered.at) if counts else (),
         schema_ids=_schema_ids(batch) if counts else None,
         rows=written.rows if written else 0,

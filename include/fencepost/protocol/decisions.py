@@ -27,7 +27,6 @@ from datetime import datetime
 from fencepost.counts import count_of
 from fencepost.errors import DEFECT, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
-    AnyPublication,
     Asked,
     Batch,
     Decision,
@@ -35,6 +34,7 @@ from fencepost.model import (
     Interval,
     Outcome,
     Plan,
+    Publication,
     Receipt,
     Schemas,
     State,
@@ -301,7 +301,7 @@ def asked_about(batch: Batch) -> Asked:
     )
 
 
-def begins_nothing(view: View, batch: Batch) -> AnyPublication:
+def begins_nothing(view: View, batch: Batch) -> Publication:
     """For whoever asks only whether a batch is published."""
     raise NotRecorded(f"batch {batch.id} is staged, and nobody says how it gets to its output. {DEFECT}")
 
@@ -311,7 +311,7 @@ def decide_publish(
     interval: Interval,
     now: datetime,
     decision: Decision | None = None,
-    begin: Callable[[View, Batch], AnyPublication] = begins_nothing,
+    begin: Callable[[View, Batch], Publication] = begins_nothing,
 ) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one that was published or skipped before.
 
@@ -319,7 +319,7 @@ def decide_publish(
 
     It needs a passed verdict, or an operator's decision on a rejected batch. Without a decision a skipped batch stays as it
     is: the run that the operator's skip overtook has nothing left to do. `begin` says how such a
-    batch gets to its output (`begin_publication`, `begin_commit`).
+    batch gets to its output.
     """
     if is_carried_out(view, interval, decision):
         return ()

@@ -1,11 +1,11 @@
-"""How far the source is processed and how far the output is validated: the ends of unbroken runs of batches."""
+"""How far the source is processed: the ends of the unbroken run of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fencepost.model import Batch, PartitionId, PlannedOutput, State, TopicOutput
+from fencepost.model import Batch, PartitionId, State
 from fencepost.protocol.view import PASSED, View
 
 
@@ -85,28 +85,3 @@ def holding_back(view: View) -> Batch | None:
                 batch if any(b.state in PASSED for b in run[position + 1 :]) or batch.state is State.REJECTED else None
             )
     return None
-
-
-def validated_ends(view: View) -> dict[PartitionId, int]:
-    """Per output partition, the end of the output of the unbroken run from the anchor on.
-
-    Only offsets in the present output topic count, which is the newest plan's. Offsets in a topic that was deleted, or that
-    the pipeline no longer writes to, mean nothing there.
-    """
-    ends: dict[PartitionId, int] = {}
-    newest = max(view.all(), key=view.order, default=None)
-    for batch in view.run:
-        if batch.state not in PASSED and not batch.plan.is_empty:
-            break
-        here = newest is not None and _same_topic(batch.plan.output, newest.plan.output)
-        output = batch.published
-        # An empty batch may still be withdrawn.
-        if batch.state is State.PUBLISHED and output is not None and not batch.plan.is_empty and here:
-            for partition, end in enumerate(output.ends):
-                place = output.topic, partition
-                ends[place] = max(end, ends.get(place, 0))
-    return ends
-
-
-def _same_topic(one: PlannedOutput, other: PlannedOutput) -> bool:
-    return isinstance(one, TopicOutput) and isinstance(other, TopicOutput) and one.topic_id == other.topic_id

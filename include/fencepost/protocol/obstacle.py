@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fencepost.counts import count_of
 from fencepost.errors import (
@@ -24,17 +25,12 @@ from fencepost.errors import (
 from fencepost.model import (
     Batch,
     OffsetRange,
-    Receipt,
+    Publication,
     State,
-    TablePublication,
-    Tally,
     TopicInput,
-    TopicOutput,
-    TopicPublication,
     describe_ranges,
 )
-from fencepost.protocol.advice import REASON, after_table_refused, reprocess, write_again
-from fencepost.protocol.store import Standing, StoreFound
+from fencepost.protocol.advice import REASON, reprocess, write_again
 from fencepost.protocol.view import PASSED
 
 NEW_NAME = (
@@ -62,25 +58,29 @@ class SourceFound:
     accept_loss: bool = False
 
 
+class OutputState(Protocol):
+    """An output as a batch finds it, and its publication there. Each kind of output has its own."""
+
+    def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
+        """What keeps the batch from this output; `found` is what it finds otherwise. While it is being published, that is all
+        that can keep it from going on."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a batch finds of what it was planned with, by the names in its plan. A topic without an id does not exist.
 
-    `sources` has what the topic of each input is now, in the plan's order; none where the batch needs them no more. Of a
-    staged batch: the deleted part of its staged offsets
-    (`staged_gone`). While it is being published also the mark of each task-partition of its copy, None where it is gone, and why
-    the output cannot tell what such marks stood for (`untold`); or what its table says (`store`).
+    `sources` has what the topic of each input is now, in the plan's order; none where the batch needs them no more.
+    `staged_gone`: the deleted part of a staged batch's offsets. `output` is None where the batch needs nothing of its output yet.
     """
 
-    output_topic_id: str = ""
+    output: OutputState | None = None
     sources: tuple[SourceFound, ...] = ()
     ledger_topic_id: str = ""
     staging_topic_id: str = ""
     quarantine_topic_id: str = ""
     staged_gone: tuple[OffsetRange, ...] = ()
-    marks: tuple[Receipt | None, ...] = ()
-    untold: str = ""
-    store: StoreFound | None = None
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,13 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     From the beginning of its publication only its copy counts: it needs neither its source nor its quarantine any more, and
     readers may see some of it, so it is finished if it can be.
     """
-    if batch.state is State.PUBLISHING and isinstance(batch.publication, TablePublication):
-        return _of_commit(batch, batch.publication, found)
-    if batch.state is State.PUBLISHING and isinstance(batch.publication, TopicPublication):
-        return _of_publication(batch, batch.publication, found)
+    of_output = found.output.obstacle(batch, found) if found.output is not None else None
+    if batch.state is State.PUBLISHING:
+        return of_output
     return (
         (source_obstacle(batch, found.sources) if found.sources else None)
-        or output_obstacle(batch, found.output_topic_id)
-        or _of_staging(batch, found)
+        or of_output
+        or staging_obstacle(batch, found)
         or _of_quarantine(batch, found.quarantine_topic_id)
         or _of_expired(batch, found.sources)
     )
@@ -146,70 +145,14 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
 def is_unseen(batch: Batch) -> bool:
     """Whether readers see nothing of the batch's publication before all of it is committed, so that it may be given up whatever
     holds it, and also where nothing does."""
-    return isinstance(batch.publication, TablePublication)
+    return batch.publication is not None and batch.publication.is_unseen
 
 
-def _of_commit(batch: Batch, publication: TablePublication, found: Found) -> Obstacle | None:
-    """What keeps a publication to a table from being finished. What is committed there needs nothing any more."""
-    store = found.store or StoreFound()
-    if store.standing is Standing.DONE:
-        return None
-    if store.lost:
-        return Obstacle(f"table {publication.table} {store.lost}")
-    if publication.ledger != found.ledger_topic_id:
-        return Obstacle(
-            "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
-        )
-    if store.standing is Standing.CLOSED and store.refused:
-        why = f"table {publication.table} refused its data: {store.refused}"
-        return Obstacle(why, TableRefusedData, after_table_refused(batch), refused=store.refused)
-    if store.standing is Standing.CLOSED:
-        return Obstacle("its publication was given up")
-    if store.standing is Standing.OVERTAKEN:
-        return Obstacle(f"table {publication.table} has a later publication of its interval")
-    if (gone := _of_staging(batch, found)) is not None:
-        return gone
-    return _of_refusal(publication)
-
-
-def _of_refusal(publication: TopicPublication | TablePublication) -> Obstacle | None:
+def refusal_obstacle(publication: Publication) -> Obstacle | None:
+    """What keeps a publication from its output that the output has refused: it may take the next attempt."""
     if not publication.refused:
         return None
     return Obstacle(f"{publication.taker} refused its copy: {publication.refused}", lasting=False)
-
-
-def _of_publication(batch: Batch, publication: TopicPublication, found: Found) -> Obstacle | None:
-    """What keeps a publication from being finished. A copy that is complete needs its staged records no more."""
-    if (gone := output_obstacle(batch, found.output_topic_id)) is not None:
-        return gone
-    if publication.ledger != found.ledger_topic_id:
-        return Obstacle(
-            "its ledger was made anew from a copy while it was published, so its lease says nothing about its marks"
-        )
-    copied = copied_receipts(publication, found.marks)
-    if copied is not None and is_whole(batch, copied):
-        return None
-    if (gone := _of_staging(batch, found)) is not None:
-        return gone
-    refused = f"Kafka refused its copy: {publication.refused}" if publication.refused else ""
-    if copied is not None:
-        # Who gives a publication up closes what was not copied with empty marks, and may ask again before that is recorded.
-        nothing = not sum(r.tally(batch.plan.topic.topic).rows for r in copied)
-        return Obstacle(refused if refused and nothing else "its copy does not hold the records that were written")
-    if None in found.marks and found.untold:
-        return Obstacle(f"marks of its publication are gone, and {found.untold}: nothing says what was copied")
-    return _of_refusal(publication)
-
-
-def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
-    """What keeps a batch from the output topic that it was planned on, if that has this id now."""
-    output = batch.plan.output
-    if not isinstance(output, TopicOutput):
-        return None
-    since = "while it was published" if batch.state is State.PUBLISHING else "since it was planned"
-    if output.topic_id == topic_id:
-        return None
-    return Obstacle(f"its output topic {output.topic} {remade(topic_id)} {since}", TopicRecreated)
 
 
 def source_obstacle(batch: Batch, found: Sequence[SourceFound]) -> Obstacle | None:
@@ -262,7 +205,8 @@ def _lacks(planned: TopicInput, found: SourceFound) -> str:
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
 
 
-def _of_staging(batch: Batch, found: Found) -> Obstacle | None:
+def staging_obstacle(batch: Batch, found: Found) -> Obstacle | None:
+    """What keeps a batch from being written, judged or published by way of its staging topic."""
     staging = batch.plan.staging
     if staging is None or not (batch.written is None or batch.is_staged):
         return None
@@ -294,19 +238,6 @@ def _of_expired(batch: Batch, sources: Sequence[SourceFound]) -> Obstacle | None
     if found.accept_loss:  # a retry makes a new revision without them
         return Obstacle(f"{gone}, and the pipeline says on_expired: skip", WriteFailed)
     return Obstacle(f"{gone}: retention deleted them before the batch was written", SourceDataExpired, ACCEPT_LOSS)
-
-
-def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
-    """The receipts of all task-partitions of the copy where its marks say that each has ended; else None."""
-    own = (publication.ledger, publication.known_lease)
-    done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
-    return done if len(done) == publication.tasks else None
-
-
-def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
-    """Whether these receipts of all task-partitions of the copy hold the records that were written."""
-    copied, wanted = Tally.total(r.tally(batch.plan.topic.topic) for r in receipts), batch.known_written.tally
-    return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 
 def remade(identity: str) -> str:

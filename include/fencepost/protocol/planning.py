@@ -27,8 +27,8 @@ from fencepost.model import (
     State,
     TaskBlock,
     TaskKind,
+    TopicEnds,
     TopicInput,
-    TopicOutput,
     UnreadRange,
     by_partition,
     describe_ranges,
@@ -124,8 +124,8 @@ class Facts:
     source: SourceFacts | None
     link: Batch | None = None
     output: PlannedOutput
-    staging: TopicOutput | None
-    quarantine: TopicOutput | None
+    staging: TopicEnds | None
+    quarantine: TopicEnds | None
     ledger_topic_id: str
     layout: Layout
     lanes: int

@@ -15,21 +15,16 @@ from pyspark.sql.types import StructType
 
 from fencepost.config.reader import Reader
 from fencepost.config.rights import READER_GROUP
-from fencepost.errors import NeedsOperator, SettingsError, Superseded, TopicRecreated
+from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.announcements import read_announcements
-from fencepost.model import OffsetRange, RegisteredSchema, Schemas, by_partition, describe_ranges
-from fencepost.outputs.topic import read_named
+from fencepost.model import RegisteredSchema, Schemas
+from fencepost.outputs.rows_request import RowsRequest, rows_of
 from fencepost.protocol.announcement import Announcement, counting
-from fencepost.protocol.ranges import without_expired
-from fencepost.reading.table_rows import rows_of_revision
 from fencepost.schemas.registry import NotRegistered, Registry
-from fencepost.spark.records import parse_output
 from fencepost.spark.unions import check_types
-
-OPEN_TRANSACTION_LIMIT = 120.0  # seconds that a foreign transaction may hide records of the output
 
 
 def read_validated(
@@ -74,7 +69,10 @@ def read_validated(
     read = [one for one in batches if one.rows] or batches[-1:] or given[-1:]
     schemas = [columns_of(one) for one in read]
     check_types({one.batch: schema for one, schema in zip(read, schemas, strict=True)})
-    frames = [_rows(spark, reader, settings, cluster, one, columns) for one, columns in zip(read, schemas, strict=True)]
+    frames = [
+        rows_of(RowsRequest(spark, reader, cluster, one, columns, _schemas(reader, one)))
+        for one, columns in zip(read, schemas, strict=True)
+    ]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
@@ -141,53 +139,6 @@ def columns_of(one: Announcement) -> StructType:
     """The columns of a batch's rows, with the types that its transform gave them."""
     fields = [{"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {}} for c in one.columns]
     return StructType.fromJson({"type": "struct", "fields": fields})
-
-
-def _rows(
-    spark: SparkSession,
-    reader: Reader,
-    settings: ClientSettings,
-    cluster: Cluster,
-    one: Announcement,
-    columns: StructType,
-) -> DataFrame:
-    """The rows of a batch."""
-    if one.table is not None:
-        if not reader.postgres:
-            raise SettingsError(f"{reader.told}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
-        return rows_of_revision(spark, reader, one, columns)
-    raw = read_named(spark, settings, _place(cluster, one), one.batch)
-    return parse_output(raw, one.format or "", columns, _schemas(reader, one))
-
-
-def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
-    """Where a batch's records are, all of which are there and visible.
-
-    Raises:
-        TopicRecreated, NeedsOperator: they are gone, or cannot be told apart.
-    """
-    if one.header is None and one.rows:
-        raise NeedsOperator(
-            f"batch {one.batch}: its records have no header (output.batch_header was false when it was planned), so they cannot "
-            "be told apart from others in their ranges. Have the pipeline's owner set output.batch_header: true and reprocess it."
-        )
-    topic = cluster.describe(one.output)
-    if topic.id != one.topic_id:
-        raise TopicRecreated(
-            f"batch {one.batch}: output topic {topic.name} was deleted and created again since, so its records are gone. A "
-            "reprocess of its interval writes them again."
-        )
-    earliest = cluster.earliest(topic)
-    _, deleted = without_expired(one.offset_ranges, by_partition(topic.name, earliest))
-    if deleted:
-        raise NeedsOperator(
-            f"batch {one.batch}: output topic {topic.name} no longer has {describe_ranges(deleted)}: its retention or a person "
-            "deleted them. Raise the topic's retention.ms; then a reprocess of the interval writes them again."
-        )
-    ends = {r.partition: r.end for r in one.offset_ranges}
-    wanted = [ends.get(p, 0) for p in range(topic.partitions)]
-    cluster.await_stable(topic, wanted, OPEN_TRANSACTION_LIMIT, f"batch {one.batch}, read_validated")
-    return one.offset_ranges or (OffsetRange(topic=topic.name, partition=0, start=earliest[0], end=earliest[0]),)
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:

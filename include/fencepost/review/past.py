@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, State, Tally
-from fencepost.outputs.output import written_to
-from fencepost.outputs.topic import KafkaTopicOutput, RecordsGone
+from fencepost.outputs.batch_topic import RecordsGone
+from fencepost.outputs.output import read_back_from
 from fencepost.protocol.view import Revisions, View
 from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
 from fencepost.spark.records import parse_output
@@ -121,11 +121,8 @@ def as_promised(past: Past, rows: int, fingerprint: int) -> None:
 
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, columns: StructType) -> DataFrame:
-    # Of a batch that is published to a table, that is the staging topic.
-    published = batch.published is not None
-    output = KafkaTopicOutput(ledger, batch.plan.topic.topic) if published else written_to(ledger, batch)
     try:
-        raw = output.read_whole(spark, batch, f"batch {batch.id}, read back")
+        raw = read_back_from(ledger, batch).read_whole(spark, batch, f"batch {batch.id}, read back")
     except RecordsGone as gone:
         raise NotReadable(str(gone)) from None
     hashed = raw.withColumn("hash", F.expr(fingerprint_hash()))

@@ -18,7 +18,7 @@ from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State, TopicOutput
+from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.view import View
 from fencepost.review.past import NotReadable, Past, check_receipts, read_past
@@ -82,9 +82,13 @@ def check_output(ledger: Ledger, view: View, place: Place) -> None:
         SettingsError, TopicMissing: says what there is instead.
     """
     pipeline, plans = ledger.pipeline, [batch.plan for batch in view.all()]
-    planned = [one.topic for p in plans for one in (p.output, p.staging, p.quarantine) if isinstance(one, TopicOutput)]
-    present = [pipeline.output.topic, pipeline.staging_topic if pipeline.output.publish == "staged" else None]
-    _check_topic(pipeline.name, place, "writes to", [*filter(None, present), *planned])
+    planned = [
+        topic
+        for p in plans
+        for topic in (*p.output.topics, *(one.topic for one in (p.staging, p.quarantine) if one is not None))
+    ]
+    present = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
+    _check_topic(pipeline.name, place, "writes to", [*present, *planned])
     _check_offset(ledger, place)
 
 

@@ -44,7 +44,7 @@ def registry_for(pipeline: Pipeline, part: Part) -> Registry:
 
 
 def _format_name(pipeline: Pipeline, part: Part) -> str:
-    section = pipeline.source if part.startswith("source") else pipeline.output
+    section = pipeline.encoded(part)
     return section.key_format if part.endswith("_key") else section.format
 
 
@@ -178,7 +178,7 @@ def registered(found: SchemaVersion, text: str) -> RegisteredSchema:
 
 
 def fixed_version(pipeline: Pipeline, part: Part) -> int | None:
-    section = pipeline.source if part.startswith("source") else pipeline.output
+    section = pipeline.encoded(part)
     return section.key_version if part.endswith("_key") else section.version
 
 

@@ -104,15 +104,15 @@ def written_types(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> di
     parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
     if "output" in parts:
         found["output"] = value_schema(pipeline, result)
-    if "output_key" in parts and pipeline.output.key in result.columns:
-        found["output_key"] = result.schema[pipeline.output.key].dataType
+    if "output_key" in parts and pipeline.output.records.key in result.columns:
+        found["output_key"] = result.schema[pipeline.output.records.key].dataType
     return found
 
 
 def _lost(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> list[str]:
     if schemas.source is None:
         return []
-    output, fields = pipeline.output, format_of(pipeline, "source").fields(schemas.source.reader)
+    output, fields = pipeline.output.records, format_of(pipeline, "source").fields(schemas.source.reader)
     used = {output.key, output.timestamp, output.headers}
     return [name for name in result.columns if name.startswith("_") and name in fields and name not in used]
 

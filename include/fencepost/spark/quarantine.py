@@ -192,7 +192,7 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
         headers=record["headers"],
     )
     columns = {name: F.when(result, F.col(f"_result_{name}")).otherwise(record[name]) for name in ("key", "value")}
-    if pipeline.output.timestamp:
+    if pipeline.output.records.timestamp:
         columns["timestamp"] = timestamp
     columns["headers"] = F.col("_result_headers")
     columns[QUARANTINED] = F.when(F.col(RULE).isNotNull() | F.col("reason").isNotNull(), said)

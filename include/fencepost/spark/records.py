@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fencepost.config.pipeline import Pipeline, Source, TableSettings, TopicSettings
+from fencepost.config.output_settings import RecordSettings
+from fencepost.config.pipeline import Pipeline, Source
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
@@ -178,7 +179,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
         SettingsError: as above.
     """
     schemas = schemas or NO_SCHEMAS
-    output = pipeline.output
+    output = pipeline.output.records
     for role in ("key", "timestamp", "headers"):
         name = getattr(output, role)
         if name is not None and name not in frame.columns:
@@ -205,7 +206,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
 
 
-def _key(frame: DataFrame, output: TopicSettings | TableSettings, schemas: Schemas) -> Encoded:
+def _key(frame: DataFrame, output: RecordSettings, schemas: Schemas) -> Encoded:
     if output.key is None:
         return Encoded(F.lit(None).cast("binary"))
     return KEY_FORMATS[output.key_format].write_key(frame, output.key, schemas.output_key)
@@ -217,7 +218,7 @@ def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
     Raises:
         SettingsError: the result has none.
     """
-    said = FORMATS[pipeline.output.format].said(frame, value_schema(pipeline, frame))
+    said = FORMATS[pipeline.output.records.format].said(frame, value_schema(pipeline, frame))
     of_value = _unless_tombstone(frame)
     return {name: of_value(column).alias(name) for name, column in said.items()}
 
@@ -230,7 +231,7 @@ def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
     return lambda column: F.when(alive, column)
 
 
-def _kept(frame: DataFrame, output: TopicSettings | TableSettings, pipeline: Pipeline) -> dict[str, Column]:
+def _kept(frame: DataFrame, output: RecordSettings, pipeline: Pipeline) -> dict[str, Column]:
     kept: dict[str, Column] = {}
     if output.timestamp:
         kind = frame.schema[output.timestamp].dataType
@@ -284,7 +285,7 @@ def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: Stru
             given.isNotNull() & ~ours, F.lit(f"not written with schema id {written_with.id}, as the output is")
         )
         given = F.when(ours, given)
-    parsed = FORMATS[pipeline.output.format].parse(
+    parsed = FORMATS[pipeline.output.records.format].parse(
         frame.withColumn("value", given), schema, [*names, other.alias("_other")], written_with, "_unparsed"
     )
     fields = [F.col(f"`{name}`") for name in schema.fieldNames()]

@@ -39,9 +39,8 @@ from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import AnyPublication, Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
-from fencepost.outputs.output import output_of
-from fencepost.outputs.publication import Begin, Record
+from fencepost.model import Batch, Decision, Interval, PartitionId, Publication, State, StepResult, utc_now
+from fencepost.outputs.output import Begin, Record, missing_of, output_of
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, told_of
@@ -110,7 +109,7 @@ def advance_without_spark(
 def _with_what_is_lacking(ledger: Ledger, result: StepResult) -> StepResult:
     """The result, and what the output lacks of what the ledger has published there. This interval is done whatever that is."""
     try:
-        lacks = output_of(ledger).lacks(ledger.read)
+        lacks = missing_of(ledger)
     except StoreUnavailable as error:
         log.warning("pipeline %s: not compared with its output: %s", ledger.pipeline.name, str(error))
         return result
@@ -151,7 +150,7 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
     def gather(view: View) -> Ready | None:
         found = list[Ready]()
 
-        def begin(view: View, batch: Batch) -> AnyPublication:
+        def begin(view: View, batch: Batch) -> Publication:
             check_can_go_on(ledger, batch)
             found.append(Ready(str(batch.id), output_of(ledger, batch).ready(batch)))
             return found[0].begin(view, batch)
@@ -166,7 +165,7 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
         return Ready(str(batch.id))
 
     def publish(view: View, ready: Ready | None) -> tuple[Batch, ...]:
-        def begin(view: View, batch: Batch) -> AnyPublication:
+        def begin(view: View, batch: Batch) -> Publication:
             if ready is None or ready.batch != str(batch.id) or ready.begin is begins_nothing:
                 raise outdated(batch)
             return ready.begin(view, batch)
@@ -205,7 +204,7 @@ def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | 
         raise
     record = output.committed(batch, found)
     if record is None:
-        if spark is None and output.needs_spark(batch):
+        if spark is None and batch.known_publication.needs_spark:
             return None
         log.info("batch %s is published %s", batch.id, batch.known_publication.way)
         record = _published(ledger, batch, found, spark)
@@ -229,7 +228,7 @@ def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], S
             batch. The ledger says so, and the next attempt tries again.
     """
     output = output_of(ledger, batch)
-    session = spark() if spark is not None and output.needs_spark(batch) else None
+    session = spark() if spark is not None and batch.known_publication.needs_spark else None
     try:
         if session is None:
             return output.publish(batch, None)
@@ -305,8 +304,10 @@ def _commit(
         after = view.updated(batches) if batches else view
         moves = _offsets_to_move(ledger, view, after, have)
         for begun in batches:
-            if begun.publication is not None and begun.publication.lease is None:
-                moves |= output_of(ledger, begun).opening_offsets(view, begun)
+            if begun.publication is None or begun.publication.lease is not None:
+                continue
+            if (offsets := output_of(ledger, begun).offsets) is not None:
+                moves |= offsets.opening_offsets(view, begun)
         return Change(batches, moves, after)
 
     reached("advance.deciding")
@@ -356,7 +357,8 @@ def _offsets_now(ledger: Ledger, view: View, interval: Interval) -> Committed:
     """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
     pipeline, batches = ledger.pipeline, view.known(interval).batches
     source = {*frontier(view), *(part.partition_id for batch in batches for part in batch.plan.ranges)}
-    output = output_of(ledger).validated_places(view, batches)
+    offsets = output_of(ledger).offsets
+    output = offsets.validated_places(view, batches) if offsets is not None else set[PartitionId]()
     found: dict[str, Mapping[PartitionId, TopicPartition]] = {}
     for group, places in ((pipeline.group, source), (pipeline.validated_group, output)):
         asked, doing = [TopicPartition(*place) for place in sorted(places)], f"reading offsets of group {group}"
@@ -374,11 +376,10 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -
     """
     pipeline = ledger.pipeline
     moves: dict[str, list[TopicPartition]] = {}
-    wanted: tuple[tuple[str, Mapping[PartitionId, int]], ...] = (
-        (pipeline.group, frontier(after)),
-        output_of(ledger).validated(after),
-    )
-    for group, ends in wanted:
+    wanted: dict[str, Mapping[PartitionId, int]] = {pipeline.group: frontier(after)}
+    if (offsets := output_of(ledger).offsets) is not None:
+        wanted[pipeline.validated_group] = offsets.validated(after)
+    for group, ends in wanted.items():
         if group == pipeline.group:
             check_accounted_for(ledger, read, after, pipeline.source.topic, have[group])
         behind = [

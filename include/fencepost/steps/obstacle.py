@@ -27,7 +27,8 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
     stopped = obstacle(batch, found)
     if stopped is not None and (stopped.lasting or stopped.cure):
         raise stopped.error(batch)
-    if batch.state is State.PUBLISHING and output_of(ledger, batch).mend(batch, found):
+    offsets = output_of(ledger, batch).offsets
+    if batch.state is State.PUBLISHING and offsets is not None and offsets.restore_marks(batch, found):
         return found_of(ledger, batch)
     return found
 

@@ -32,8 +32,8 @@ from fencepost.model import (
     PartitionId,
     State,
     StepResult,
+    TopicEnds,
     TopicInput,
-    TopicOutput,
     describe_topics,
     utc_now,
 )
@@ -173,8 +173,9 @@ def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) ->
     ledger.create()
     view = ledger.read()
     ledger.announcements.prepare()
-    if moved and moves_here(view, cluster.id, request):
-        output.output.move_here(view)
+    contents = output.output.contents
+    if contents is not None and moved and moves_here(view, cluster.id, request):
+        contents.move_here(view)
     output.prepare()
     check_limits(ledger)
     java_settings(ledger.settings.common())
@@ -323,7 +324,7 @@ def _facts(
         quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
         digests=digests,
         software=software(),
-        output_format=pipeline.output.format,
+        output_format=pipeline.output.records.format,
         schemas=freeze_schemas(
             pipeline
         ),  # after the ranges: whoever wrote a record in them has registered its schema before
@@ -334,7 +335,7 @@ def _facts(
     )
 
 
-def _quarantine(ledger: Ledger) -> TopicOutput:
+def _quarantine(ledger: Ledger) -> TopicEnds:
     """The pipeline's quarantine topic, created if it is missing, and where it ends now."""
     topic = QuarantineTopic(ledger)
     topic.prepare()

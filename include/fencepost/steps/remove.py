@@ -110,7 +110,7 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
         pipeline.staging_topic,
         pipeline.quarantine_topic,
         *planned,
-        *([pipeline.output.topic] if pipeline.output.topic is not None else []),
+        *pipeline.output.topics,
         pipeline.announcements_topic,
         pipeline.ledger_topic,
     ]

@@ -37,7 +37,7 @@ from fencepost.spark.transform import analysis_errors, apply_transform, value_sc
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
-from fencepost.steps.trial_output import of_names, of_sizes, of_table
+from fencepost.steps.trial_output import of_columns, of_names, of_sizes
 from fencepost.steps.trial_rows import SIZE, Aside, Sourced, counts_of_rows, of_source, unfit_rows, with_size
 from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
@@ -147,7 +147,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     largest_aside = max((found[1] for found in failed.values()), default=0)
     if pipeline.source.on_malformed == "quarantine":
         largest_aside = max(largest_aside, source.largest)
-    refused, changed = of_table(ledger, looked.interval, schema)  # 4
+    refused, changed = of_columns(ledger, looked.interval, schema)  # 4
     too_large, large = of_sizes(ledger, largest, largest_aside)
     return Trial(
         looked=looked,
@@ -214,7 +214,7 @@ def _judged(
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
     records = kept.select("key", "value", topic, *place)
     frame, valued = (
-        parse_output(some, pipeline.output.format, schema, schemas)
+        parse_output(some, pipeline.output.records.format, schema, schemas)
         for some in (records, records.where(F.col("value").isNotNull()))
     )
     whole = looked.interval if looked.whole else None

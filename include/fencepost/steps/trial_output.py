@@ -22,10 +22,11 @@ PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.m
 OVERHEAD = 200  # bytes of a record beside key and value, its batch's header among them
 
 
-def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
+def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
     """Why a run would fail with rows of these columns, and what it would change at the output otherwise. Nothing is made."""
     try:
-        told = output_of(ledger).would_take(interval, schema)
+        columns = output_of(ledger).columns
+        told = columns.would_take(interval, schema) if columns is not None else ""
     except (StoreRefused, StoreUnavailable, AccessDenied, AnotherCluster) as error:
         return [str(error).rstrip(".")], []
     return [], [f"{told[0].upper()}{told[1:]}"] if told else []
@@ -52,8 +53,7 @@ def of_sizes(ledger: Ledger, written: int, aside: int) -> tuple[list[str], list[
     record of the output, and of the largest one that goes to quarantine, which have so many bytes."""
     pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
-    topics = [pipeline.output.topic] if pipeline.output.topic is not None else []
-    topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
+    topics = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
     for what, size, names in (
         ("record", written, topics),
         ("record that goes to quarantine", aside, [pipeline.quarantine_topic]),

@@ -32,9 +32,9 @@ from fencepost.model import (
     Written,
     utc_now,
 )
+from fencepost.outputs.batch_topic import RecordTopic
 from fencepost.outputs.output import written_to
 from fencepost.outputs.quarantine import QuarantineTopic
-from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.paths import reports_folder
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_disagreement, what_next, write_again
@@ -241,7 +241,7 @@ def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Wri
 
 
 def _explained(
-    output: KafkaTopicOutput, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
+    output: RecordTopic, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
     """The check with the reason for missing records, as far as the output shows one."""
     found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}

@@ -105,7 +105,8 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
         source = _read(spark, ledger, batch, pipeline, record=rules is not None)  # 1
         result = apply_transform(pipeline, source.frame)  # 2
         fields = value_schema(pipeline, result)
-        output_of(ledger, batch).check_result(batch.interval, fields)
+        if (columns := output_of(ledger, batch).columns) is not None:
+            columns.check_result(batch.interval, fields)
         schema = fields.json()
         batch = settle_output(ledger, batch, result)
         committed = asked.result() if asked else None

@@ -23,13 +23,7 @@ from conftest import at, day
 from fencepost.cli.schema import as_plain
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import (
-    MalformedRecords,
-    RecordRefused,
-    RegistryUnavailable,
-    Retriable,
-    SettingsError,
-)
+from fencepost.errors import MalformedRecords, RecordRefused, RegistryUnavailable, Retriable, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.schemas.report import report_schemas

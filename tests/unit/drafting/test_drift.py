@@ -15,7 +15,7 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
 from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, _set_aside, drift_of, noted, told
-from fencepost.preflight.finding import Level
+from fencepost.finding import Level
 
 
 def declaring(folder: Path, /, *, quality: Any = None, on_malformed: str = "fail", **schema: str) -> Pipeline:

@@ -10,7 +10,18 @@ from fencepost.model import Batch, Event, Interval, Outcome, Replayed, State, Ta
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 from makers import NOW as START
-from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output, task_blocks
+from makers import (
+    a_batch,
+    a_decision,
+    a_plan,
+    a_receipt,
+    a_source,
+    a_topic,
+    a_verdict,
+    a_written,
+    an_output,
+    task_blocks,
+)
 
 HOUR = timedelta(hours=1)
 PARTITIONS = 4
@@ -51,7 +62,7 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
         if state is State.PLANNED
         else a_written(
             *(a_receipt(t, 5 * number + revision, each, "orders-out") for t in range(PARTITIONS)),
-            output=an_output(*[(number + 1) * each] * PARTITIONS, topic="orders-out"),
+            output=a_topic(*[(number + 1) * each] * PARTITIONS, topic="orders-out"),
             rows_in=rows,
             seconds=3.5,
             written_at=planned + timedelta(minutes=2),
@@ -84,7 +95,7 @@ def ledger(length: int, but: Mapping[int, State] | None = None, make: Callable[.
 def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) -> Batch:
     """The batch with malformed records in quarantine, and rows that fail rules of these names."""
     assert made.written is not None
-    bad = an_output(0, topic=topic)
+    bad = a_topic(0, topic=topic)
     topics = {**made.written.topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
     written = {"topics": topics, "quarantine": bad, "rules": rules, "malformed": malformed}
     plan = made.plan.model_copy(update={"quarantine": bad, "tasks": task_blocks(PARTITIONS, PARTITIONS)})

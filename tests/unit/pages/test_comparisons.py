@@ -36,7 +36,7 @@ def compare(pipeline):
     dbapi.connect(f"host=127.0.0.1 port={silent.getsockname()[1]} dbname=d user=u")
 
 
-output = SimpleNamespace(topic=None, told="table t")
+output = SimpleNamespace(is_compared=True, told="table t")
 Comparisons(compare).of(SimpleNamespace(name="p", output=output, postgres={}, connections={}))
 client, _ = silent.accept()
 print("asked")

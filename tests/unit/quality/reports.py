@@ -13,7 +13,7 @@ from fencepost.quality.gate import judge
 from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
-from makers import a_plan, a_receipt, a_source, an_output
+from makers import a_plan, a_receipt, a_source, a_topic, an_output
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -142,7 +142,7 @@ def receipts(tasks: int = 4, rows: int = 842) -> tuple[Receipt, ...]:
 def written(tasks: int, rows: int, malformed: int = 0) -> Written:
     return Written.of(
         receipts(tasks, rows),
-        output=an_output(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
+        output=a_topic(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
         rows_in=rows + malformed,
         malformed=malformed,
         malformed_at=tuple(("flights", 1, 5_100 + i) for i in range(min(malformed, 3))),

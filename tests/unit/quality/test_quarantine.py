@@ -19,7 +19,7 @@ from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import ADDITION, _judged_part
 from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.suite.declared import DeclaredExpectation, Suite, reason_of, rule_names
-from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, staged
+from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_topic, a_written, staged
 
 RULES = ("not_null(a)", "between(b)")
 
@@ -32,11 +32,11 @@ def receipt(task: int, out: int, aside: int = 0, **rules: int) -> Receipt:
 
 
 def written(*receipts: Receipt, **changes: Any) -> Written:
-    values = {"output": an_output(9), "quarantine": an_output(9, topic="bad"), "rules": RULES}
+    values = {"output": a_topic(9, topic="out"), "quarantine": a_topic(9, topic="bad"), "rules": RULES}
     return a_written(*receipts, **{**values, **changes})
 
 
-PLAN = a_plan((0, 20), (0, 15), quarantine=an_output(0, topic="bad"), malformed_tasks=2)
+PLAN = a_plan((0, 20), (0, 15), quarantine=a_topic(0, topic="bad"), malformed_tasks=2)
 DROPPING = PLAN.model_copy(update={"tasks": PLAN.tasks[:1]})
 
 

@@ -20,11 +20,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from fencepost.model import Batch, BatchId, Interval, State, TablePublication
+from fencepost.errors import TableRefusedData
+from fencepost.model import Batch, BatchId, Interval, State
+from fencepost.outputs.table.values import TablePublication
+from fencepost.protocol.advice import after_table_refused
+from fencepost.protocol.decisions import own_revision, published
+from fencepost.protocol.obstacle import Found, Obstacle, refusal_obstacle, staging_obstacle
+from fencepost.protocol.publication import check_under_way
 from fencepost.protocol.view import Revisions, View
 
 
-class Standing(StrEnum):
+class TableStanding(StrEnum):
     """What a publication may do, once it has locked its interval's row."""
 
     OPEN = "open"  # nothing that comes before it stands in its way: commit
@@ -61,34 +67,81 @@ class Held:
 
 
 @dataclass(frozen=True)
-class StoreFound:
-    """What a publication finds: where it stands."""
+class TableState:
+    """The table as a publication finds it: where the publication stands there."""
 
-    standing: Standing = Standing.OPEN
+    standing: TableStanding = TableStanding.OPEN
     refused: str = ""  # why it was closed, where the table refused its data
     lost: str = ""  # why the table is not the pipeline's any more
 
+    def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
+        """What keeps the publication from being finished."""
+        return _of_commit(batch, self, found)
 
-def standing_of(held: Held, publication: TablePublication) -> Standing:
+
+def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None:
+    """What keeps a publication to a table from being finished. What is committed there needs nothing any more."""
+    publication = batch.publication_as(TablePublication)
+    if table.standing is TableStanding.DONE:
+        return None
+    if table.lost:
+        return Obstacle(f"table {publication.table} {table.lost}")
+    if publication.ledger != found.ledger_topic_id:
+        return Obstacle(
+            "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
+        )
+    if table.standing is TableStanding.CLOSED and table.refused:
+        why = f"table {publication.table} refused its data: {table.refused}"
+        return Obstacle(why, TableRefusedData, after_table_refused(batch), refused=table.refused)
+    if table.standing is TableStanding.CLOSED:
+        return Obstacle("its publication was given up")
+    if table.standing is TableStanding.OVERTAKEN:
+        return Obstacle(f"table {publication.table} has a later publication of its interval")
+    if (gone := staging_obstacle(batch, found)) is not None:
+        return gone
+    return refusal_obstacle(publication)
+
+
+def standing_of(held: Held, publication: TablePublication) -> TableStanding:
     """Where a publication stands, by the row of its interval, which is locked."""
     if not held.ledger:
-        return Standing.OPEN
+        return TableStanding.OPEN
     if held.ledger != publication.ledger:
-        return Standing.FOREIGN
+        return TableStanding.FOREIGN
     lease = publication.known_lease
     if held.lease == lease:
-        return Standing.CLOSED if held.closed else Standing.DONE
-    return Standing.OVERTAKEN if held.lease > lease else Standing.OPEN
+        return TableStanding.CLOSED if held.closed else TableStanding.DONE
+    return TableStanding.OVERTAKEN if held.lease > lease else TableStanding.OPEN
 
 
-def takes_over(standing: Standing, publication: TablePublication, ledger_topic_id: str) -> bool:
+def takes_over(standing: TableStanding, publication: TablePublication, ledger_topic_id: str) -> bool:
     """Whether a publication may commit, or be closed, where this is the ledger topic that exists now."""
-    return standing is Standing.OPEN or (standing is Standing.FOREIGN and publication.ledger == ledger_topic_id)
+    return standing is TableStanding.OPEN or (
+        standing is TableStanding.FOREIGN and publication.ledger == ledger_topic_id
+    )
+
+
+def record_stored(
+    view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
+) -> tuple[Batch, ...]:
+    """Record what the table has committed of the publication with that lease: the batch is published.
+
+    Raises:
+        Superseded: the publication was given up, and a newer revision has taken the batch's place.
+    """
+    batch = own_revision(view, interval, revision)
+    if batch.state is State.PUBLISHED:
+        return ()
+    check_under_way(batch, lease)
+    done = batch.publication_as(TablePublication).model_copy(
+        update={"ended_at": now, "seconds": seconds, "refused": ""}
+    )
+    return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.way}")
 
 
 def revisions_after(held: Held, batch: Batch) -> dict[int, Committed]:
     """The revisions of the interval in the table once the batch is committed, which has to hold the rows of each."""
-    publication = batch.commit_to_table
+    publication = batch.publication_as(TablePublication)
     kept = held.revisions if batch.adds_to is not None else {}
     own = Committed(batch.known_written.rows, publication.ledger, publication.known_lease)
     return dict(sorted({**kept, batch.revision: own}.items()))

@@ -1,13 +1,12 @@
-"""The output as a Kafka topic, and the topics that stand before it: what a batch has there, and how it is read back."""
+"""Topics that batches have records in: what a batch has there, and how it is read back. The staging topic is one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing, TopicRecreated
 from fencepost.kafka.client_settings import ClientSettings
@@ -19,18 +18,15 @@ from fencepost.model import (
     Batch,
     Interval,
     OffsetRange,
-    PartitionId,
-    TopicOutput,
+    TopicEnds,
     by_partition,
     describe_ranges,
     utc_now,
 )
-from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_needs_keys, what_staging_needs
-from fencepost.protocol.advice import reprocess, run_from
-from fencepost.protocol.frontier import of_topic, validated_ends
+from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_staging_needs
+from fencepost.protocol.advice import reprocess
 from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
-from fencepost.protocol.view import View
 from fencepost.spark.source import read_ranges
 
 
@@ -52,10 +48,10 @@ class BatchTopic(ABC):
         self._name = name
         self._known = known
 
-    def now(self) -> TopicOutput:
+    def now(self) -> TopicEnds:
         """Its id and its high watermarks."""
         ends = tuple(self._cluster.high_watermarks(self._topic))
-        return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
+        return TopicEnds(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
         """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
@@ -83,29 +79,28 @@ class BatchTopic(ABC):
         return without_expired(self._ranges(batch), by_partition(self._name, self._cluster.earliest(self._topic)))
 
 
-class KafkaTopicOutput(BatchTopic):
-    """An `Output` that is a topic. Several pipelines may write to it: a record's header names its batch."""
+class RecordTopic(BatchTopic):
+    """A topic that batches are written to, judged in, or copied to."""
 
-    role = "output"
+    @abstractmethod
+    def newest_batches(self) -> Iterator[Named]:
+        """The batches of this pipeline that own the newest records of each partition."""
 
-    def prepare(self) -> str:
-        """Make the topic if it is missing; return its id."""
-        self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
-        return self._known.id
+    @abstractmethod
+    def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        """Why a topic with these settings would refuse the interval's records, or lose them too early, or None."""
 
-    def move_here(self, view: View) -> None:
-        """A topic is on its cluster."""
+    @abstractmethod
+    def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
+        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
 
-    def planned(self) -> TopicOutput:
-        """As it is now, and what its records have beside key and value."""
-        output = self._pipeline.output
-        return self.now().model_copy(
-            update={
-                "batch_header": output.batch_header,
-                "headers": output.headers is not None,
-                "timestamps": output.timestamp is not None,
-            }
-        )
+    @abstractmethod
+    def _names_batches(self, batch: Batch) -> bool:
+        """Whether the batch's records can be told from others here."""
+
+    @abstractmethod
+    def _id_then(self, batch: Batch) -> str:
+        """The topic's id when the batch's records were written here."""
 
     @property
     def name(self) -> str:
@@ -117,21 +112,13 @@ class KafkaTopicOutput(BatchTopic):
         """How many it has."""
         return self._topic.partitions
 
-    def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that own the newest records of each partition."""
-        return newest_batches(self._ledger, self._topic)
-
     def check_keeps(self, interval: Interval) -> None:
         """Check that the topic takes the interval's records and keeps them until they are judged, if we may ask.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
         """
-        self._check(interval, "Nothing was planned.")
-
-    def check_takes(self, batch: Batch) -> None:
-        """As `check_keeps`, before a staged batch's publication begins: the topic may be set otherwise by now."""
-        self._check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
+        self.check(interval, "Nothing was planned.")
 
     def check_fits(self, staging: StagingTopic) -> None:
         """Check that the topic takes batches of records as large as those that the staging topic takes, if we may ask.
@@ -153,20 +140,20 @@ class KafkaTopicOutput(BatchTopic):
         except AccessDenied:
             return {}
 
-    def _check(self, interval: Interval, so: str) -> None:
+    def check(self, interval: Interval, so: str) -> None:
+        """As `check_keeps`; `so` ends the error's message."""
         settings = self.settings()
         if settings and (refusal := self.refusal(settings, interval)):
             raise NeedsOperator(
                 f"pipeline {self._pipeline.name}, interval {interval}: {self.role} topic {self._name} {refusal} {so}"
             )
 
-    def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Why a topic with these settings would refuse the interval's records, or lose them too early, or None."""
-        output = self._pipeline.output
-        if output.key is None and (refused := what_needs_keys(settings)):
-            return refused
-        staged = output.publish == "staged"
-        return what_is_lost(settings, interval, utc_now(), stamped=output.timestamp is not None, judged=not staged)
+    def is_compacted(self) -> bool:
+        """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
+        try:
+            return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
+        except AccessDenied:
+            return False
 
     def read_whole(self, spark: SparkSession, batch: Batch, doing: str) -> DataFrame:
         """As `read_back`, of a batch of which every record is still here; waits until nothing hides one.
@@ -201,53 +188,8 @@ class KafkaTopicOutput(BatchTopic):
             )
         return None
 
-    def _names_batches(self, batch: Batch) -> bool:
-        """Whether the batch's records have its header here."""
-        return batch.plan.topic.batch_header
 
-    def _id_then(self, batch: Batch) -> str:
-        """The topic's id when the batch's records were written here."""
-        return (batch.copy_to_topic.begun if batch.is_staged else batch.plan.topic).topic_id
-
-    def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
-        kept, _ = self._kept_and_deleted(batch)
-        return read_named(spark, self._ledger.settings, kept, str(batch.id))
-
-    def is_compacted(self) -> bool:
-        """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
-        try:
-            return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
-        except AccessDenied:
-            return False
-
-    def validated(self, view: View) -> tuple[str, Mapping[PartitionId, int]]:
-        """The group `<pipeline>.validated` and its offsets. Offsets of a topic that the pipeline has left stay as they are."""
-        ends = of_topic(validated_ends(view), self._name)
-        return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
-
-    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """Every partition of the topic that the view, or one of these batches, says something of."""
-        planned = (b.plan.output for b in batches)
-        places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
-        return {*self.validated(view)[1]} | places
-
-    def check_result(self, interval: Interval, schema: StructType) -> None:
-        """A topic takes whatever the format says."""
-
-    def would_take(self, interval: Interval | None, schema: StructType) -> str:
-        """A topic takes whatever the format says."""
-        return ""
-
-    def lacks(self, read: Callable[[], View]) -> str:
-        """What a topic lacks was deleted by its own settings, or by a person: its readers' affair."""
-        return ""
-
-    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        return batch.published_ranges
-
-
-class StagingTopic(KafkaTopicOutput):
+class StagingTopic(RecordTopic):
     """The topic that staged batches are written to, judged in, and copied from. It is like the output in what orders records.
 
     Kafka's timestamp of its records is the time of their batch's plan, and tells them from those of other batches. A row's own
@@ -256,37 +198,38 @@ class StagingTopic(KafkaTopicOutput):
 
     role = "staging"
 
-    def prepare_like(self, output: KafkaTopicOutput | None) -> None:
+    def prepare_like(self, outputs: Sequence[RecordTopic]) -> None:
         """Make the topic where it is missing, and give it as many partitions as the output topic has: keys are placed by them.
 
-        One that is made takes records as large as the output does. Where that is a table, the settings alone say how many.
+        One that is made takes records as large as the output does. Without an output topic, the settings alone say how many.
 
         Raises:
             NeedsOperator: it has more than the output topic.
         """
         known = self._cluster.find(self._name)
-        partitions = self._pipeline.output.partitions if output is None else output.partitions
+        partitions = max((one.partitions for one in outputs), default=self._pipeline.output.partitions)
         if known is None:
-            known = self._cluster.ensure_topic(self._name, partitions, self._settings(output))
+            known = self._cluster.ensure_topic(self._name, partitions, self._settings(outputs))
         if known.partitions < partitions:
             known = self._cluster.grow_topic(known, partitions)
-        if output is not None and known.partitions > partitions:
-            raise NeedsOperator(
-                f"pipeline {self._pipeline.name}: staging topic {self._name} has {known.partitions} partitions and output topic "
-                f"{output.name} has {partitions}: records would be placed by the wrong number. Add "
-                "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
-            )
+        for output in outputs:
+            if known.partitions > output.partitions:
+                raise NeedsOperator(
+                    f"pipeline {self._pipeline.name}: staging topic {self._name} has {known.partitions} partitions and output "
+                    f"topic {output.name} has {output.partitions}: records would be placed by the wrong number. Add "
+                    "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
+                )
         self._known = known
 
-    def _settings(self, output: KafkaTopicOutput | None) -> dict[str, str]:
+    def _settings(self, outputs: Sequence[RecordTopic]) -> dict[str, str]:
         hours = self._pipeline.output.staging_hours
         config = {
             "cleanup.policy": "delete",
             "retention.ms": str(round(hours * 3_600_000)),
             "message.timestamp.type": "CreateTime",
         }
-        largest = output.settings().get("max.message.bytes") if output is not None else None
-        return config | ({"max.message.bytes": largest} if largest else {})
+        largest = [taken for one in outputs if (taken := one.settings().get("max.message.bytes"))]
+        return config | ({"max.message.bytes": largest[0]} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
         """What was deleted of where a batch lies here, or, while it is not written yet, of all since it was planned."""
@@ -304,11 +247,11 @@ class StagingTopic(KafkaTopicOutput):
         return newest_batches(self._ledger, self._topic, staged=True)
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """As the output's. Its records have the time of their plan."""
+        """Its records have the time of their plan."""
         return what_staging_needs(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """As the output's. Their timestamp tells whose they are."""
+        """By their timestamp, which tells whose they are."""
         kept, _ = self._kept_and_deleted(batch)
         raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.config.pipeline import RESERVED_COLUMNS, TableSettings
-from fencepost.config.table_rights import needed_rights
 from fencepost.errors import LedgerLost, StoreRefused
-from fencepost.model import State, TablePublication
-from fencepost.outputs.columns import schema_of, what_differs
-from fencepost.outputs.connection import ASK_SECONDS, Session, asking, told
-from fencepost.outputs.postgres import PostgresTable
-from fencepost.outputs.store import Store, check_owner
-from fencepost.outputs.table_checks import Owner, doubts, why_not_published_to
-from fencepost.preflight.finding import Finding, error, ok, skipped, warning
-from fencepost.preflight.look import Look
+from fencepost.finding import Finding, error, ok, skipped, warning
+from fencepost.model import State
+from fencepost.outputs.output import Checks, Examined
+from fencepost.outputs.postgres.columns import schema_of, what_differs
+from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, told
+from fencepost.outputs.postgres.names import RESERVED_COLUMNS
+from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.outputs.postgres.rights import needed_rights
+from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.postgres.table_checks import doubts, why_not_published_to
+from fencepost.outputs.table.pipeline_table import Owner, check_owner
+from fencepost.outputs.table.values import TablePublication
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 
@@ -24,19 +27,17 @@ FEW_TABLES = 5  # that a message names
 FULL = 0.9  # of the connections that the server takes
 
 
-def table_of(look: Look) -> TableSettings | None:
-    """The settings of an output that is a table."""
+def _settings(look: Examined) -> PostgresSettings:
     output = look.pipeline.output
-    return output if isinstance(output, TableSettings) else None
+    assert isinstance(output, PostgresSettings), "these checks are for tables"
+    return output
 
 
-def _table(look: Look) -> str:
-    found = table_of(look)
-    assert found is not None, "these checks are for tables"
-    return found.table
+def _table(look: Examined) -> str:
+    return _settings(look).table
 
 
-def check_store(look: Look) -> Finding:
+def check_store(look: Examined) -> Finding:
     """PostgreSQL answers, takes the login, and writes."""
     with asking(look.pipeline) as tx:
         ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
@@ -49,7 +50,7 @@ def check_store(look: Look) -> Finding:
     return ok(f"{told(look.pipeline)} answers, version {version}")
 
 
-def check_store_limits(look: Look) -> Iterator[Finding]:
+def check_store_limits(look: Examined) -> Iterator[Finding]:
     """The server keeps what it has committed, and has room for another session."""
     with asking(look.pipeline) as tx:
         ((fsync, pages, used, most),) = tx.run(
@@ -75,7 +76,7 @@ def check_store_limits(look: Look) -> Iterator[Finding]:
         yield ok(f"fsync and full_page_writes are on; {used} sessions of {most}")
 
 
-def check_table_rights(look: Look) -> Finding:
+def check_table_rights(look: Examined) -> Finding:
     """The user may do with the tables what a publication does."""
     table, lacking = _table(look), list[str]()
     with asking(look.pipeline) as tx:
@@ -100,7 +101,7 @@ def check_table_rights(look: Look) -> Finding:
     return ok("the user has the rights on the tables that are there")
 
 
-def check_table(look: Look) -> Iterator[Finding]:
+def check_table(look: Examined) -> Iterator[Finding]:
     """The table is this pipeline's, takes the newest batch's columns, and finds an interval by an index."""
     table = _table(look)
     with asking(look.pipeline) as tx:
@@ -120,11 +121,10 @@ def check_table(look: Look) -> Iterator[Finding]:
         yield from _of_the_table(look, store, oid)
 
 
-def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
+def _of_the_table(look: Examined, store: Store, oid: int) -> Iterator[Finding]:
     found = False
-    settings = table_of(look)
-    adds = settings is not None and settings.add_columns
-    acts = settings is not None and settings.allow_referential_actions
+    settings = _settings(look)
+    adds, acts = settings.add_columns, settings.allow_referential_actions
     owner = Owner(look.pipeline.name, look.cluster.id)
     if why := why_not_published_to(store.session, store.table, oid, owner, allow_referential_actions=acts):
         yield error(f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change that.", kind=StoreRefused)
@@ -159,7 +159,7 @@ def _newest_schema(view: View) -> str:
     return written[-1] if written else ""
 
 
-def check_table_publications(look: Look) -> Finding:
+def check_table_publications(look: Examined) -> Finding:
     """Which publications are under way, by the sessions that hold their intervals. They go on: nothing is locked to ask."""
     output = PostgresTable(look.ledger, _table(look))
     held = list[str]()
@@ -173,7 +173,7 @@ def check_table_publications(look: Look) -> Finding:
     return ok("; ".join(held) or "no publication is under way")
 
 
-def check_table_bloat(look: Look) -> Finding:
+def check_table_bloat(look: Examined) -> Finding:
     """The table is not full of rows that were replaced."""
     table = _table(look)
     with asking(look.pipeline) as tx:
@@ -197,9 +197,9 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
     return live, dead
 
 
-def check_table_contents(look: Look) -> Finding:
+def check_table_contents(look: Examined) -> Finding:
     """The table has what the ledger has published there, and nothing that the ledger does not know."""
-    if look.role("ledger") is None:
+    if not look.ledger.exists():
         return skipped("there is no ledger yet")
     try:
         found = PostgresTable(look.ledger, _table(look)).compared(look.ledger.read)
@@ -215,9 +215,9 @@ def check_table_contents(look: Look) -> Finding:
     return ok("the table has every interval that the ledger has published there")
 
 
-def check_table_rows(look: Look) -> Finding:
+def check_table_rows(look: Examined) -> Finding:
     """Each interval has the rows of each revision that were published there, by a count of the whole table."""
-    if look.role("ledger") is None:
+    if not look.ledger.exists():
         return skipped("there is no ledger yet")
     differs = PostgresTable(look.ledger, _table(look)).counted(look.view)
     if differs is None:
@@ -228,3 +228,18 @@ def check_table_rows(look: Look) -> Finding:
     if differs:
         return error(f"{differs[:1].upper()}{differs[1:]}.", "Run them.", kind=StoreRefused)
     return ok("each interval has the rows that were published there")
+
+
+CHECKS = Checks(
+    check_store,
+    "the store does not answer",
+    (
+        check_store_limits,
+        check_table_rights,
+        check_table,
+        check_table_bloat,
+        check_table_publications,
+        check_table_contents,
+        check_table_rows,
+    ),
+)

@@ -15,12 +15,11 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from fencepost.config.pipeline import LONGEST_IDENTIFIER, RESERVED_COLUMNS
-from fencepost.config.table_rights import quoted
 from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.formats.names import without_case
-from fencepost.outputs.conversions import TableColumn, alteration
+from fencepost.outputs.postgres.conversions import TableColumn, alteration
+from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, RESERVED_COLUMNS, quoted
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
@@ -142,7 +141,7 @@ def definition(schema: t.StructType) -> str:
     return ", ".join([*(f"{quoted(f.name)} {kind_for(f.dataType)}" for f in schema.fields), *own])
 
 
-class Unread(Exception):
+class StagedMisfit(Exception):
     """A staged value is not what its batch says; the message says why."""
 
 
@@ -165,13 +164,13 @@ class Rows:
         """The rows of some values.
 
         Raises:
-            Unread: one is no record of the batch's columns.
+            StagedMisfit: one is no record of the batch's columns.
         """
         if values.null_count:
-            raise Unread("a tombstone, and a table has no place for it")
+            raise StagedMisfit("a tombstone, and a table has no place for it")
         columns, why = self._decoder.decode_array(values)
         if (reason := next(filter(None, why), None)) is not None:
-            raise Unread(reason)
+            raise StagedMisfit(reason)
         cast = [_cast(column, target) for column, target in zip(columns, self._targets, strict=True)]
         own = [pa.repeat(value, len(values)) for value in self._own]
         return pa.RecordBatch.from_arrays([*cast, *own], schema=self.schema)

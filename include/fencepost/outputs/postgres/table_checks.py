@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
-from fencepost.config.pipeline import RESERVED_COLUMNS, STORE_TABLES
-from fencepost.config.table_rights import quoted
 from fencepost.errors import StoreUnavailable
-from fencepost.outputs.connection import Session, StatementFailed
+from fencepost.outputs.postgres.connection import Session, StatementFailed
+from fencepost.outputs.postgres.names import RESERVED_COLUMNS, STORE_TABLES, quoted
+from fencepost.outputs.table.pipeline_table import Owner
 
 KINDS = {
     "v": "a view",
@@ -77,16 +76,6 @@ class Reference:
             return f"{alter} ALTER CONSTRAINT {name} {put_off}"
         plain = END_OF_KEY.sub("", self.definition)
         return f"{alter} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} {plain} {put_off}"
-
-
-class Owner(NamedTuple):
-    """Whose an output table is: the same pipeline on two clusters is two owners."""
-
-    pipeline: str
-    cluster: str
-
-    def __str__(self) -> str:
-        return f"pipeline {self.pipeline} on Kafka cluster {self.cluster}"
 
 
 def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from fencepost.config.pipeline import STORE_TABLES
+from fencepost.outputs.postgres.names import STORE_TABLES, quoted
 
 OUTPUT = ("SELECT", "INSERT", "DELETE")
 STORE = ("SELECT", "INSERT", "UPDATE")
-
-
-def quoted(*names: str) -> str:
-    """A name in a statement."""
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from fencepost.config.reader import Reader
-from fencepost.config.table_rights import quoted
 from fencepost.counts import count_of
-from fencepost.errors import NeedsOperator
-from fencepost.outputs.columns import NESTED
-from fencepost.outputs.connection import session
-from fencepost.outputs.store import Store
-from fencepost.protocol.announcement import Announcement
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.outputs.postgres.columns import NESTED
+from fencepost.outputs.postgres.connection import session
+from fencepost.outputs.postgres.names import quoted
+from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.rows_request import RowsRequest
 
 
-def rows_of_revision(spark: SparkSession, reader: Reader, one: Announcement, columns: t.StructType) -> DataFrame:
-    """The rows of a batch, with these columns.
+def read_rows(request: RowsRequest) -> DataFrame:
+    """The rows of a batch, with its columns.
 
     Raises:
+        SettingsError: the reader has no login there.
         NeedsOperator: the table does not have all of them.
         StoreUnavailable, AccessDenied, StoreRefused: from the server.
     """
+    spark, reader, one, columns = request.spark, request.reader, request.announcement, request.columns
+    if not reader.postgres:
+        raise SettingsError(f"{reader.told}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
     if not one.rows:
         return spark.createDataFrame([], columns)
     assert one.table is not None, "a batch of a table"

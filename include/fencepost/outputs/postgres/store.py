@@ -1,7 +1,7 @@
 """What a store of output tables keeps of them: two tables in the schema of each output table, and their statements.
 
 `fencepost_tables` has a row for each output table: its owner, a pipeline on a cluster, and the oid that it had when compared.
-`fencepost_batches` has one for each table and interval, by the interval's start: `protocol/store.py` says what it means.
+`fencepost_batches` has one for each table and interval, by the interval's start: `outputs/table/revisions.py` says what it means.
 
 An oid tells no more than that nobody has put another table in its place. After a restore, a move or a swap it is another: then
 the table stays the pipeline's if each interval in it has the rows that were published there.
@@ -17,15 +17,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from fencepost.config.table_rights import quoted
-from fencepost.counts import count_of, first_of
-from fencepost.errors import AnotherCluster, StoreRefused
-from fencepost.model import Batch, Interval, TablePublication
-from fencepost.outputs.columns import INTERVAL, OWN, REVISION
-from fencepost.outputs.connection import Session
-from fencepost.outputs.conversions import TableColumn
-from fencepost.outputs.table_checks import BELOW, NAMED, Owner, hides_rows, unsafe_parts, why_hidden
-from fencepost.protocol.store import Committed, Held
+from fencepost.errors import StoreRefused
+from fencepost.model import Batch
+from fencepost.outputs.postgres.columns import INTERVAL, OWN, REVISION
+from fencepost.outputs.postgres.connection import Session
+from fencepost.outputs.postgres.conversions import TableColumn
+from fencepost.outputs.postgres.names import quoted
+from fencepost.outputs.postgres.table_checks import BELOW, NAMED, hides_rows, unsafe_parts, why_hidden
+from fencepost.outputs.table.comparison import Difference, listed
+from fencepost.outputs.table.pipeline_table import Owner, check_owner
+from fencepost.outputs.table.revisions import Committed, Held
+from fencepost.outputs.table.values import TablePublication
 
 TABLES = """(
     name text PRIMARY KEY, pipeline text NOT NULL, cluster text NOT NULL, oid bigint,
@@ -66,7 +68,6 @@ THEN pg_get_partition_constraintdef(oid) END FROM tree WHERE oid NOT IN (SELECT 
 # Of the times that a row may have, those that an interval may begin with: infinity is none, nor is a year beyond 9999.
 IS_A_START = f"{quoted(INTERVAL)} BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
-SHOWN = 5  # intervals that a message names
 MOST = 100  # intervals in a statement that removes them
 
 
@@ -76,32 +77,6 @@ class Registered:
 
     oid: int | None
     owner: Owner
-
-
-@dataclass(frozen=True)
-class Difference:
-    """An interval in which the table has other rows than were published there: both by revision. `start` is None of rows that
-    have none, or one that no interval has, `end` where nothing was ever published."""
-
-    start: datetime | None
-    end: datetime | None
-    has: Mapping[str, int]
-    published: Mapping[str, int]
-
-    def __str__(self) -> str:
-        when = "rows without an interval" if self.start is None else f"interval {self.start:%Y-%m-%dT%H:%M}"
-        if self.start is not None and self.end is not None:
-            when = f"interval {Interval.of(self.start, self.end)}"
-        return f"{when}: it has {told_by_revision(self.has)}, and {told_by_revision(self.published)} were published"
-
-
-def told_by_revision(rows: Mapping[Any, int]) -> str:
-    """Numbers of rows by revision, for a person."""
-    if not rows:
-        return "no rows"
-    return " and ".join(
-        f"{count_of(count, 'row')} of revision {number}" for number, count in sorted(rows.items(), key=str)
-    )
 
 
 class Store:
@@ -490,33 +465,6 @@ class Store:
             self.table,
             batch.interval.start,
         )
-
-
-def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
-    """Check that a table, known as that owner's, is this one's.
-
-    Raises:
-        StoreRefused: it is another pipeline's.
-        AnotherCluster: it is the pipeline's on another cluster.
-    """
-    if known is None or known == owner:
-        return
-    if known.pipeline != owner.pipeline:
-        raise StoreRefused(
-            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; or, "
-            "if that pipeline is given up, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
-        )
-    raise AnotherCluster(
-        f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. Where "
-        "one pipeline runs on two clusters, such as for tests and in production, name another output.table, or another "
-        "database, for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, say "
-        "so once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
-    )
-
-
-def listed(differs: Sequence[Difference]) -> str:
-    """Some of them, for a person."""
-    return first_of(list(map(str, differs)), SHOWN)
 
 
 def _held(row: tuple[Any, ...]) -> Held:

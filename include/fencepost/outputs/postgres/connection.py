@@ -22,7 +22,14 @@ from fencepost.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT, description, is_denied, is_of_rows, is_unavailable
+from fencepost.outputs.postgres.sqlstates import (
+    CANCELLED,
+    LOCK_TIMED_OUT,
+    description,
+    is_denied,
+    is_of_rows,
+    is_unavailable,
+)
 
 OLDEST = 14  # PostgreSQL's version; it tells of a COPY that is under way
 CONNECT_SECONDS = 10

@@ -1,0 +1,113 @@
+"""The section `output` of pipeline.yaml, as far as it holds for every kind. Each kind has its own class (`output_kinds.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic_core import PydanticCustomError
+
+from fencepost.config.asker import Asker
+from fencepost.config.sections import FormatName, KeyFormat, Lineage, Section, Subject, TopicName, Version
+from fencepost.model import Layout
+from fencepost.output_kinds import OUTPUT_KINDS, part_of
+
+
+class RecordSettings(Section):
+    """What the records are that a batch is written as: to its staging topic, or to the output itself.
+
+    `key`, `timestamp` and `headers` name columns of the transform's result. Without any of it they are JSON without a key.
+    """
+
+    format: FormatName = "json"
+    subject: Subject | None = None
+    version: Version | None = None
+    key: str | None = None
+    key_format: KeyFormat = "bytes"
+    key_subject: Subject | None = None
+    key_version: Version | None = None
+    timestamp: str | None = None
+    headers: str | None = None
+    takes_tombstones: ClassVar[bool] = True
+    keeps_minus_zero: ClassVar[bool] = True  # also within an array, a map or a struct
+
+
+class OutputSettings(Section):
+    """Where batches go, whatever its kind: what is written before it is judged, and how."""
+
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    layout: Layout = Layout.SOURCE
+    staging_topic: TopicName | None = None
+    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
+    kind: str
+
+    # What a plan freezes by itself, and what changes no record: a kind adds its own.
+    changes_no_record: ClassVar[frozenset[str]] = frozenset({"partitions", "staging_topic", "staging_hours"})
+    # Fields that messages and pages show, so that they may come from the environment, and hold no secret.
+    shown: ClassVar[tuple[str, ...]] = ()
+    # Sections of services that it needs, with what they have to say.
+    services: ClassVar[Mapping[str, str]] = {}
+    # Whether what it has is compared with the ledger, so that a page says what it lacks.
+    is_compared: ClassVar[bool] = False
+    publishes: ClassVar[str] = "commits"  # what the step advance does with a staged batch, in a word
+
+    @property
+    def name(self) -> str:
+        """The output's."""
+        raise NotImplementedError
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        raise NotImplementedError
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of Kafka that it is; none unless the kind says so."""
+        return ()
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether a batch is written to the staging topic, and judged there, before it is published."""
+        return True
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether publishing a batch takes resources as writing one does, so that Airflow's pool counts it."""
+        return False
+
+    @property
+    def records(self) -> RecordSettings:
+        """What its staged records are, or its own where it is a topic."""
+        raise NotImplementedError
+
+    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+        """Namespace and name of the output, as OpenLineage's specification names datasets."""
+        raise NotImplementedError
+
+    def grants(self, asker: Asker, *, reader: bool) -> list[tuple[str, list[str]]]:
+        """The statements that grant the rights outside of Kafka, by use; none unless the kind has some."""
+        return []
+
+
+def settings_of(kind: str) -> type[OutputSettings]:
+    """The class of a kind's settings."""
+    found: type[OutputSettings] = part_of(kind, "settings", "SETTINGS")
+    return found
+
+
+def kind_of(output: Any) -> str | None:
+    """The kind that the section names, or a topic; None if there is no such kind."""
+    kind = output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None)
+    return kind if isinstance(kind, str) and kind in OUTPUT_KINDS else None
+
+
+def _of_its_kind(output: object) -> object:
+    kind = kind_of(output)
+    if kind is None:
+        raise PydanticCustomError("output_kind", "kind is {kinds}", {"kinds": " or ".join(OUTPUT_KINDS)})
+    return settings_of(kind).model_validate(output)
+
+
+AnyOutputSettings = Annotated[SerializeAsAny[OutputSettings], BeforeValidator(_of_its_kind)]

@@ -1,0 +1,62 @@
+"""What a check found: how bad it is, what to do about it, and the command for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fencepost.errors import FencepostError, NeedsOperator
+
+
+class Level(StrEnum):
+    """How bad it is, the worst first. Only an error makes a run fail, or lose its guarantee."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    SKIPPED = "skipped"
+    OK = "ok"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found, in a sentence or two, what to do about it, and the command for that where there is one.
+
+    `check` is the check's name; the caller of a check fills it in. `kind` is the error that a step raises for it.
+    """
+
+    level: Level
+    found: str
+    do: str = ""
+    command: str = ""
+    check: str = ""
+    kind: type[FencepostError] = NeedsOperator
+
+    @property
+    def message(self) -> str:
+        """All of it, for a log or an error."""
+        command = f" `{self.command}`" if self.command else ""
+        return f"{self.found}{f' {self.do}' if self.do else ''}{command}"
+
+
+Answer = Finding | Iterable[Finding]
+
+
+def ok(found: str) -> Finding:
+    """All is well."""
+    return Finding(Level.OK, found)
+
+
+def warning(found: str, do: str, command: str = "") -> Finding:
+    """It works, but not for long, or not as well as it could."""
+    return Finding(Level.WARNING, found, do, command)
+
+
+def error(found: str, do: str, command: str = "", kind: type[FencepostError] = NeedsOperator) -> Finding:
+    """A run would fail, or lose its guarantee."""
+    return Finding(Level.ERROR, found, do, command, kind=kind)
+
+
+def skipped(reason: str, do: str = "") -> Finding:
+    """It was not checked."""
+    return Finding(Level.SKIPPED, reason, do)

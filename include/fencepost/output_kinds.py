@@ -1,0 +1,38 @@
+"""The kinds of output, by the name in `output.kind`: each is a package with all that is particular to it.
+
+A new kind is a package and a line in `OUTPUT_KINDS`. The package has these modules:
+
+    settings.py   `SETTINGS`, the section `output` of pipeline.yaml: an `OutputSettings` (`config/output_settings.py`)
+    values.py     `PLANNED` and `PUBLICATION`, what the ledger keeps: a `PlannedOutput` and a `Publication` (`model.py`)
+    output.py     `OUTPUT`, which publishes batches: an `Output` (`outputs/output.py`)
+    reader.py     `read_rows`, the rows of a batch for `read_validated`
+    doctor.py     `CHECKS`, the doctor's checks of its own; without the module it has none
+
+Packages stand here by name, and a module is imported when it is needed first. So rooms below `outputs/` can read settings and
+values of every kind, and Airflow's DAG processor, which reads settings, imports no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+OUTPUT_KINDS = {
+    "topic": "fencepost.outputs.topic",
+    "postgres": "fencepost.outputs.postgres",
+}
+
+
+def part_of(kind: str, module: str, name: str) -> Any:
+    """What a kind has under that name in that module of its package.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
+    return getattr(import_module(f"{OUTPUT_KINDS[kind]}.{module}"), name)
+
+
+def has_part(kind: str, module: str) -> bool:
+    """Whether a kind's package has that module."""
+    return find_spec(f"{OUTPUT_KINDS[kind]}.{module}") is not None

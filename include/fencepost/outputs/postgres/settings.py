@@ -1,0 +1,88 @@
+"""The section `output` of a pipeline whose output is a table of PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import field_validator
+
+from fencepost.config.asker import Asker
+from fencepost.config.output_settings import OutputSettings, RecordSettings
+from fencepost.config.sections import Lineage
+from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, STORE_TABLES
+
+TABLE_PART = r'[^."\x00-\x1f]+'
+PORT = "5432"
+
+
+class StagedForTable(RecordSettings):
+    """What a table's staged records are. A table has no place for a tombstone, and PostgreSQL's JSON none for -0."""
+
+    takes_tombstones: ClassVar[bool] = False
+    keeps_minus_zero: ClassVar[bool] = False
+
+
+STAGED = StagedForTable()
+
+
+class PostgresSettings(OutputSettings):
+    """A table of PostgreSQL that records go to. They are staged as JSON without a key."""
+
+    kind: Literal["postgres"]
+    table: str
+    add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
+    allow_referential_actions: bool = (
+        False  # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
+    )
+
+    changes_no_record = OutputSettings.changes_no_record | {"add_columns", "allow_referential_actions"}
+    shown = ("table",)
+    services: ClassVar[Mapping[str, str]] = {"postgres": "host, dbname and user of the database"}
+    is_compared = True
+
+    @field_validator("table")
+    @classmethod
+    def _is_table(cls, table: str) -> str:
+        if not re.fullmatch(rf"{TABLE_PART}(\.{TABLE_PART})?", table):
+            raise ValueError("not the name of a table, such as delays or reporting.delays")
+        parts = table.split(".")
+        if any(len(part.encode()) > LONGEST_IDENTIFIER for part in parts):
+            raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, where PostgreSQL would cut it off")
+        if parts[-1] in STORE_TABLES:
+            raise ValueError("a table of Fencepost's own; name another")
+        return table if len(parts) > 1 else f"public.{table}"
+
+    @property
+    def name(self) -> str:
+        """The table's, with its schema."""
+        return self.table
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"table {self.table}"
+
+    @property
+    def records(self) -> RecordSettings:
+        """JSON, of which the table holds each value exactly."""
+        return STAGED
+
+    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+        """By its server."""
+        settings = {name: value.get_secret_value() for name, value in asker.postgres.items()}
+        host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
+        place = lineage.postgres or f"{host or 'localhost'}:{port or PORT}"
+        return f"postgres://{place}", f"{settings['dbname']}.{self.table}"
+
+    def grants(self, asker: Asker, *, reader: bool) -> list[tuple[str, list[str]]]:
+        """The statements for the pipeline's role, or for a reader's."""
+        from fencepost.outputs.postgres.rights import grants, grants_of_reader
+
+        if reader:
+            return [grants_of_reader(self.table)]
+        return list(grants(self.table, asker.postgres["user"].get_secret_value()))
+
+
+SETTINGS = PostgresSettings

@@ -1,0 +1,145 @@
+"""Whether a table is the pipeline's and takes rows with given columns; and the table made for them where it is missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyspark.sql import types as t
+
+from fencepost.errors import AnotherCluster, StoreRefused, StoreUnavailable
+from fencepost.model import Interval
+from fencepost.outputs.postgres.columns import INTERVAL, definition, missing, what_differs, what_is_no_column
+from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, session, told
+from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.outputs.postgres.store import MADE_MEANWHILE, Registered, Store
+from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
+from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner
+
+log = logging.getLogger("fencepost.outputs.postgres")
+
+
+class TableShape:
+    """The columns of a pipeline's table, and what the catalogue has against publications there."""
+
+    def __init__(self, table: PipelineTable) -> None:
+        self._of, self._pipeline, self._table = table, table.pipeline, table.name
+
+    @property
+    def adds(self) -> bool:
+        """Whether publishing adds columns that the table has not."""
+        settings = self._pipeline.output
+        return isinstance(settings, PostgresSettings) and settings.add_columns
+
+    def prepare(self, *, moved: bool = False) -> None:
+        """Make the store's own tables, and register the table as this pipeline's on this cluster, whether or not it exists."""
+        for turn in (1, 2):
+            try:
+                with session(self._pipeline) as tx:
+                    store = Store(tx, self._table)
+                    try:
+                        store.prepare()
+                        if why := store.why_not_kept():
+                            raise StoreRefused(why)
+                        if (oid := store.oid()) is not None:
+                            self._refuse_table(why_not_owned(tx, oid, self._of.owner))
+                        store.register(self._of.owner, moved=moved)
+                        tx.commit()
+                        return
+                    except StatementFailed as failed:
+                        if turn > 1 or failed.sqlstate not in MADE_MEANWHILE:
+                            raise
+            except (StoreRefused, AnotherCluster) as error:
+                raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
+
+    def settle(self, interval: Interval, schema: t.StructType) -> None:
+        """Make the table for these columns if it is missing.
+
+        Raises:
+            StoreRefused: it does not take them, with statements that would do.
+        """
+        self.refuse(what_is_no_column(schema))
+        self.prepare()
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            oid = store.register(self._of.owner)
+            if oid is None and schema.fields:
+                try:
+                    store.create(definition(schema))
+                except StatementFailed as failed:
+                    if failed.sqlstate in MADE_MEANWHILE:
+                        raise StoreUnavailable(
+                            f"{told(self._pipeline)}: table {self._table} was made meanwhile. Run again."
+                        ) from None
+                    raise
+                oid = store.register(self._of.owner)
+                log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
+            if oid is not None:
+                self._check_takes(store, oid, schema, interval)
+            tx.commit()
+
+    def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
+        """By a look at the catalogue, in a transaction that cannot write."""
+        self.refuse(what_is_no_column(schema))
+        named = f"table {self._table}"
+        with asking(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            is_prepared, oid = store.is_prepared(), store.oid()
+            known = store.registered() if is_prepared else None
+            try:
+                check_owner(self._table, self._of.owner, known.owner if known is not None else None)
+                if why := self._why_not_here(store, known, oid, is_prepared=is_prepared):
+                    raise StoreRefused(why)
+            except (StoreRefused, AnotherCluster) as error:
+                raise type(error)(f"pipeline {self._pipeline.name}: {error}") from None
+            if oid is None:
+                return f"{named} does not exist yet: the first run with rows makes it for these columns."
+            self._check_takes(store, oid, schema, interval)
+            added = missing(schema, store.columns(oid)) if self.adds else {}
+            said = [f"{named} gets new columns: {', '.join(added)}."] if added else []
+            said += [f"of {named}, {doubt}: {cure}." for doubt, cure in doubts(tx, oid)]
+        return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
+
+    def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
+        """Raise StoreRefused unless the table with this oid may be published to; without an interval, for any."""
+        settings = self._pipeline.output
+        acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions
+        start = interval.start if interval is not None else None
+        self._refuse_table(
+            why_not_published_to(tx, self._table, oid, self._of.owner, start=start, allow_referential_actions=acts)
+        )
+
+    def refuse(self, why: Sequence[str]) -> None:
+        """Raise StoreRefused with these reasons against a result's columns, if there are any."""
+        if why:
+            raise StoreRefused(
+                f"pipeline {self._pipeline.name}: table {self._table} does not take the transform's result: "
+                f"{'; '.join(why)}. Nothing was published. Change the table, or the transform, and run again."
+            )
+
+    def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
+        """Raise StoreRefused unless rows with these columns may be published there; without an interval, it is asked for no
+        partition."""
+        self.check(store.session, oid, interval)
+        if not schema.fields:
+            return
+        self.refuse(what_differs(store.altered(oid), schema, store.columns(oid), add=self.adds))
+        if interval is not None and store.without_partition(oid, [interval.start]):
+            self.refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
+
+    def _why_not_here(self, store: Store, known: Registered | None, oid: int | None, *, is_prepared: bool) -> str:
+        """Why the store cannot keep the table; empty if it can."""
+        if is_prepared and (why := store.why_not_kept()):
+            return why
+        if is_prepared and known is None and store.former_name(self._of.owner, oid) is not None:
+            return ""
+        if why := store.why_another(known, oid):
+            return why
+        return "" if is_prepared and oid is not None else store.why_not_made()
+
+    def _refuse_table(self, why: Sequence[str]) -> None:
+        if why:
+            raise StoreRefused(
+                f"pipeline {self._pipeline.name}: table {self._table} cannot be published to: {'; '.join(why)}. Nothing was "
+                "published. Change that, and run again."
+            )

@@ -1,0 +1,43 @@
+"""What `read_validated` asks of a kind of output: the rows of one announced batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from fencepost.config.reader import Reader
+from fencepost.errors import SettingsError
+from fencepost.kafka.cluster import Cluster
+from fencepost.model import Schemas
+from fencepost.output_kinds import OUTPUT_KINDS, part_of
+from fencepost.protocol.announcement import Announcement
+
+
+@dataclass(frozen=True)
+class RowsRequest:
+    """Whose rows are read, with which columns, and by whom. `schemas` are those that the records of a topic were written with."""
+
+    spark: SparkSession
+    reader: Reader
+    cluster: Cluster
+    announcement: Announcement
+    columns: StructType
+    schemas: Schemas | None
+
+
+def rows_of(request: RowsRequest) -> DataFrame:
+    """The rows, as the kind of the batch's output reads them.
+
+    Raises:
+        SettingsError: this release knows no such kind of output.
+    """
+    kind = request.announcement.kind
+    if kind not in OUTPUT_KINDS:
+        raise SettingsError(
+            f"batch {request.announcement.batch} is in an output of kind {kind}, which this release of Fencepost does not know. "
+            "Use the release that wrote it."
+        )
+    rows: DataFrame = part_of(kind, "reader", "read_rows")(request)
+    return rows

@@ -1,0 +1,122 @@
+"""Who copies a staged batch to its output topic, and what readers see of the copy.
+
+A task-partition of the copy is written by the writers' own protocol: its id is fenced, its mark read, records and mark commit
+together. So it is copied once, whoever copies it and however often. Up to `output.atomic_megabytes` the batch is one
+task-partition, which this process copies in one transaction; above that each staging partition is one, which Spark copies.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from fencepost.errors import FencepostError, WriteFailed
+from fencepost.kafka.staged import read_published, read_staged
+from fencepost.kafka.writers import Writers
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
+from fencepost.outputs.batch_topic import staged_records
+from fencepost.outputs.topic.values import TopicOutput, TopicPublication
+from fencepost.spark.diagnosis import HOW_TO_SEE, describe, of_any_job
+from fencepost.spark.fingerprint import fingerprint_hash
+from fencepost.spark.run_writers import run_writers
+from fencepost.spark.writer import WriteJob, added, write_partition
+
+# A publication goes on as it began: what the settings say now is for those that begin later.
+SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
+
+
+def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
+    """Who may copy a batch that is being published."""
+    pipeline, publication = ledger.pipeline, batch.publication_as(TopicPublication)
+    tasks = range(publication.tasks)
+    return Writers(
+        settings=ledger.settings,
+        batch=str(batch.id),
+        ledger=publication.ledger,
+        lease=publication.known_lease,
+        group=pipeline.publisher_group(publication.lane),
+        transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
+        marks=tuple((batch.plan.output_as(TopicOutput).topic, t, 0) for t in tasks),
+        opened=True,
+        failpoint="publish",
+        shorter=SHORTER if publication.atomic else "",
+    )
+
+
+def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
+    """What readers see in the output of a task-partition of the copy, all of it or nothing; waits for open transactions.
+
+    Sound while nobody else can commit under the task-partition's id.
+
+    Raises:
+        OpenTransaction: another producer's open transaction hides part of the output.
+    """
+    publication, limit = batch.publication_as(TopicPublication), ledger.pipeline.quality.open_transaction_wait_seconds
+    topic = ledger.cluster.describe(publication.begun.topic)
+    ends = ledger.cluster.high_watermarks(topic)
+    doing = f"batch {batch.id}: looking for what is copied"
+    ledger.cluster.await_stable(topic, ends, limit, doing)
+    ranges = between(publication.begun, publication.begun.model_copy(update={"ends": tuple(ends)}))
+    own = ranges if publication.atomic else [r for r in ranges if r.partition == task]
+    found = Tally()
+    for rows in read_published(ledger.settings, ledger.pipeline.group, own, str(batch.id)):
+        found = added(found, rows)
+    return found
+
+
+def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
+    """The job that copies a batch that is being published."""
+    publication, output = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput)
+    return WriteJob(
+        writers=publication_writers(ledger, batch),
+        topic=output.topic,
+        to_own_partition=not publication.atomic,
+        batch_header=output.batch_header,
+        nonce=secrets.token_hex(16),
+        promised=batch.known_written.tally if publication.tasks == 1 else None,
+    )
+
+
+def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
+    """Copy a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
+    ranges = batch.output_ranges(batch.known_written)
+    records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
+    receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
+    return (receipt,)
+
+
+def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
+    """Copy a batch by its staging partitions, each a task-partition; the receipts of all.
+
+    Raises:
+        WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
+    """
+    job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.known_written)
+    output = batch.plan.output_as(TopicOutput)
+    raw = staged_records(spark, ledger.settings, batch, ranges, headers=output.headers or output.timestamps)
+    # The writer has put a row's own timestamp, if it has one, behind all other headers.
+    last = F.try_element_at("headers", F.lit(-1))
+    is_stamped = F.coalesce(last["key"] == TIMESTAMP_HEADER, F.lit(False))
+    stamp = F.when(is_stamped, last["value"].cast("string").cast("long")).alias("timestamp")
+    others = F.when(is_stamped, F.slice("headers", F.lit(1), F.size("headers") - 1)).otherwise(F.col("headers"))
+    records = raw.select(
+        "key",
+        "value",
+        F.expr(fingerprint_hash()).alias("hash"),
+        *([stamp] if output.timestamps else []),
+        *([others.alias("headers")] if output.headers else []),
+    )
+    failure = partial(copy_failure, ledger=ledger, batch=batch, nonce=job.nonce)
+    return tuple(run_writers(records, job, {r: r.partition for r in ranges}, failure).receipts)
+
+
+def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
+    """Why the copy of a staged batch failed."""
+    return of_any_job(error, str(batch.id), nonce) or WriteFailed(
+        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
+        f"committed is aborted; run again. {HOW_TO_SEE}."
+    )

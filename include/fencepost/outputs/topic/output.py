@@ -1,0 +1,258 @@
+"""The output as a Kafka topic. Several pipelines may write to it: a record's header names its batch.
+
+A staged batch is copied there by the writers' own protocol (`copying.py`), so it is copied once, whoever copies it and however
+often. Under `publish: direct` a batch is written there, and judged there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fencepost.errors import SettingsError, Superseded, TopicMissing
+from fencepost.kafka.writers import Offsets, mark_offsets
+from fencepost.ledger.lost import Named, newest_batches
+from fencepost.model import (
+    Batch,
+    Interval,
+    OffsetRange,
+    PartitionId,
+    Receipt,
+    by_partition,
+    describe_ranges,
+    utc_now,
+)
+from fencepost.outputs.batch_topic import RecordTopic, read_named
+from fencepost.outputs.output import Begin, OpenOutput, Record
+from fencepost.outputs.topic.copying import copy_here, copy_on_spark, publication_writers, seen_in_output
+from fencepost.outputs.topic.publication import (
+    TopicState,
+    begin_publication,
+    copied_receipts,
+    is_whole,
+    opening_marks,
+    record_copied,
+    validated_ends,
+)
+from fencepost.outputs.topic.settings import TopicSettings
+from fencepost.outputs.topic.values import TopicOutput, TopicPublication
+from fencepost.outputs.topic_settings import what_is_lost, what_needs_keys
+from fencepost.protocol.advice import run_from
+from fencepost.protocol.frontier import of_topic
+from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.ranges import without_expired
+from fencepost.protocol.view import View
+
+log = logging.getLogger("fencepost.outputs.topic")
+MEGABYTE = 1_000_000
+
+
+class KafkaTopicOutput(RecordTopic):
+    """An `Output` that is a topic."""
+
+    role = "output"
+    columns = None  # it takes whatever the format says
+    contents = None  # what it lacks was deleted by its own settings, or by a person: its readers' affair
+
+    @property
+    def topics(self) -> tuple[RecordTopic, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def offsets(self) -> KafkaTopicOutput:
+        """Its marks, and the offsets of group `<pipeline>.validated`."""
+        return self
+
+    @property
+    def _set(self) -> TopicSettings:
+        """The settings of the pipeline's output.
+
+        Raises:
+            SettingsError: it is no topic any more.
+        """
+        settings = self._pipeline.output
+        if not isinstance(settings, TopicSettings):
+            raise SettingsError(f"pipeline {self._pipeline.name}: its output is {settings.told}, not a topic.")
+        return settings
+
+    def prepare(self) -> str:
+        """Make the topic if it is missing; return its id."""
+        self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
+        return self._known.id
+
+    def planned(self) -> TopicOutput:
+        """As it is now, and what its records have beside key and value."""
+        settings, now = self._set, self.now()
+        return TopicOutput(
+            topic=now.topic,
+            topic_id=now.topic_id,
+            ends=now.ends,
+            batch_header=settings.batch_header,
+            headers=settings.headers is not None,
+            timestamps=settings.timestamp is not None,
+        )
+
+    def newest_batches(self) -> Iterator[Named]:
+        """The batches of this pipeline that own the newest records of each partition."""
+        return newest_batches(self._ledger, self._topic)
+
+    def check_takes(self, batch: Batch) -> None:
+        """As `check_keeps`, before a staged batch's publication begins: the topic may be set otherwise by now."""
+        self.check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
+
+    def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        """By the output's settings: keys, timestamps, and whether records are judged there."""
+        own = self._set
+        if own.key is None and (refused := what_needs_keys(settings)):
+            return refused
+        return what_is_lost(settings, interval, utc_now(), stamped=own.timestamp is not None, judged=not own.is_staged)
+
+    def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
+        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
+        kept, _ = self._kept_and_deleted(batch)
+        return read_named(spark, self._ledger.settings, kept, str(batch.id))
+
+    def validated(self, view: View) -> Mapping[PartitionId, int]:
+        """The ends of validated output. Offsets of a topic that the pipeline has left stay as they are."""
+        return {(self._name, partition): end for partition, end in of_topic(validated_ends(view), self._name).items()}
+
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
+        """Every partition of the topic that the view, or one of these batches, says something of."""
+        planned = (b.plan.output for b in batches)
+        places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
+        return {*self.validated(view)} | places
+
+    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        return batch.published_ranges
+
+    def _names_batches(self, batch: Batch) -> bool:
+        """Whether the batch's records have its header here."""
+        return batch.plan.output_as(TopicOutput).batch_header
+
+    def _id_then(self, batch: Batch) -> str:
+        """The topic's id when the batch's records were written here."""
+        return (
+            batch.publication_as(TopicPublication).begun if batch.is_staged else batch.plan.output_as(TopicOutput)
+        ).topic_id
+
+    def ready(self, batch: Batch) -> Begin:
+        """The copy begins where the topic ends now."""
+        self.check_takes(batch)
+        now, atomic = self.now(), self._set.atomic_megabytes * MEGABYTE
+        return lambda view, batch: begin_publication(view, batch, now, self._ledger.topic_id, atomic, utc_now())
+
+    def opening_offsets(self, view: View, batch: Batch) -> Offsets:
+        """The marks that a publication begins with."""
+        publication = batch.publication_as(TopicPublication)
+        group, receipts = self._pipeline.publisher_group(publication.lane), opening_marks(view, publication)
+        return mark_offsets(group, batch.plan.output_as(TopicOutput).topic, receipts)
+
+    def state(self, batch: Batch, *, publishing: bool) -> TopicState:
+        """Its id, and the marks of a publication."""
+        try:
+            topic_id = self.identity()
+        except TopicMissing:
+            topic_id = ""
+        if not publishing:
+            return TopicState(topic_id)
+        marks = publication_writers(self._ledger, batch).found_marks()
+        return TopicState(topic_id, marks, self._untold(batch) if None in marks and topic_id else "")
+
+    def _untold(self, batch: Batch) -> str:
+        """Why the topic cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
+        topic, begun = self._topic, batch.publication_as(TopicPublication).begun
+        ends = self._cluster.high_watermarks(topic)
+        starts = [*begun.ends, *[0] * topic.partitions][: topic.partitions]
+        if ends == starts:
+            return ""
+        written = [
+            OffsetRange(topic=topic.name, partition=p, start=s, end=max(s, e))
+            for p, (s, e) in enumerate(zip(starts, ends, strict=True))
+        ]
+        if not batch.plan.output_as(TopicOutput).batch_header:
+            return "its records have no header (output.batch_header: false)"
+        if expired := without_expired(written, by_partition(topic.name, self._cluster.earliest(topic)))[1]:
+            return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
+        return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
+
+    def committed(self, batch: Batch, found: Found) -> Record | None:
+        """By the marks of the copy."""
+        receipts = copied_receipts(batch.publication_as(TopicPublication), _state(found).marks)
+        return None if receipts is None else self._record(batch, receipts)
+
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+        """Copy the batch; receipts come from earlier attempts where those were faster."""
+        if spark is None:
+            return self._record(batch, copy_here(self._ledger, batch))
+        return self._record(batch, copy_on_spark(spark, self._ledger, batch))
+
+    def _record(self, batch: Batch, receipts: Sequence[Receipt]) -> Record:
+        ended = KafkaTopicOutput(self._ledger, self._name).now()  # behind every commit, so all of the batch lies below
+        known = (batch.interval, batch.revision, batch.publication_as(TopicPublication).known_lease, receipts, ended)
+        return lambda view, seconds, now: record_copied(view, *known, seconds, now)
+
+    def restore_marks(self, batch: Batch, found: Found) -> bool:
+        """Write the marks anew that are gone: an expired or deleted group had them. What they said, the topic tells."""
+        marks = _state(found).marks
+        if None not in marks:
+            return False
+        ledger, publication, topic = self._ledger, batch.publication_as(TopicPublication), self._name
+        writers = publication_writers(ledger, batch)
+
+        def stood_for(task: int) -> Receipt:
+            view = ledger.read()
+            now = view.last(batch.interval)
+            if now is None or now.publication_under(publication.known_lease) is None:
+                raise Superseded(
+                    f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is copied any more."
+                )
+            seen = seen_in_output(ledger, batch, task)
+            log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
+            if not seen.rows:
+                return opening_marks(view, publication)[task]
+            return Receipt(task=task, ledger=publication.ledger, lease=publication.known_lease, topics={topic: seen})
+
+        for task in (task for task, mark in enumerate(marks) if mark is None):
+            writers.restore(task, stood_for)
+        return True
+
+    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+        """End a copy that cannot go on, so that no attempt copies any more of it; None where all of it is copied after all.
+
+        1. marks that are gone are written anew, from what readers see;
+        2. every task-partition gets a mark of the publication, an empty one where none of it has committed;
+        3. what had committed is counted: readers may have seen it.
+
+        Where the topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
+        """
+        publication, writers = batch.publication_as(TopicPublication), publication_writers(self._ledger, batch)
+        state = _state(found)
+        written, tasks = batch.known_written, range(publication.tasks)
+        known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == state.topic_id
+        if not state.topic_id:
+            for task in tasks:
+                writers.fence(task)
+            receipts: list[Receipt] = []
+        else:
+            if known and None in state.marks:
+                known = not state.untold
+                if known:
+                    self.restore_marks(batch, found)  # 1
+            receipts = [writers.close(task) for task in tasks]  # 2
+        if known and is_whole(batch, receipts):
+            return None
+        seen = sum(r.tally(self._name).rows for r in receipts) if known else written.rows  # 3
+        log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
+        return GivenUp(lease=publication.known_lease, seen=seen)
+
+
+def _state(found: Found) -> TopicState:
+    """The topic as the batch finds it."""
+    assert isinstance(found.output, TopicState), "what is found of a batch is found at its own output"
+    return found.output
+
+
+OUTPUT: OpenOutput = KafkaTopicOutput

@@ -1,0 +1,83 @@
+"""The section `output` of a pipeline whose output is a topic."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from fencepost.config.asker import Asker
+from fencepost.config.output_settings import OutputSettings, RecordSettings
+from fencepost.config.sections import Lineage, TopicName, check_subjects
+
+
+class TopicSettings(RecordSettings, OutputSettings):
+    """A topic that records go to. `key`, `timestamp` and `headers` name columns of the transform's result."""
+
+    kind: Literal["topic"] = "topic"
+    topic: TopicName
+    # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
+    # is written to the output, and judged there, before the eyes of readers who do not know of batches.
+    publish: Literal["staged", "direct"] = "staged"
+    # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
+    atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
+    batch_header: bool = True  # whether published records carry their batch's header
+
+    changes_no_record = OutputSettings.changes_no_record | {"publish", "atomic_megabytes", "batch_header"}
+    shown = ("topic",)
+    publishes = "copies"
+
+    @property
+    def name(self) -> str:
+        """The topic's."""
+        return self.topic
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"topic {self.topic}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Itself."""
+        return (self.topic,)
+
+    @property
+    def is_staged(self) -> bool:
+        """Unless batches are published directly."""
+        return self.publish == "staged"
+
+    @property
+    def is_copied(self) -> bool:
+        """A staged batch is copied, by Spark where it is large."""
+        return self.is_staged
+
+    @property
+    def records(self) -> RecordSettings:
+        """Its own."""
+        return self
+
+    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+        """By its cluster."""
+        from fencepost.kafka.client_settings import lineage_namespace
+
+        return lineage_namespace(asker, lineage.kafka), self.topic
+
+    @model_validator(mode="after")
+    def _key_and_subjects_suit_the_formats(self) -> Self:
+        if self.key_format != "bytes" and self.key is None:
+            raise ValueError(f"key_format: {self.key_format} needs key: a column of the transform's result")
+        check_subjects(self)
+        return self
+
+    @model_validator(mode="after")
+    def _header_is_a_choice_of_staged_batches(self) -> Self:
+        if self.publish == "direct" and not self.batch_header:
+            raise ValueError(
+                "batch_header: false needs publish: staged. Under publish: direct every record has its batch's header. Only the "
+                "header tells published records from rejected or superseded ones between them"
+            )
+        return self
+
+
+SETTINGS = TopicSettings
