@@ -179,7 +179,7 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
         }
         for section, values in changes.items():
             if isinstance(values, dict):
-                replaces = values.get("kind") == "postgres" or "connection" in values
+                replaces = "kind" in values or "connection" in values
                 old = {} if replaces else settings.get(section, {})
                 settings[section] = {**old, **values}
             else:

@@ -18,7 +18,7 @@ from fencepost.finding import Level
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.output import output_of
+from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table_rows
 from fencepost.preflight.finding import ask as ask_check
@@ -42,7 +42,7 @@ SWAP = (
 
 def lacks(pipeline: Pipeline) -> str:
     """What `status` says of the table."""
-    return output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read)
+    return missing_of(Ledger(pipeline))
 
 
 def with_output(pipeline: Pipeline, table: str, **store: str) -> Pipeline:

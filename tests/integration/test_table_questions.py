@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -21,8 +21,7 @@ from fencepost.finding import Level
 from fencepost.outputs.postgres import connection, lock
 from fencepost.outputs.postgres.connection import asking, session
 from fencepost.outputs.postgres.doctor import _of_the_table
-from fencepost.outputs.postgres.lock import name_of
-from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.outputs.postgres.lock import name_of, publishers_of
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.store import Store
 from fencepost.protocol.view import View
@@ -176,8 +175,14 @@ def roles(postgres: PostgresServer) -> Iterator[Callable[..., Settings]]:
         postgres.run(f"drop role {one['user']}")
 
 
-def table_of(settings: Settings) -> PostgresTable:
-    return PostgresTable(SimpleNamespace(pipeline=login(settings)), TABLE)  # type: ignore[arg-type]
+def pipeline_of(settings: Settings) -> Any:
+    """A pipeline, as far as its login is asked for."""
+    return login(settings)
+
+
+def locking(settings: Settings) -> AbstractContextManager[Any]:
+    """A transaction of this login that has locked the interval's row."""
+    return lock.locked(pipeline_of(settings), TABLE, day(1))
 
 
 @pytest.fixture
@@ -235,7 +240,7 @@ def test_a_publisher_that_does_nothing_is_ended_by_who_may_end_it(
     second = first if waiter is None else roles(database, "waiter", *waiter) if waiter else database
     prepared(database)
     with holding(first) as idle:
-        with table_of(second)._locked(day(1)) as (_, _, held):
+        with locking(second) as (_, _, held):
             assert held.start == day(1).start
         assert not is_alive(idle)
 
@@ -258,12 +263,12 @@ def test_a_publisher_that_may_not_be_ended_is_named_with_what_to_grant(
                 StoreUnavailable,
                 match=rf'{named}.*_backend\({pid}\).*GRANT pg_signal_backend, pg_read_all_stats TO "{second["user"]}"',
             ),
-            table_of(second)._locked(day(1)),
+            locking(second),
         ):
             pass
-        assert table_of(second).publishers(day(1)) == [f"session {pid} of user {first['user']}"]
+        assert publishers_of(pipeline_of(second), TABLE, day(1)) == [f"session {pid} of user {first['user']}"]
         assert is_alive(idle)
-    with table_of(second)._locked(day(1)):
+    with locking(second):
         pass
 
 
@@ -276,7 +281,7 @@ def test_a_superusers_publisher_is_named_and_left_alone(
     with holding(postgres.superuser(database["dbname"])) as idle:
         with (
             pytest.raises(StoreUnavailable, match=f"of user {SUPERUSER} publishes it"),
-            table_of(waiter)._locked(day(1)),
+            locking(waiter),
         ):
             pass
         assert is_alive(idle)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from fencepost.reading.table_rows import rows_of_revision
 from pyspark.sql import types as t
 
 from conftest import day
 from fencepost.config.reader import Reader
+from fencepost.outputs.postgres.reader import read_rows
+from fencepost.outputs.rows_request import RowsRequest
 from fencepost.protocol.announcement import Announcement
 from fencepost.reading.validated import columns_of
 from makers import an_announcement
@@ -23,6 +24,7 @@ def announced(schema: t.StructType, rows: int) -> Announcement:
     """The event of a batch with these columns in table `orders`."""
     columns = [{"name": f["name"], "type": f["type"], "nullable": True} for f in schema.jsonValue()["fields"]]
     return an_announcement(
+        kind="postgres",
         topic=None,
         topic_id=None,
         ranges={},
@@ -62,7 +64,8 @@ def test_columns_of_any_name_and_scale_are_read_as_they_were_published(spark: An
     )
     reader = Reader.of("p", {"bootstrap.servers": "unused:1"}, None, database.settings)
     event = announced(schema, 3)
-    rows = rows_of_revision(spark, reader, event, columns_of(event)).orderBy("amount").collect()
+    cluster: Any = None  # Kafka is not asked for a table's rows
+    rows = read_rows(RowsRequest(spark, reader, cluster, event, columns_of(event), None)).orderBy("amount").collect()
     read = t.Row(*names)(*map(Decimal, ["1.50", "2.00", "3.00", "4.00", "5.00", "6.00", "7.00"]))
     assert rows[0][:] == (None,) * 7
     assert rows[1][:4] == (Decimal("-0.01"), Decimal(10**20), Decimal(0), -1)

@@ -192,7 +192,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
 @pytest.mark.deep
 def test_a_store_that_is_away_does_not_hide_the_ledger(broker: Broker, make_table: Make) -> None:
     pipeline = make_table(postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": PASSWORD})
-    told = missing_or_why_not(pipeline, Ledger(pipeline))
+    told = missing_or_why_not(Ledger(pipeline))
     assert told.startswith("table public.numbers could not be compared with the ledger: ")
     assert isinstance(pipeline.output, PostgresSettings)
     assert PASSWORD not in told

@@ -116,6 +116,7 @@ def told_as(said: Said) -> Announcement:
         batch=f"p/{DAY}/{said.revision}",
         interval=DAY,
         revision=said.revision,
+        kind="topic",
         adds_to=said.adds_to or None,
         replaces=said.replaces,
         rows=0,

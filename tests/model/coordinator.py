@@ -37,7 +37,7 @@ Every decision is one of `fencepost.protocol`; ledgers are kept as numbers, so e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
@@ -121,7 +121,7 @@ def replay_of(view: View, when: Interval, gather: Callable[[View], Facts | None]
 class Rules:
     """The coordinator's rules; a mutation takes one out."""
 
-    frontier: Callable[[View], dict[int, int]] = frontier
+    frontier: Callable[[View], Mapping[PartitionId, int]] = frontier
     standing: Callable[[int | None, int], Standing] = product.copy_standing_of
     skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = decide_publish

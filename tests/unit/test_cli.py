@@ -46,8 +46,8 @@ SUITE = "expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]"
 class FakeLedger:
     """A ledger with these batches, on a source of 4 partitions that end at 2,000."""
 
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
+    def __init__(self, pipeline: Pipeline, batches: list[Batch]) -> None:
+        self.pipeline, self.batches = pipeline, batches
         self.cluster = SimpleNamespace(
             describe=lambda topic: topic, find=lambda topic: topic, last_stable=lambda topic: [2000] * 4
         )
@@ -92,7 +92,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
 
     def run(name: str, batches: list[Batch], *options: str, columns: int = 80) -> Result:
-        monkeypatch.setattr("fencepost.ledger.ledger.Ledger", lambda pipeline: FakeLedger(batches))
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger", lambda pipeline: FakeLedger(pipeline, batches))
         monkeypatch.setenv("COLUMNS", str(columns))
         return CliRunner().invoke(app, [name, "orders", *options], catch_exceptions=False)
 

@@ -1,0 +1,1 @@
+"""Kinds of output that only tests have."""

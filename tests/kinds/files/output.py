@@ -1,0 +1,147 @@
+"""The output as a folder of files. Revisions, leases and owners are those of any table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from fencepost.errors import ReceiptsDisagree, StoreRefused
+from fencepost.kafka.staged import read_staged
+from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.lost import Named
+from fencepost.model import Batch, Interval, Tally, utc_now
+from fencepost.outputs.output import Begin, OpenOutput, Record
+from fencepost.outputs.table.comparison import TableContents, compare
+from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner, recorded
+from fencepost.outputs.table.revisions import (
+    TableStanding,
+    TableState,
+    differing,
+    revisions_after,
+    standing_of,
+    takes_over,
+)
+from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.view import View
+from fencepost.spark.writer import added
+from kinds.files.store import Files, IntervalFile
+from kinds.files.values import FilesOutput, FilesPublication
+
+
+class FilesOfTable:
+    """An `Output` that is a folder of files."""
+
+    topics = ()
+    offsets = None
+    columns = None  # a file holds whatever JSON says
+
+    def __init__(self, ledger: Ledger, folder: str) -> None:
+        self._ledger, self._folder = ledger, folder
+        self._of, self._files = PipelineTable(ledger, folder), Files(folder)
+
+    @property
+    def contents(self) -> FilesOfTable:
+        """Its files, which are compared with the ledger."""
+        return self
+
+    def prepare(self) -> None:
+        """Make the folder, as this pipeline's."""
+        check_owner(self._folder, self._of.owner, self._files.register(self._of.owner))
+
+    def move_here(self, view: View) -> None:
+        """The folder was the pipeline's on another cluster."""
+        self._of.check_known(view, [one.held for one in self._files.all()])
+        self._files.register(self._of.owner, moved=True)
+
+    def planned(self) -> FilesOutput:
+        """Its path."""
+        return FilesOutput(table=self._folder)
+
+    def newest_batches(self) -> Iterator[Named]:
+        """The batch that each file names."""
+        return ((one.batch, f"folder {self._folder}") for one in self._files.all() if one.held.revisions)
+
+    def check_keeps(self, interval: Interval) -> None:
+        """Whether the folder is there."""
+        if not self._files.folder.is_dir():
+            raise StoreRefused(f"folder {self._folder} is gone. Nothing was planned. Run again.")
+
+    def ready(self, batch: Batch) -> Begin:
+        """The publication is to the folder as it is now."""
+        self.prepare()
+        ledger = self._ledger.topic_id
+        return lambda view, batch: FilesPublication(table=self._folder, ledger=ledger, begun_at=utc_now())
+
+    def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
+        """Where the publication stands, by the interval's file."""
+        if not publishing:
+            return None
+        held = self._files.read(batch.interval.start).held
+        lost = self._of.why_lost(self._files.owner())
+        return TableState(standing_of(held, batch.publication_as(FilesPublication)), lost=lost)
+
+    def committed(self, batch: Batch, found: Found) -> Record | None:
+        """By the interval's file."""
+        done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
+        return recorded(batch) if done else None
+
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+        """Replace the interval's file, unless that is done."""
+        with self._files.locked():
+            old = self._files.read(batch.interval.start)
+            if self._of.has_to_commit(old.held, batch):
+                self._of.check_may_commit(old.held, batch, self._files.owner())
+                self._of.check_ledger(old.held, batch, {number: len(values) for number, values in old.values.items()})
+                self._files.replace(self._after(old, batch))
+        return recorded(batch)
+
+    def _after(self, old: IntervalFile, batch: Batch) -> IntervalFile:
+        written, publication, tally = batch.known_written, batch.publication_as(FilesPublication), Tally()
+        values = list[str]()
+        ranges = batch.output_ranges(written)
+        for staged in read_staged(self._ledger.settings, self._ledger.pipeline.group, ranges, batch):
+            tally = added(tally, staged)
+            values += [value.decode() for value in staged.column("value").to_pylist()]
+        if (tally.rows, tally.fingerprint) != (written.rows, written.fingerprint):
+            raise ReceiptsDisagree(f"batch {batch.id}: what is staged is not what was written.")
+        revisions = revisions_after(old.held, batch)
+        kept = {number: rows for number, rows in old.values.items() if number in revisions}
+        held = replace(
+            old.held,
+            end=batch.interval.end,
+            ledger=publication.ledger,
+            lease=publication.known_lease,
+            closed=False,
+            revisions=revisions,
+        )
+        return IntervalFile(held, str(batch.id), {**kept, batch.revision: sorted(values)})
+
+    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+        """Close the publication under the lock."""
+        publication = batch.publication_as(FilesPublication)
+        with self._files.locked():
+            standing = standing_of(self._files.read(batch.interval.start).held, publication)
+            if takes_over(standing, publication, self._ledger.topic_id):
+                self._files.close(batch.interval.start, publication.ledger, publication.known_lease)
+        if standing is TableStanding.DONE:
+            return None
+        return GivenUp(lease=publication.known_lease, seen=0)
+
+    def missing_batches(self, read: Callable[[], View]) -> str:
+        """By the files."""
+        return compare(self._of, read, self._contents, self._removal).lacks
+
+    def _contents(self, view: View) -> TableContents:
+        files = self._files.all()
+        held = {one.held.start: one.held for one in files}
+        filled = {one.held.start for one in files if any(one.values.values())}
+        return TableContents(self._files.owner(), held, filled, differing(view, self._folder, held, filled))
+
+    def _removal(self, starts: Sequence[datetime]) -> str:
+        return f"delete the files of {', '.join(map(str, starts))}"
+
+
+OUTPUT: OpenOutput = FilesOfTable
