@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.data import Source
 from fencepost.model import BATCH_HEADER
-from fencepost.spark.source import FETCH_MAX_WAIT_MS, MAX_POLL_RECORDS
+from fencepost.rows.source import FETCH_MAX_WAIT_MS, MAX_POLL_RECORDS
 
 TYPES = {"timestamp": "TIMESTAMP_LTZ(3)"}  # where Flink's name is not Spark's
 JSON = {"value.format": "json", "value.json.timestamp-format.standard": "ISO-8601"}

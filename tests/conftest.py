@@ -94,7 +94,7 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.daemon.module", "fencepost.spark.daemon")
+        .config("spark.python.daemon.module", "fencepost.rows.daemon")
         .config("spark.executor.killOnFatalError.depth", "0")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "OFF")

@@ -15,7 +15,7 @@ from benchmarks.cases.writers import BEST_OF, writer
 from benchmarks.data import Source, arrow_batches
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
-from fencepost.spark.writer import WriteJob
+from fencepost.rows.writer import WriteJob
 from fencepost.steps.writers import rows_job
 
 

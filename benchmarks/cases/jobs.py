@@ -16,7 +16,7 @@ from benchmarks.data import DAY, Source
 from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.model import Interval
-from fencepost.spark.source import read_ranges
+from fencepost.rows.source import read_ranges
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 

@@ -16,7 +16,7 @@ from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 from fencepost.model import Batch
 from fencepost.outputs.batch_topic import read_named
-from fencepost.spark.fingerprint import rows_and_fingerprint
+from fencepost.rows.fingerprint import rows_and_fingerprint
 from fencepost.steps.plan import plan_batch
 
 

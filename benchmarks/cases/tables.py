@@ -21,7 +21,7 @@ from benchmarks.results import Result, result
 from fencepost.jars import JarSet, download, is_there
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval
-from fencepost.spark.source import read_ranges
+from fencepost.rows.source import read_ranges
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -22,7 +22,7 @@ from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER
-from fencepost.spark.writer import write_partition
+from fencepost.rows.writer import write_partition
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.writers import rows_job
 

@@ -24,7 +24,7 @@ from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
 from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
-from fencepost.spark.writer import write_partition
+from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.writers import rows_job

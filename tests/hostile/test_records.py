@@ -25,8 +25,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.formats.json import Json
 from fencepost.model import State
-from fencepost.spark.records import output_columns, parse_output, read_source, to_records
-from fencepost.spark.transform import value_schema
+from fencepost.rows.decode import read_source
+from fencepost.rows.encode import output_columns, parse_output, to_records
+from fencepost.rows.transform import value_schema
 from fencepost.steps.advance import advance_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, produce, read_all

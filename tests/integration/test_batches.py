@@ -14,7 +14,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.spark.transform import select
+from fencepost.rows.transform import select
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 def loaded(rows):
     import sys
-    return ["fencepost.spark.writer" in sys.modules and "pandas" in sys.modules]
+    return ["fencepost.rows.writer" in sys.modules and "pandas" in sys.modules]
 
 session = SparkSession.builder.getOrCreate()
 print(*session.sparkContext.parallelize([0], 1).mapPartitions(loaded).collect())

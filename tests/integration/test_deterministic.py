@@ -15,7 +15,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, TransformNotDeterministic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Decision, State, utc_now
-from fencepost.spark.writer import write_partition
+from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch

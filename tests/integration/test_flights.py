@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
-from fencepost.spark.quarantine import to_flagged, to_routed
-from fencepost.spark.quarantine_headers import Quarantining
-from fencepost.spark.records import read_source, with_record
-from fencepost.spark.transform import apply_transform, load_transform
+from fencepost.rows.decode import read_source, with_record
+from fencepost.rows.flag import to_flagged
+from fencepost.rows.quarantine_headers import Quarantining
+from fencepost.rows.route import to_routed
+from fencepost.rows.transform import apply_transform, load_transform
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.suite.declared import Severity
 from fencepost_stack import nycflights

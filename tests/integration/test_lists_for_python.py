@@ -15,9 +15,11 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
 from fencepost.kafka.produce_arguments import arguments_of
-from fencepost.spark.quarantine import Rules, to_flagged, to_routed
-from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
-from fencepost.spark.records import HEADERS, RECORD, read_source, to_records, with_record
+from fencepost.rows.decode import HEADERS, RECORD, read_source, with_record
+from fencepost.rows.encode import to_records
+from fencepost.rows.flag import Rules, to_flagged
+from fencepost.rows.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.rows.route import to_routed
 
 pytestmark = pytest.mark.deep
 

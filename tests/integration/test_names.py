@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats.names import DOTTED, without_case
-from fencepost.spark.transform import value_schema
+from fencepost.rows.transform import value_schema
 
 SOME = 4000
 

@@ -260,7 +260,7 @@ def test_a_copy_that_takes_longer_than_its_transaction_may_is_not_stuck(
             stable_ends(broker.bootstrap, topic, 3)  # once the broker has ended the transaction
 
     with monkeypatch.context() as patch:
-        patch.setattr("fencepost.spark.writer.reached", reached)
+        patch.setattr("fencepost.rows.writer.reached", reached)
         with pytest.raises(TransactionTimedOut, match=r"lower output.atomic_megabytes.*skip"):
             published(spark, short)
     assert skip_batch(pipeline, day(1), a_decision("skip")).state is State.SKIPPED

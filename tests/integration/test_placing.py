@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from fencepost.spark.placing import kafka_partition, place_by_key
+from fencepost.rows.placing import kafka_partition, place_by_key
 from oracle.murmur2 import partition_of
 
 KEYS = [b"", *(random.Random(n).randbytes(n % 23) for n in range(300))]

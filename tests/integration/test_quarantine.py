@@ -23,7 +23,7 @@ from fencepost.model import State
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.quality import rules as rules_module
 from fencepost.quality.report import Report
-from fencepost.spark import run_writers
+from fencepost.rows import run_writers
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch

@@ -19,7 +19,7 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Receipt, State, Written
 from fencepost.protocol.marks import mark_metadata
-from fencepost.spark.writer import write_partition
+from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -25,7 +25,7 @@ spark = build_session(find_pipeline(sys.argv[1]), "run")
 def workers():
     below = {p.pid for p in psutil.Process().children(recursive=True)}
     found = [p.info for p in psutil.process_iter(["pid", "cmdline"]) if p.pid in below]
-    return [p for p in found if "fencepost.spark.daemon" in (p["cmdline"] or [])]
+    return [p for p in found if "fencepost.rows.daemon" in (p["cmdline"] or [])]
 await_true(lambda: len(workers()) > 1, "the daemon and a worker to be there without a job of ours", 60)
 assert AccumulatorTCPServer.shutdown.__name__ == "_shut_down_aside"
 spark.stop()
@@ -51,7 +51,7 @@ from fencepost.config.loading import find_pipeline
 from fencepost.kafka.client_settings import client_settings
 from fencepost.model import OffsetRange
 from fencepost.spark.session import build_session
-from fencepost.spark.source import read_ranges
+from fencepost.rows.source import read_ranges
 from kafka_tools import create_topic, produce
 from waiting import await_true
 pipeline = find_pipeline(sys.argv[1])

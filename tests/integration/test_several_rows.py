@@ -249,7 +249,7 @@ def test_the_plan_tells_whether_a_record_may_give_several_rows(spark: Any, trans
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    from fencepost.spark.multiplying import may_multiply
+    from fencepost.rows.multiplying import may_multiply
 
     namespace: dict[str, Any] = {}
     exec(f"def transform(frame):\n    {transform}", namespace)  # noqa: S102

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import OffsetRange
-from fencepost.spark.source import FETCH_MAX_WAIT_MS, read_ranges
+from fencepost.rows.source import FETCH_MAX_WAIT_MS, read_ranges
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
 

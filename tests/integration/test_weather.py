@@ -16,8 +16,8 @@ import pytest
 from fencepost.config.loading import find_pipeline
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
-from fencepost.spark.records import read_source, with_record
-from fencepost.spark.transform import apply_transform
+from fencepost.rows.decode import read_source, with_record
+from fencepost.rows.transform import apply_transform
 from fencepost.suite.declared import Severity
 from fencepost_stack import nycweather
 from fencepost_stack.nycflights import YEAR, day_of, days_between

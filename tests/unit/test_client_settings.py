@@ -311,7 +311,7 @@ def test_a_job_of_few_records_does_without_the_second_compiler(load: Load) -> No
 def test_workers_are_forked_with_their_imports_where_the_package_is_installed(load: Load) -> None:
     from fencepost.spark.submit import submit_conf
 
-    assert submit_conf(load(), "local[2]")["spark.python.daemon.module"] == "fencepost.spark.daemon"
+    assert submit_conf(load(), "local[2]")["spark.python.daemon.module"] == "fencepost.rows.daemon"
     assert "spark.python.daemon.module" not in submit_conf(load(), "spark://somewhere:7077")
     another = load(spark={"spark.pyspark.python": "/usr/bin/python3"})
     assert "spark.python.daemon.module" not in submit_conf(another, "local[2]")

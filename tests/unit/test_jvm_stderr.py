@@ -63,7 +63,7 @@ def test_a_connection_that_a_dying_jvm_resets_is_no_traceback(
 def test_a_worker_that_the_jvm_does_not_want_any_more_is_no_traceback() -> None:
     """The real one, in a process of its own: it sets signal handlers."""
     script = (
-        "import socket; from fencepost.spark import daemon; jvm, ours = socket.socketpair(); jvm.close();"
+        "import socket; from fencepost.rows import daemon; jvm, ours = socket.socketpair(); jvm.close();"
         "print(daemon.worker_or_nothing(ours, False))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -21,7 +21,7 @@ from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
 from fencepost.preflight.folder import check_pipeline, check_schedule
 from fencepost.protocol.view import View
-from fencepost.spark.transform import load_transform
+from fencepost.rows.transform import load_transform
 from fencepost.steps.plan import plan_batch
 from unit.pages.ledgers import batch, hour
 

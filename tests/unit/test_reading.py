@@ -17,7 +17,7 @@ from fencepost.kafka.cluster import Topic
 from fencepost.outputs.topic.reader import _place
 from fencepost.protocol.announcement import Announcement
 from fencepost.reading.validated import batches_told_of, columns_of
-from fencepost.spark.unions import check_types
+from fencepost.rows.unions import check_types
 from makers import an_announcement
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fencepost.errors import SettingsError
-from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, TOPIC, WITHHELD, whole_records
+from fencepost.rows.quarantine_headers import QUARANTINED
+from fencepost.rows.whole_records import OFFSET, PARTITION, RULE, TOPIC, WITHHELD, whole_records
 
 SCHEMA = pa.schema(
     {

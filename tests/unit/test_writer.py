@@ -20,9 +20,9 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.writers import Writers
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
-from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
-from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, TOPIC
-from fencepost.spark.writer import WriteJob, write_partition
+from fencepost.rows.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.rows.whole_records import OFFSET, PARTITION, RULE, TOPIC
+from fencepost.rows.writer import WriteJob, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
 

@@ -27,7 +27,7 @@ from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, wh
 from fencepost.protocol.advice import reprocess
 from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
-from fencepost.spark.source import read_ranges
+from fencepost.rows.source import read_ranges
 
 
 class RecordsGone(Exception):

@@ -16,9 +16,9 @@ from fencepost.kafka.offsets import messages_of
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER, Batch, OffsetRange
 from fencepost.outputs.batch_topic import BatchTopic
-from fencepost.spark.quarantine import is_quarantined_by
-from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
-from fencepost.spark.source import read_ranges
+from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+from fencepost.rows.quarantined import is_quarantined_by
+from fencepost.rows.source import read_ranges
 
 SHOWN = (SOURCE_HEADER, RULE_HEADER, REASON_HEADER)
 FOREVER = 2**63 - 1

@@ -26,7 +26,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
 
 def check_transform(pipeline: Pipeline) -> Finding:
     """The transform loads."""
-    from fencepost.spark.transform import load_transform
+    from fencepost.rows.transform import load_transform
 
     load_transform(pipeline)
     name = pipeline.transform_file.name

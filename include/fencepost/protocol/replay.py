@@ -6,7 +6,7 @@
 
 So a batch and its published additions are a chain. What is left of the interval is what the newest link has quarantined, and each
 link takes all that its predecessor has left. Therefore nothing passes twice: a record was withheld with all of its rows
-(`spark/whole_records.py`), and a result is a row by itself. An addition replaces nothing and moves no source
+(`rows/whole_records.py`), and a result is a row by itself. An addition replaces nothing and moves no source
 offsets. A new revision of the batch, once published, supersedes the batch and its additions.
 """
 

@@ -99,7 +99,7 @@ class BatchRecords:
         Raises:
             NotAsPromised: the records are not those of the receipts.
         """
-        from fencepost.spark.fingerprint import counts_of
+        from fencepost.rows.fingerprint import counts_of
 
         with self._evaluated():
             row = self.build().head()
@@ -110,7 +110,7 @@ class BatchRecords:
 
     def build(self) -> DataFrame:
         """The aggregation, analysed; nothing is read."""
-        from fencepost.spark.fingerprint import counting
+        from fencepost.rows.fingerprint import counting
 
         asked = self._asked()
         aggregates = counting(HASH) if self._promised.fingerprint is not None else _count()
@@ -175,7 +175,7 @@ class BatchRecords:
         """The records, read again, on disk."""
         from pyspark import StorageLevel
 
-        from fencepost.spark.fingerprint import count_and_sum
+        from fencepost.rows.fingerprint import count_and_sum
 
         if self._kept is None:
             self._kept = self._asked(whole=True).persist(StorageLevel.DISK_ONLY)  # a large batch would fill the heap

@@ -193,9 +193,9 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-    from fencepost.spark.quarantine import header_value
-    from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+    from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
+    from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+    from fencepost.rows.quarantined import header_value
 
     known = frame.select(
         "key",

@@ -23,8 +23,8 @@ from fencepost.ledger.announcements import read_announcements
 from fencepost.model import RegisteredSchema, Schemas
 from fencepost.outputs.rows_request import RowsRequest, rows_of
 from fencepost.protocol.announcement import Announcement, counting
+from fencepost.rows.unions import check_types
 from fencepost.schemas.registry import NotRegistered, Registry
-from fencepost.spark.unions import check_types
 
 
 def read_validated(

@@ -22,7 +22,7 @@ from fencepost.quality.history import History, history_of
 from fencepost.quality.quarantine import Accounts, over_limit
 from fencepost.quality.rules import first_failed
 from fencepost.review.past import NotReadable, Past, as_promised, check_receipts, read_past
-from fencepost.spark.fingerprint import counting, counts_of
+from fencepost.rows.fingerprint import counting, counts_of
 from fencepost.suite.declared import DeclaredExpectation, Suite, rule_names
 
 

@@ -16,9 +16,9 @@ from fencepost.model import Batch, Interval, State, Tally
 from fencepost.outputs.batch_topic import RecordsGone
 from fencepost.outputs.output import read_back_from
 from fencepost.protocol.view import Revisions, View
-from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
-from fencepost.spark.records import parse_output
-from fencepost.spark.unions import check_types
+from fencepost.rows.encode import parse_output
+from fencepost.rows.fingerprint import count_and_sum, fingerprint_hash
+from fencepost.rows.unions import check_types
 
 
 class NotReadable(Exception):

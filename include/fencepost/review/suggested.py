@@ -27,7 +27,7 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import Frozen
 from fencepost.quality.columns import column_kinds, prepared_column
 from fencepost.review.past import NotReadable, Past, as_promised, read_past
-from fencepost.spark.fingerprint import counting, counts_of
+from fencepost.rows.fingerprint import counting, counts_of
 from fencepost.suite.catalogue import Kind
 from fencepost.suite.numbers import number_of
 

@@ -22,12 +22,13 @@ from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, St
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.view import View
 from fencepost.review.past import NotReadable, Past, check_receipts, read_past
+from fencepost.rows.decode import read_source, refused_tombstone, with_record
+from fencepost.rows.encode import to_records
+from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+from fencepost.rows.quarantined import header_value
+from fencepost.rows.source import read_ranges
+from fencepost.rows.transform import apply_transform
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.quarantine import header_value
-from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
-from fencepost.spark.records import read_source, refused_tombstone, to_records, with_record
-from fencepost.spark.source import read_ranges
-from fencepost.spark.transform import apply_transform
 
 
 class Place(Frozen):

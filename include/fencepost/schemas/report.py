@@ -18,10 +18,10 @@ from pyspark.sql.types import (
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import RegisteredSchema, Schemas
+from fencepost.rows.decode import HEADERS, read_source, with_record
+from fencepost.rows.transform import apply_transform
 from fencepost.schemas.freeze import OutputPart, Part, output_schema, parts_with_registry, read_schemas
 from fencepost.schemas.settle import misfit, written_types
-from fencepost.spark.records import HEADERS, read_source, with_record
-from fencepost.spark.transform import apply_transform
 
 # What Spark's Kafka source gives.
 CONNECTOR = StructType(

@@ -21,6 +21,7 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
 from fencepost.protocol.view import View
+from fencepost.rows.transform import value_schema
 from fencepost.schemas.freeze import (
     MOST_LOOKED_UP,
     OutputPart,
@@ -34,7 +35,6 @@ from fencepost.schemas.freeze import (
     registered,
     registry_for,
 )
-from fencepost.spark.transform import value_schema
 
 log = logging.getLogger("fencepost.schemas")
 

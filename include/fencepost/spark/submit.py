@@ -89,7 +89,7 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
     if is_local(master):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         if "spark.pyspark.python" not in pipeline.spark and os.environ.get("PYSPARK_PYTHON") in {None, sys.executable}:
-            conf["spark.python.daemon.module"] = "fencepost.spark.daemon"  # another Python may not have the package
+            conf["spark.python.daemon.module"] = "fencepost.rows.daemon"  # another Python may not have the package
         # Spark's shuffle files hold records, and everybody may read them.
         if "spark.local.dir" not in pipeline.spark:
             conf["spark.local.dir"] = str(private_folder())

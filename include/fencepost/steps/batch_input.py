@@ -8,8 +8,9 @@ from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Plan
 from fencepost.quality.rules import first_failed
-from fencepost.spark.quarantine import Rules, as_in_source, is_quarantined_by, of_source
-from fencepost.spark.source import read_ranges
+from fencepost.rows.flag import Rules
+from fencepost.rows.quarantined import as_in_source, is_quarantined_by, of_source
+from fencepost.rows.source import read_ranges
 from fencepost.suite.declared import reason_of, rule_names
 
 

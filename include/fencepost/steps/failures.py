@@ -22,9 +22,9 @@ from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
 from fencepost.quality.overflow import overflowing_rule
+from fencepost.rows.encode import UNFIT, UNFIT_END
 from fencepost.schemas.settle import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job, overflowed
-from fencepost.spark.records import UNFIT, UNFIT_END
 from fencepost.steps.batch_input import settings_of
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import Places, count_source, first_tombstones

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import NO_SCHEMAS, Batch, Receipt, TaskKind
-from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.quarantine import (
-    NO_RULES,
+from fencepost.rows.decode import read_source, with_record
+from fencepost.rows.flag import NO_RULES
+from fencepost.rows.quarantined import (
     SET_APART,
     judged_again,
     judged_results,
@@ -26,10 +26,10 @@ from fencepost.spark.quarantine import (
     to_malformed,
     to_routed_again,
 )
-from fencepost.spark.records import read_source, with_record
-from fencepost.spark.run_writers import run_writers
-from fencepost.spark.transform import analysis_errors
-from fencepost.spark.writer import WriteJob
+from fencepost.rows.run_writers import run_writers
+from fencepost.rows.transform import analysis_errors
+from fencepost.rows.writer import WriteJob
+from fencepost.spark.diagnosis import spark_reads
 from fencepost.steps.batch_input import quarantine_rules, read_input, read_records
 from fencepost.steps.failures import write_failure
 from fencepost.steps.writers import malformed_job, replayed_job

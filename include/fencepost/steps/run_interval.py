@@ -118,7 +118,7 @@ def load_for_judging(writes: Pipeline | None) -> None:
 
     if writes is not None:
         import fencepost.steps.write  # noqa: F401
-        from fencepost.spark.transform import load_transform
+        from fencepost.rows.transform import load_transform
 
         with suppress(SettingsError):  # the write says what is wrong with it
             load_transform(writes)

@@ -16,9 +16,10 @@ from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout, describe_topics
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
+from fencepost.rows.decode import read_source, refused_tombstone
+from fencepost.rows.encode import PLACES
+from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-from fencepost.spark.records import PLACES, read_source, refused_tombstone
 from fencepost.suite.catalogue import FRESHNESS
 
 SHOWN = 20  # records listed by their coordinates

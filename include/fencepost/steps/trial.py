@@ -24,17 +24,19 @@ from fencepost.quality.columns import JSON
 from fencepost.quality.evaluation import SAMPLE, evaluate
 from fencepost.quality.history import History, PastBatch, published_before
 from fencepost.quality.quarantine import Accounts, over_limit
+from fencepost.rows.decode import read_source, refused_tombstone, with_record
+from fencepost.rows.encode import parse_output
+from fencepost.rows.flag import NO_RULES, RULE, keeps_record, to_flagged
+from fencepost.rows.multiplying import may_multiply
+from fencepost.rows.quarantine_headers import QUARANTINED
+from fencepost.rows.route import to_routed
+from fencepost.rows.source import read_ranges, task_ranges
+from fencepost.rows.transform import analysis_errors, apply_transform, value_schema
+from fencepost.rows.whole_records import WITHHELD
 from fencepost.schemas.freeze import freeze_schemas, look_up_ids
 from fencepost.schemas.settle import ids_in_source, would_settle
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.multiplying import may_multiply
-from fencepost.spark.quarantine import NO_RULES, RULE, keeps_record, to_flagged, to_routed
-from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.records import parse_output, read_source, refused_tombstone, with_record
-from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.sql_settings import pin_settings
-from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
-from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
 from fencepost.steps.trial_output import of_columns, of_names, of_sizes

@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import utc_now
 from fencepost.protocol.ranges import credible_until
-from fencepost.spark.quarantine import RULE
-from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.records import PLACES, refused_tombstone
-from fencepost.spark.whole_records import WITHHELD
+from fencepost.rows.decode import refused_tombstone
+from fencepost.rows.encode import PLACES
+from fencepost.rows.flag import RULE
+from fencepost.rows.quarantine_headers import QUARANTINED
+from fencepost.rows.whole_records import WITHHELD
 from fencepost.steps.trial_input import Looked
 
 REASONS = 10

@@ -48,9 +48,9 @@ from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_text import render_plain
+from fencepost.rows.encode import parse_output
+from fencepost.rows.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.diagnosis import spark_reads, unexpected
-from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
-from fencepost.spark.records import parse_output
 from fencepost.spark.session import session_of_its_own
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.suite.declared import Suite

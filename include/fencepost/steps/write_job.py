@@ -17,15 +17,18 @@ from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt, TaskKind
 from fencepost.outputs.output import output_of
+from fencepost.rows.decode import read_source, refused_tombstone, with_record
+from fencepost.rows.encode import PLACES, said_columns, to_records
+from fencepost.rows.flag import NO_RULES, Rules, keeps_record, to_flagged
+from fencepost.rows.multiplying import may_multiply
+from fencepost.rows.placing import place_by_key, shuffled_again
+from fencepost.rows.quarantined import of_source
+from fencepost.rows.route import to_routed
+from fencepost.rows.run_writers import Answers, RowsMoved, run_writers
+from fencepost.rows.transform import analysis_errors, apply_transform, value_schema
+from fencepost.rows.writer import WriteJob
 from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
-from fencepost.spark.multiplying import may_multiply
-from fencepost.spark.placing import place_by_key, shuffled_again
-from fencepost.spark.quarantine import NO_RULES, Rules, keeps_record, of_source, to_flagged, to_routed
-from fencepost.spark.records import PLACES, read_source, refused_tombstone, said_columns, to_records, with_record
-from fencepost.spark.run_writers import Answers, RowsMoved, run_writers
 from fencepost.spark.sql_settings import check_settings, pin_settings
-from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
-from fencepost.spark.writer import WriteJob
 from fencepost.steps.batch_input import quarantine_rules, read_input, read_records, settings_of
 from fencepost.steps.failures import REFUSED, refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed

@@ -11,8 +11,8 @@ from fencepost.config.pipeline import QUARANTINE
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, TaskKind
-from fencepost.spark.quarantine_headers import Quarantining
-from fencepost.spark.writer import WriteJob
+from fencepost.rows.quarantine_headers import Quarantining
+from fencepost.rows.writer import WriteJob
 
 Named = tuple[tuple[str, str], ...]  # name and reason of each quarantine rule
 

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.model import Schemas
-from fencepost.spark.records import HEADERS, read_source
+from fencepost.rows.decode import HEADERS, read_source
 from fencepost.testing.schemas import VALUE, Row
 
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)

@@ -18,11 +18,12 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused, SettingsError, TombstonesRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import first_failed
+from fencepost.rows.decode import refused_tombstone, with_record
+from fencepost.rows.encode import output_columns, said_columns
+from fencepost.rows.flag import keeps_record
+from fencepost.rows.transform import analysis_errors, apply_transform
 from fencepost.schemas.freeze import parts_with_registry
-from fencepost.spark.quarantine import keeps_record
-from fencepost.spark.records import output_columns, refused_tombstone, said_columns, with_record
 from fencepost.spark.session import build_session, session_of_its_own
-from fencepost.spark.transform import analysis_errors, apply_transform
 from fencepost.suite.declared import reason_of, rule_names
 from fencepost.testing.given import given_rows
 from fencepost.testing.schemas import Row, refusing_others, schemas_of

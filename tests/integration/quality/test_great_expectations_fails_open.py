@@ -228,7 +228,7 @@ def test_a_batch_that_passes_is_read_once_and_one_that_fails_twice(
 def test_records_that_changed_between_the_two_reads_are_not_judged(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import functions as F
 
-    from fencepost.spark import fingerprint
+    from fencepost.rows import fingerprint
 
     batch = frame(spark).withColumn("_hash", F.xxhash64("id")).cache()
     promised = fingerprint.count_and_sum(batch, "_hash")

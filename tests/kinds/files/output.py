@@ -26,7 +26,7 @@ from fencepost.outputs.table.revisions import (
 )
 from fencepost.protocol.obstacle import Found, GivenUp
 from fencepost.protocol.view import View
-from fencepost.spark.writer import added
+from fencepost.rows.writer import added
 from kinds.files.store import Files, IntervalFile
 from kinds.files.values import FilesOutput, FilesPublication
 

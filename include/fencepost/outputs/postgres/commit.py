@@ -31,7 +31,7 @@ from fencepost.outputs.table.comparison import told_by_revision
 from fencepost.outputs.table.pipeline_table import PipelineTable
 from fencepost.outputs.table.revisions import Held, revisions_after, rows_of
 from fencepost.outputs.table.values import TablePublication
-from fencepost.spark.writer import added
+from fencepost.rows.writer import added
 
 
 class AnotherTable(Exception):

@@ -20,10 +20,10 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
 from fencepost.outputs.batch_topic import staged_records
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
+from fencepost.rows.fingerprint import fingerprint_hash
+from fencepost.rows.run_writers import run_writers
+from fencepost.rows.writer import WriteJob, added, write_partition
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, of_any_job
-from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.run_writers import run_writers
-from fencepost.spark.writer import WriteJob, added, write_partition
 
 # A publication goes on as it began: what the settings say now is for those that begin later.
 SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"

@@ -14,7 +14,7 @@ from fencepost.outputs.batch_topic import read_named
 from fencepost.outputs.rows_request import RowsRequest
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.ranges import without_expired
-from fencepost.spark.records import parse_output
+from fencepost.rows.encode import parse_output
 
 OPEN_TRANSACTION_LIMIT = 120.0  # seconds that a foreign transaction may hide records of the output
 

@@ -24,9 +24,9 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.kafka.writers import Writers
 from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
 from fencepost.protocol.marks import Standing, mark_metadata, same_rows
+from fencepost.rows.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.rows.whole_records import WITHHELD, whole_records
 from fencepost.spark.diagnosis import carry
-from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
-from fencepost.spark.whole_records import WITHHELD, whole_records
 
 
 @dataclass(frozen=True)

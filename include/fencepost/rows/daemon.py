@@ -14,7 +14,7 @@ import pandas  # noqa: F401
 import pyarrow.compute  # noqa: F401
 from pyspark import daemon
 
-import fencepost.spark.writer  # noqa: F401
+import fencepost.rows.writer  # noqa: F401
 
 worker = daemon.worker
 

@@ -1,142 +1,23 @@
-"""Records in and out: source bytes to a transform's columns, its result to keys and values, and those back to columns."""
+"""Encode: a transform's result as keys and values, and those back as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, TimestampType
 
 from fencepost.config.output_settings import RecordSettings
-from fencepost.config.pipeline import Pipeline, Source
-from fencepost.config.sql_types import is_required, without_not_null
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
+from fencepost.formats import FORMATS, KEY_FORMATS, Encoded, Unfit
 from fencepost.formats.format import HEADER, header
 from fencepost.formats.json import minus_zero_check
 from fencepost.model import NO_SCHEMAS, Schemas
-from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.transform import value_schema
-
-HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-# A source record as it is in Kafka: what quarantine keeps of it. Its headers are text, as `in_text` gives it.
-RECORD = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("headers", StringType()),
-    ]
-)
-
-DECODED_KEY = "fencepost_key"
-
-
-def read_source(
-    raw: DataFrame,
-    source: Source,
-    schemas: Schemas | None = None,
-    *,
-    record: bool = False,
-    beside: Sequence[str] = (),
-) -> tuple[DataFrame, Column]:
-    """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
-
-    Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
-    `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
-    malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the columns that
-    `with_record` needs; `raw` then needs its headers. `schemas` are those of the batch's plan. The columns `beside` are
-    kept too, with `_` in front.
-    """
-    schemas = schemas or NO_SCHEMAS
-    kept = ["key", "topic", "partition", "offset", "timestamp"]
-    kept += ["headers"] if source.headers else []
-    kept += [*(["value", "record"] if record else []), *beside]
-    types = {name: without_not_null(kind) for name, kind in source.columns.items()}
-    required = [name for name, kind in source.columns.items() if is_required(kind)]
-    if record:
-        raw = raw.withColumn("record", in_text(F.col("headers")))
-    if source.headers:
-        raw = raw.withColumn("headers", as_list(F.col("headers")))
-    keys = REGISTRY_KEY_FORMATS.get(source.key_format)
-    if keys is not None:  # first: a value in bytes is less to carry than its fields
-        assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
-        raw = keys.read_key(raw, "key", DECODED_KEY, schemas.source_key)
-        kept += [DECODED_KEY, f"{DECODED_KEY}_malformed"]
-    frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
-    if source.headers:  # null again where there are none, as the connector has it
-        frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
-    if keys is not None:
-        frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
-    return frame, F.col("_malformed").isNotNull()
-
-
-def refused_tombstone(source: Source) -> Column:
-    """Whether a record of a frame of `read_source` is a tombstone that must not reach the transform. A malformed one is none."""
-    return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
-
-
-def with_record(frame: DataFrame, *without: str) -> DataFrame:
-    """A frame of `read_source` without these columns. If it has the parts of `_record`, that is now the struct `RECORD`.
-
-    To be called after the source's rows are counted: the struct is then made only of rows that need it. Before, Spark would make
-    it of each, because a node that observes takes rows and not expressions.
-    """
-    columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
-    if columns.pop("_value", None) is not None:
-        beside = [F.col(f"_{name}").alias(name) for name in RECORD.fieldNames() if name != "headers"]
-        columns["_record"] = F.struct(*beside, F.col("_record").alias("headers"))
-    return frame.select(*(column.alias(name) for name, column in columns.items()))
-
-
-def _with_decoded_key(frame: DataFrame) -> DataFrame:
-    """The frame with `_key` as a value of the key's schema. A record with a malformed key has neither key nor fields."""
-    decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
-    why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
-    kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
-    columns = {name: F.col(f"`{name}`") for name in frame.columns if not name.startswith(f"_{DECODED_KEY}")}
-    columns = {name: c if name in kept else F.when(bad.isNull(), c) for name, c in columns.items()}
-    columns |= {"_key": decoded, "_malformed": why}
-    return frame.select(*(column.alias(name) for name, column in columns.items()))
-
-
-def no_headers() -> Column:
-    """An empty list of headers."""
-    return F.array().cast(HEADERS)
-
-
-def in_text(headers: Column) -> Column:
-    """Headers as JSON, names and values in base64; null if there are none.
-
-    Flat, because a nested column costs Spark time on its way to Python, for every row. Names are in base64 too: in JSON, text
-    that is no UTF-8 would become other text.
-    """
-    in_binary = headers.cast("array<struct<key:binary,value:binary>>")
-    return F.when(F.size(headers) > 0, F.to_json(in_binary))
-
-
-def as_list(headers: Column) -> Column:
-    """The headers, or an empty list where they are null, for a column that goes to Python.
-
-    Spark takes the size of an Arrow batch after each of its rows, and for that walks back over all null lists before it: the
-    time would grow with the square of the batch's rows (`ListVector.setValueCount` of Arrow's Java).
-    """
-    return F.coalesce(headers, no_headers())
+from fencepost.rows.decode import HEADERS, as_list
+from fencepost.rows.fingerprint import fingerprint_hash
+from fencepost.rows.transform import value_schema
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None = None) -> DataFrame:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.spark.records import PLACES
+from fencepost.rows.encode import PLACES
 
 CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
 LISTENERS_WAIT_MS = 60_000

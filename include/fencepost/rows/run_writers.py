@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, Row
 
 from fencepost.errors import FencepostError
 from fencepost.model import OffsetRange, Receipt
-from fencepost.spark.source import task_ranges
-from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriteJob, writer_of
+from fencepost.rows.source import task_ranges
+from fencepost.rows.writer import ANSWER_SCHEMA, TASKS, WriteJob, writer_of
 
-log = logging.getLogger("fencepost.spark.run_writers")
+log = logging.getLogger("fencepost.rows.run_writers")
 
 
 class RowsMoved(Exception):

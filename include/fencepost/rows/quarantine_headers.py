@@ -25,7 +25,7 @@ LONGEST_REASON = 1000  # characters
 # The column with the text, null in rows for the output. It is a JSON object; what a row does not have is left out:
 # `rule`, the number of the rule that it fails, or `reason`, why the record is malformed; `timestamp` in milliseconds, which is
 # the time of writing if it is left out; `source` and `kept`, as in the headers above; and `headers`, the record's own, as
-# `in_text` of fencepost.spark.records gives them.
+# `in_text` of fencepost.rows.decode gives them.
 QUARANTINED = "quarantined"
 HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 Header = tuple[bytes | None, bytes | None]

@@ -6,7 +6,7 @@ its record's quarantine would be published twice.
 Where a transform may give several rows for a record, rows bring the record's place in the source (`RECORD_PLACE`, null where it
 is not known) and `RULE`. Under layout `source` the rows of a record follow each other, because narrow operators keep the
 order. Here they are put together, across Arrow batches too, and get `WITHHELD` instead. Under layout `output`, where rows are
-shuffled by key, `withheld_rows` of fencepost.spark.multiplying has found it before.
+shuffled by key, `withheld_rows` of fencepost.rows.multiplying has found it before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fencepost.errors import SettingsError
-from fencepost.spark.quarantine_headers import QUARANTINED
+from fencepost.rows.quarantine_headers import QUARANTINED
 
 # The columns with the topic, partition and offset of a row's record.
 RECORD_PLACE = {"topic": "record_topic", "partition": "record_partition", "offset": "record_offset"}
