@@ -11,7 +11,8 @@ import pytest
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import WriterFenced
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Interval, StepResult
+from fencepost.model import Batch, Interval, Layout, StepResult
+from fencepost.rows.path import RowPath
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
@@ -42,6 +43,12 @@ def latest(pipeline: Pipeline, interval: Interval) -> Batch:
     batch = Ledger(pipeline).read().last(interval)
     assert batch is not None
     return batch
+
+
+def records_of(result: Any, pipeline: Pipeline) -> Any:
+    """A frame with the records that a write makes of a transform's result, without rules."""
+    path = RowPath(pipeline)
+    return path.route(path.flag(result), Layout.SOURCE)
 
 
 def announced(pipeline: Pipeline, interval: Interval, bootstrap: str = "") -> dict[str, Any]:

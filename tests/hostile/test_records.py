@@ -25,8 +25,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.formats.json import Json
 from fencepost.model import State
-from fencepost.rows.decode import read_source
-from fencepost.rows.encode import output_columns, parse_output, to_records
+from fencepost.rows.decode import is_malformed, read_source
+from fencepost.rows.encode import output_columns, parse_output
 from fencepost.rows.transform import value_schema
 from fencepost.steps.advance import advance_batch
 from fencepost_stack.broker import Broker
@@ -34,7 +34,7 @@ from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, produce,
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import SCHEMA as GENERATED
 from oracle.json_writer import generate
-from steps import latest, plan_and_write, run
+from steps import latest, plan_and_write, records_of, run
 
 Make = Callable[..., Pipeline]
 
@@ -240,11 +240,11 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
     raw = spark.createDataFrame(
         rows, "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
     )
-    frame, malformed = read_source(raw.coalesce(1), pipeline.source)
-    counts = frame.groupBy(malformed).count().collect()
+    frame = read_source(raw.coalesce(1), pipeline.source)
+    counts = frame.groupBy(is_malformed()).count().collect()
     assert min(c["count"] for c in counts) > 100
-    good = frame.where(~malformed)
-    written = to_records(good, pipeline).collect()
+    good = frame.where(~is_malformed())
+    written = records_of(good, pipeline).collect()
     out = {row["_offset"]: bytes(row["value"]) for row in written}
     values_again = spark.createDataFrame([(row["value"],) for row in written], "value binary").coalesce(1)
     read = parse_output(values_again, pipeline.output.format, value_schema(pipeline, good))
@@ -274,7 +274,7 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
     pipeline = make_pipeline()
     spark.conf.set("spark.sql.columnNameOfCorruptRecord", "odd")  # whatever a pipeline's Spark settings say
     try:
-        read = parse_output(to_records(frame, pipeline), pipeline.output.format, value_schema(pipeline, frame))
+        read = parse_output(records_of(frame, pipeline), pipeline.output.records.format, value_schema(pipeline, frame))
         assert repr(read.select("odd").collect()) == repr(frame.select("odd").collect())
     finally:
         spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
@@ -299,7 +299,7 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
 def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
     with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
-        to_records(frame, make_pipeline())
+        records_of(frame, make_pipeline())
 
 
 @pytest.mark.parametrize(
@@ -396,9 +396,9 @@ def test_two_keys_that_are_not_utf8_stay_two(spark: Any, make_pipeline: Make) ->
         "SELECT CAST(k AS string) AS _k, CAST(k AS string) AS k, 1 AS n FROM VALUES (X'FE'), (X'FF') AS t(k)"
     )
     pipeline = make_pipeline(output={"key": "_k"})
-    assert sorted(bytes(row["key"]) for row in to_records(frame.drop("k"), pipeline).collect()) == [b"\xfe", b"\xff"]
+    assert sorted(bytes(row["key"]) for row in records_of(frame.drop("k"), pipeline).collect()) == [b"\xfe", b"\xff"]
     with pytest.raises(Exception, match="k: text that is not UTF-8"):
-        to_records(frame, pipeline).collect()
+        records_of(frame, pipeline).collect()
 
 
 def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_pipeline: Make) -> None:
@@ -411,7 +411,7 @@ def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_
     }
     names = [f"c{n}" for n in range(len(columns))]
     selected = ", ".join(f"{column} AS {name}" for name, column in zip(names, columns, strict=True))
-    row = to_records(spark.sql(f"SELECT X'00' AS _key, {selected}"), make_pipeline()).head()
+    row = records_of(spark.sql(f"SELECT X'00' AS _key, {selected}"), make_pipeline()).head()
     said = ",".join(f'"{name}":{text}' for name, text in zip(names, columns.values(), strict=True))
     assert bytes(row["value"]).decode() == f"{{{said}}}"
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
-from fencepost.rows.decode import read_source, with_record
-from fencepost.rows.flag import to_flagged
+from fencepost.model import Layout
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.decode import is_malformed, with_record
+from fencepost.rows.path import RowPath
 from fencepost.rows.quarantine_headers import Quarantining
-from fencepost.rows.route import to_routed
-from fencepost.rows.transform import apply_transform, load_transform
-from fencepost.steps.batch_input import quarantine_rules
+from fencepost.rows.transform import load_transform
 from fencepost.suite.declared import Severity
 from fencepost_stack import nycflights
 from fencepost_stack.broken_flights import BROKEN, broken_flights
@@ -130,10 +130,10 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
     pipeline = find_pipeline("nyc_flights")
     rules = quarantine_rules(pipeline)
     assert rules is not None
-    frame, malformed = read_source(source_rows(spark, flights), pipeline.source, record=True)
-    result = apply_transform(pipeline, with_record(frame.where(~malformed), "_malformed"))
-    rows = to_routed(to_flagged(result, pipeline, rules)).collect()
-    return rows, with_record(frame).where(malformed).select("_record", "_malformed").collect()
+    path = RowPath(pipeline, rules=rules)
+    decoded = path.decode(source_rows(spark, flights))
+    rows = path.route(path.flag(path.transform(decoded)), Layout.SOURCE).collect()
+    return rows, with_record(decoded.frame).where(is_malformed()).select("_record", "_malformed").collect()
 
 
 def in_utc(value: bytes) -> bytes:
@@ -200,8 +200,9 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
 
 def test_the_transform_does_not_shuffle(spark: Any) -> None:
     pipeline = find_pipeline("nyc_flights")
-    frame, _ = read_source(source_rows(spark, whole_year()[DAYS[0]]), pipeline.source, record=True)
-    plan = apply_transform(pipeline, with_record(frame))._jdf.queryExecution().executedPlan().toString()
+    path = RowPath(pipeline)
+    result = path.transform(path.decode(source_rows(spark, whole_year()[DAYS[0]])))
+    plan = result._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastExchange") == 2
     assert "Exchange hash" not in plan
     assert "SortMergeJoin" not in plan

@@ -15,11 +15,12 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
 from fencepost.kafka.produce_arguments import arguments_of
+from fencepost.model import Layout
 from fencepost.rows.decode import HEADERS, RECORD, read_source, with_record
-from fencepost.rows.encode import to_records
 from fencepost.rows.flag import Rules, to_flagged
 from fencepost.rows.quarantine_headers import QUARANTINED, Quarantining
 from fencepost.rows.route import to_routed
+from steps import records_of
 
 pytestmark = pytest.mark.deep
 
@@ -51,7 +52,7 @@ def test_the_format_reads_lists_and_the_transform_sees_what_the_connector_gave(
         return format_read(raw, *others)
 
     monkeypatch.setattr(FORMATS["json"], "read", read)
-    frame = with_record(read_source(without_headers, pipeline.source, record=True)[0])
+    frame = with_record(read_source(without_headers, pipeline.source, record=True))
     assert seen == [0]
     assert (nulls(frame, "_headers"), nulls(frame, "_record.headers")) == (1, 1)
 
@@ -66,18 +67,18 @@ def test_what_quarantine_keeps_goes_to_python_flat(
         return format_read(raw, declared, kept)
 
     monkeypatch.setattr(FORMATS["json"], "read", read)
-    frame = with_record(read_source(without_headers, make_pipeline().source, record=True)[0])
+    frame = with_record(read_source(without_headers, make_pipeline().source, record=True))
     assert seen == [set()]
     assert frame.schema["_record"].dataType == RECORD
 
 
 def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline(source={"headers": True}, output={"headers": "_headers"})
-    frame = with_record(read_source(without_headers, pipeline.source, record=True)[0])
-    assert nulls(to_records(frame, pipeline), "headers") == 0
+    frame = with_record(read_source(without_headers, pipeline.source, record=True))
+    assert nulls(records_of(frame, pipeline), "headers") == 0
     for number in (None, 0):  # for the output, and for quarantine
         rules = Rules(lambda _, number=number: F.lit(number).cast("int"), (("rule", "reason"),))
-        routed = to_routed(to_flagged(frame, pipeline, rules))
+        routed = to_routed(to_flagged(frame, pipeline, rules), Layout.SOURCE)
         assert nulls(routed, "headers") == 0
         assert nested(routed) == {"headers"}
 
@@ -100,7 +101,7 @@ def test_headers_for_quarantine_reach_the_writer_as_they_are(
     )
     pipeline = make_pipeline(output={"headers": "_headers"})
     rules = Rules(lambda _: F.lit(0), (("rule", "reason"),))
-    routed = to_routed(to_flagged(frame, pipeline, rules)).orderBy("_offset")
+    routed = to_routed(to_flagged(frame, pipeline, rules), Layout.SOURCE).orderBy("_offset")
     (batch,) = routed.select("key", "value", "hash", QUARANTINED).toArrow().combine_chunks().to_batches()
     found = Quarantining("p/i/1", (("rule", "reason"),)).with_headers(batch)
     assert found.column("rule").to_pylist() == [0] * len(rows)

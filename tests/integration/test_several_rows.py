@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -227,6 +228,28 @@ def test_a_transform_that_moves_a_records_rows_apart_is_refused(
     assert latest(pipeline, day(1)).state is State.PLANNED
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
     assert read_all(broker.bootstrap, pipeline.quarantine_topic) == []
+
+
+def test_a_window_withholds_what_the_writers_withhold(spark: Any) -> None:
+    """Of a record with failed rows, wherever they are: all but one with the lowest rule. A row without a record stays."""
+    from pyspark.sql import functions as F
+
+    from fencepost.rows.whole_records import withheld_rows
+
+    chance = random.Random(2)
+    places = [None, *((t, p, n) for t in "ab" for p in range(2) for n in range(15))]
+    rows = [(n, *(chance.choice(places) or (None, None, None)), chance.choice([None, None, 0, 1])) for n in range(200)]
+    frame = spark.createDataFrame(rows, "n int, t string, p int, o long, rule int").repartition(3)
+    alone, place = F.xxhash64("n"), [F.col(name) for name in ("t", "p", "o")]
+    withheld = frame.select("n", withheld_rows(F.col("rule"), place, alone).alias("withheld"))
+    kept = {row["n"] for row in withheld.where("NOT withheld").collect()}
+    assert len(kept) < len(rows)
+    for record in places:
+        of_place = [(rule, n) for n, *at, rule in rows if tuple(at) == (record or (None, None, None))]
+        failed = [rule for rule, _ in of_place if rule is not None]
+        left = [rule for rule, n in of_place if n in kept]
+        whole = record is None or not failed
+        assert left == ([rule for rule, _ in of_place] if whole else [min(failed)]), record
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,38 @@ def test_a_record_with_one_bad_row_is_quarantined_whole(run: Trials, make: Make)
     assert outcome.withheld == 2
 
 
+def test_records_of_two_partitions_with_one_offset_are_two_and_a_position_is_that_among_the_rows(
+    run: Trials, make: Make
+) -> None:
+    twice = "SELECT _key, _record, x AS n, name FROM {source} LATERAL VIEW explode(array(n, n * 10)) t AS x"
+    given = [
+        {"n": 0, "name": "a", "_partition": 0, "_offset": 9},
+        {"n": 5, "name": "b", "_partition": 1, "_offset": 9},
+        {"_value": b"no json", "_offset": 7},
+    ]
+    outcome = run(make(twice, SUITE), given)
+    assert [row and row["n"] for row in outcome.rows] == [0, 0]
+    assert [(one.rule.split("(")[0], one.given) for one in outcome.quarantined] == [
+        ("malformed", 2),
+        ("expect_column_values_to_be_between", 1),
+    ]
+    assert outcome.withheld == 1
+
+
+def test_a_rules_sql_is_read_by_the_pipelines_settings(run: Trials, make: Make) -> None:
+    """Under ANSI, which is the default, Spark knows no such cast."""
+    suite = """
+expectations:
+  - {type: expect_expression_to_be_true, severity: quarantine, kwargs: {expression: "n < 3 OR cast(n > 9 AS timestamp) IS NULL"}}
+"""
+    plain = "SELECT _record, n FROM {source}"
+    loose = make(plain, suite, output={"key": None}, spark={"spark.sql.ansi.enabled": "false"})
+    outcome = run(loose, [{"n": 1}, {"n": 5}])
+    assert (outcome.rows, [one.given for one in outcome.quarantined]) == ([{"n": 1}], [1])
+    with pytest.raises(SettingsError, match="CAST"):
+        run(make(plain, suite, output={"key": None}), [{"n": 1}])
+
+
 def test_what_would_fail_a_run_fails_here(run: Trials, make: Make) -> None:
     shuffles = make("SELECT n, count(*) AS c FROM {source} GROUP BY n", output={"key": None})
     with pytest.raises(SettingsError, match=r"output\.layout: source"):
@@ -255,6 +287,23 @@ def test_a_registrys_schema_comes_from_a_file(run: Trials, make: Make, tmp_path:
     )
     with pytest.raises(RecordRefused, match="note"):
         run(folder, [{"id": 1}], schema=file, output_schema=narrow)
+
+
+def test_a_field_of_the_source_that_would_not_be_written_is_refused_as_a_run_refuses_it(
+    run: Trials, make: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text(
+        json.dumps({**ORDER, "fields": [{"name": "id", "type": "long"}, {"name": "_note", "type": "string"}]})
+    )
+    source, registry = {"format": "avro", "schema": {}}, {"url": "${REGISTRY}"}
+    folder = make("SELECT id, _note FROM {source}", source=source, output={"key": None}, schema_registry=registry)
+    with pytest.raises(SettingsError, match="its result has _note, of the source's value"):
+        run(folder, [{"id": 1, "_note": "x"}], schema=file)
+    named = make(
+        "SELECT id, _note AS note FROM {source}", source=source, output={"key": None}, schema_registry=registry
+    )
+    assert run(named, [{"id": 1, "_note": "x"}], schema=file).rows == [{"id": 1, "note": "x"}]
 
 
 def test_no_trial_meets_what_another_one_set(run: Trials, make: Make) -> None:

@@ -16,8 +16,8 @@ import pytest
 from fencepost.config.loading import find_pipeline
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
-from fencepost.rows.decode import read_source, with_record
-from fencepost.rows.transform import apply_transform
+from fencepost.rows.decode import is_malformed
+from fencepost.rows.path import RowPath
 from fencepost.suite.declared import Severity
 from fencepost_stack import nycweather
 from fencepost_stack.nycflights import YEAR, day_of, days_between
@@ -115,11 +115,10 @@ def source_rows(spark: Any, observations: Sequence[Observation]) -> Any:
 def test_the_transform_gives_what_the_csv_says_of_both_schemas(spark: Any) -> None:
     pipeline = find_pipeline("nyc_weather")
     days = sorted(DAYS)
-    frame, malformed = read_source(
-        source_rows(spark, [o for day in days for o in whole_year()[day]]), pipeline.source, registered(), record=True
-    )
-    assert frame.where(malformed).count() == 0
-    result = apply_transform(pipeline, with_record(frame, "_malformed"))
+    path = RowPath(pipeline, registered())
+    decoded = path.decode(source_rows(spark, [o for day in days for o in whole_year()[day]]))
+    assert decoded.frame.where(is_malformed()).count() == 0
+    result = path.transform(decoded)
     found = [row.asDict() for row in result.drop("_key", "_record").collect()]
     for row in found:
         row["observed_at"] = row["observed_at"].astimezone(UTC)

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fencepost.errors import SettingsError
+from fencepost.model import Layout
+from fencepost.rows.collect import withheld_here
 from fencepost.rows.quarantine_headers import QUARANTINED
 from fencepost.rows.whole_records import OFFSET, PARTITION, RULE, TOPIC, WITHHELD, whole_records
 
@@ -94,6 +96,27 @@ def test_a_record_whose_rows_are_apart_is_refused(size: int) -> None:
         SettingsError, match="those of topic in, partition 0, offset 5 have rows of another record between them"
     ):
         withheld(rows, iter([size] * 5))
+
+
+def test_of_all_rows_at_once_the_layout_says_whether_a_records_rows_follow_each_other() -> None:
+    first, others = ("in", 0, 5), [("in", 0, 6), ("in", 1, 5), ("other", 0, 5)]
+    rows: list[Row] = [
+        (first, None),
+        (None, 1),
+        (others[0], 1),
+        (first, 0),
+        (others[1], None),
+        (first, 0),
+        (others[2], None),
+    ]
+    table = pa.Table.from_batches(list(batches(rows, iter([4, 3]))))
+    assert withheld_here(table, Layout.OUTPUT) == [True, False, False, False, False, True, False]
+    with pytest.raises(SettingsError, match="those of topic in, partition 0, offset 5"):
+        withheld_here(table, Layout.SOURCE)
+    in_order = table.take([2, 0, 3, 5])
+    assert withheld_here(in_order, Layout.SOURCE) == [False, True, False, True]
+    assert withheld_here(table.drop_columns([OFFSET]), Layout.SOURCE) == [False] * len(rows)
+    assert withheld_here(table.slice(0, 0), Layout.OUTPUT) == []
 
 
 def test_rows_that_bring_no_places_stay_as_they_are() -> None:

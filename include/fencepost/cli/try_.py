@@ -101,7 +101,7 @@ def _tried(spark: Any, ledger: Ledger, looked: Looked) -> Trial:
     from fencepost.steps.trial import try_pipeline
 
     with working("trying"):
-        return try_pipeline(spark.newSession(), ledger, looked)
+        return try_pipeline(spark, ledger, looked)
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:

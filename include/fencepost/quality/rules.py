@@ -1,4 +1,4 @@
-"""Quarantine rules in the write step: each expectation of a single row as the Spark expression of `conditions.py`.
+"""Quarantine rules on the path of a row: each expectation of a single row as the Spark expression of `conditions.py`.
 
 The gate evaluates the same expression on the records written from these rows. The write step does not need Great Expectations,
 which takes seconds to import and counts rows, where each row has to be sent one way or the other.
@@ -13,12 +13,29 @@ from fencepost.errors import SettingsError
 from fencepost.quality.columns import column_kinds, fails
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.refusal import refusal
-from fencepost.suite.declared import DeclaredExpectation
+from fencepost.rows.flag import Rules
+from fencepost.suite.declared import DeclaredExpectation, reason_of, rule_names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame
+
+    from fencepost.config.pipeline import Pipeline
+
+
+def quarantine_rules(pipeline: Pipeline) -> Rules | None:
+    """The rules of the pipeline's suite that decide where a row goes; None if it has none.
+
+    Raises:
+        SettingsError: the suite cannot be read, or is wrong.
+    """
+    if not (declared := pipeline.suite.rules):
+        return None
+    return Rules(
+        first_failed=lambda frame: first_failed(frame, declared, pipeline.expectations_file),
+        named=tuple(zip(rule_names(declared), map(reason_of, declared), strict=True)),
+    )
 
 
 def first_failed(frame: DataFrame, rules: Sequence[DeclaredExpectation], file: Path) -> Column:

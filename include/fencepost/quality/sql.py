@@ -42,7 +42,9 @@ def _fields_alone(frame: DataFrame) -> DataFrame:
     of a transform's `coalesce` that is another answer than of the records that are read back."""
     from pyspark.sql.types import StructType
 
-    own = frame.sparkSession.newSession()
+    from fencepost.spark.session import session_of_its_own
+
+    own = session_of_its_own(frame.sparkSession)
     fields = [field for field in frame.schema.fields if field.name not in (*COORDINATES, HASH)]
     return own.createDataFrame(own.sparkContext.emptyRDD(), StructType(fields).toNullable())
 

@@ -22,12 +22,10 @@ from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, St
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.view import View
 from fencepost.review.past import NotReadable, Past, check_receipts, read_past
-from fencepost.rows.decode import read_source, refused_tombstone, with_record
-from fencepost.rows.encode import to_records
+from fencepost.rows.path import RowPath
 from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.rows.quarantined import header_value
 from fencepost.rows.source import read_ranges
-from fencepost.rows.transform import apply_transform
 from fencepost.spark.diagnosis import spark_reads
 
 
@@ -269,9 +267,8 @@ def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | N
 
 def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> set[int]:
     """The hashes of the rows that today's transform makes of the record."""
-    pipeline = ledger.pipeline
-    raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
-    frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=bool(pipeline.suite.rules))
-    good = frame.where(~(malformed | refused_tombstone(pipeline.source)))
-    result = apply_transform(pipeline, with_record(good, "_malformed"))
-    return {row["hash"] for row in to_records(result, pipeline, batch.plan.schemas).select("hash").collect()}
+    # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's rules say.
+    path = RowPath(ledger.pipeline, batch.plan.schemas, rules=None)
+    raw = read_ranges(spark, ledger.settings, [place.range], headers=path.reads_headers)
+    flagged = path.flag(path.transform(path.decode(raw)))
+    return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}

@@ -23,6 +23,19 @@ from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS, Declared
 from fencepost.model import NO_SCHEMAS, Schemas
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+# What Spark's Kafka connector gives.
+CONNECTOR = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", HEADERS),
+    ]
+)
 # A source record as it is in Kafka: what quarantine keeps of it. Its headers are text, as `in_text` gives it.
 RECORD = StructType(
     [
@@ -46,14 +59,13 @@ def read_source(
     *,
     record: bool = False,
     beside: Sequence[str] = (),
-) -> tuple[DataFrame, Column]:
-    """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
+) -> DataFrame:
+    """The connector's rows with the columns that a transform sees, and `_malformed`: why a record is malformed, or null.
 
     Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
-    malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the columns that
-    `with_record` needs; `raw` then needs its headers. `schemas` are those of the batch's plan. The columns `beside` are
-    kept too, with `_` in front.
+    malformed; its fields are null. `record` adds the columns that `with_record` needs; `raw` then needs its headers. `schemas`
+    are those of the batch's plan. The columns `beside` are kept too, with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
@@ -75,11 +87,16 @@ def read_source(
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if keys is not None:
         frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
-    return frame, F.col("_malformed").isNotNull()
+    return frame
+
+
+def is_malformed() -> Column:
+    """Whether a record of a frame of `read_source` is malformed."""
+    return F.col("_malformed").isNotNull()
 
 
 def refused_tombstone(source: Source) -> Column:
-    """Whether a record of a frame of `read_source` is a tombstone that must not reach the transform. A malformed one is none."""
+    """Whether a record of a frame of `read_source` is a tombstone that no transform gets. A malformed record is none."""
     return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
 
 

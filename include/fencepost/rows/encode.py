@@ -16,26 +16,7 @@ from fencepost.formats.format import HEADER, header
 from fencepost.formats.json import minus_zero_check
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.rows.decode import HEADERS, as_list
-from fencepost.rows.fingerprint import fingerprint_hash
 from fencepost.rows.transform import value_schema
-
-
-def to_records(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None = None) -> DataFrame:
-    """A transform's result as records: key, value (binary, nullable) and hash (long), and timestamp (milliseconds) and
-    headers if the pipeline names columns for them. A row that the output's schema does not hold fails the job, with `UNFIT`.
-
-    Raises:
-        SettingsError: a column that the pipeline names is missing, or has the wrong type.
-    """
-    columns = [column.alias(name) for name, column in output_columns(frame, pipeline, schemas).items()]
-    places = [F.col(c) for c in PLACES if c in frame.columns]
-    records = frame.select(*columns, *places)
-    out = {name: F.col(name) for name in records.columns if name not in (*PLACES, "unfit")}
-    if "unfit" in records.columns:
-        out["value"] = if_fit(records, out["value"], F.col("unfit"))
-    records = records.select(*(column.alias(name) for name, column in out.items()), *places)
-    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
-
 
 PLACES = ("_topic", "_partition", "_offset")  # of the source record, in the order of records
 UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
@@ -52,12 +33,13 @@ def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
 
 
 def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
-    """A transform's result as the columns of its records, without the hash.
+    """A transform's result as the columns of its records: `key` and `value` (binary, nullable), and `timestamp` (milliseconds)
+    and `headers`, if the pipeline names columns for them.
 
     If not every row need fit the output's schema, `unfit` says why one does not, or is null; its value is null.
 
     Raises:
-        SettingsError: as above.
+        SettingsError: a column that the pipeline names is missing, or has the wrong type.
     """
     schemas = schemas or NO_SCHEMAS
     output = pipeline.output.records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -12,9 +12,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import Schemas
 from fencepost.rows.decode import RECORD
 from fencepost.rows.encode import PLACES, output_columns, said_columns
-from fencepost.rows.whole_records import RECORD_PLACE
-
-RULE = "rule"  # the column with the number of the rule that a row fails, or null
+from fencepost.rows.whole_records import RECORD_PLACE, RULE
 
 
 @dataclass(frozen=True)
@@ -34,24 +32,49 @@ def keeps_record(frame: DataFrame) -> bool:
 
 
 def to_flagged(
-    frame: DataFrame, pipeline: Pipeline, rules: Rules, schemas: Schemas | None = None, *, several: bool = False
+    frame: DataFrame,
+    pipeline: Pipeline,
+    rules: Rules | None,
+    schemas: Schemas | None = None,
+    *,
+    several: bool = False,
+    encoded: bool = True,
+    beside: Mapping[str, Column] | None = None,
 ) -> DataFrame:
     """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
 
     `_topic`, `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With
-    `several`, rows of one record may be several: the place of each row's record follows too, as `RECORD_PLACE`.
+    `several`, rows of one record may be several: the place of each row's record follows too, as `RECORD_PLACE`. Without `rules`
+    there is neither `rule` nor `_record`. The columns `beside` come last. Without `encoded` the output's columns are left out.
 
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
     """
-    out = [(f"_out_{name}", column) for name, column in output_columns(frame, pipeline, schemas).items()]
+    columns = output_columns(frame, pipeline, schemas) if encoded else {}
+    out = {f"_out_{name}": column for name, column in columns.items()}
+    others = dict(beside or {})
     places = [name for name in PLACES if name in frame.columns]
+    known = [column.alias(name) for name, column in out.items()]
+    extra = [column.alias(name) for name, column in others.items()]
+    if rules is None:
+        return frame.select(*known, *places, *extra)
     knows = keeps_record(frame)
     said = said_columns(frame, pipeline)
-    judged = frame.select(
-        *(column.alias(name) for name, column in out), *places, *(["_record"] if knows else []), *said.values()
-    )
+    judged = frame.select(*known, *places, *(["_record"] if knows else []), *said.values(), *extra)
     rule = rules.first_failed(frame.select(*said.values()))
     record = F.when(rule.isNotNull(), F.col("_record")) if knows else F.lit(None).cast(RECORD)
     at = [F.col(f"_record.{part}").alias(name) for part, name in RECORD_PLACE.items()] if several else []
-    return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE), *at)
+    return judged.select(*out, *places, record.alias("_record"), rule.alias(RULE), *at, *others)
+
+
+def keeps_source_record() -> Column:
+    """Whether quarantine gets the source record in place of a flagged row: the row fails a rule, and its record is known."""
+    return F.col(RULE).isNotNull() & F.col("_record").isNotNull()
+
+
+def unfit_reason(flagged: DataFrame) -> Column:
+    """Why a flagged row fails a write: the output's format or schema does not hold it. Null if nothing is wrong with it, or if
+    quarantine gets its source record in its place."""
+    if "_out_unfit" not in flagged.columns:
+        return F.lit(None).cast("string")
+    return F.when(~keeps_source_record(), F.col("_out_unfit"))

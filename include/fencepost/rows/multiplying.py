@@ -1,12 +1,10 @@
-"""Whether a transform may give several rows for a source record, and what becomes of them under layout `output`."""
+"""Whether a transform may give several rows for a source record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 # Nodes of Spark's analysed plans that give a row at most once for each row they get.
 KEEPING = frozenset(
@@ -50,14 +48,3 @@ def _keeps(plan: Any, name: str) -> bool:
 
 def _listed(found: Any) -> list[Any]:
     return [found.apply(n) for n in range(found.size())]
-
-
-def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
-    """Whether a row is not written because its record goes to quarantine with another of its rows: that with the lowest rule.
-
-    `place` is the topic, partition and offset of the row's record. Rows of one record may be anywhere, so this shuffles. `alone`
-    tells the rows apart whose record is not known.
-    """
-    known = place[-1].isNotNull()
-    of_record = Window.partitionBy(*place, F.when(~known, alone)).orderBy(rule.asc_nulls_last())
-    return known & F.first(rule).over(of_record).isNotNull() & (F.row_number().over(of_record) > 1)

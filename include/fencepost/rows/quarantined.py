@@ -18,9 +18,10 @@ from fencepost.model import BATCH_HEADER, Schemas
 from fencepost.rows.decode import as_list
 from fencepost.rows.encode import PLACES, parse_results
 from fencepost.rows.fingerprint import fingerprint_hash
-from fencepost.rows.flag import RULE, Rules
+from fencepost.rows.flag import Rules
 from fencepost.rows.quarantine_headers import KEPT_HEADER, QUARANTINED, REASON_HEADER, SOURCE_HEADER
 from fencepost.rows.route import quarantine_text, source_place
+from fencepost.rows.whole_records import RULE
 
 
 def to_malformed(frame: DataFrame) -> DataFrame:

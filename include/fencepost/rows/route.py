@@ -5,6 +5,8 @@ If the source record of a row is not known, because the transform dropped `_reco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,51 +14,58 @@ from fencepost.model import Layout
 from fencepost.rows.decode import in_text
 from fencepost.rows.encode import PLACES, if_fit
 from fencepost.rows.fingerprint import fingerprint_hash
-from fencepost.rows.flag import RULE
-from fencepost.rows.multiplying import withheld_rows
+from fencepost.rows.flag import keeps_source_record
 from fencepost.rows.quarantine_headers import QUARANTINED
-from fencepost.rows.whole_records import RECORD_PLACE, WITHHELD
-from fencepost.rows.whole_records import RULE as RECORD_RULE
+from fencepost.rows.whole_records import OFFSET, RECORD_PLACE, RULE, WITHHELD, withheld_rows
 
 
-def to_routed(flagged: DataFrame, layout: Layout = Layout.SOURCE) -> DataFrame:
-    """Flagged rows as records, each for the output or for quarantine: `QUARANTINED` is null for the output's.
+def to_routed(flagged: DataFrame, layout: Layout) -> DataFrame:
+    """Flagged rows as records, in the columns of `output_columns`, and `hash` (long): that of the record that is written.
 
-    The other columns are those of `to_records`. Key, value and hash are those of the record that is written. Where a record may
-    have several rows, `WITHHELD` follows under layout `output`; under `source`, what `whole_records` makes it of.
+    A row that the output's schema does not hold fails the job, with `UNFIT`.
+
+    Where rules have flagged the rows, each is for the output or for quarantine: `QUARANTINED` is null for the output's. Where a
+    record may have several rows, `WITHHELD` follows under layout `output`; under `source`, what `whole_records` makes it of.
     """
-    failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
     out = {name: F.col(f"_out_{name}") for name in names}
     if (unfit := out.pop("unfit", None)) is not None:
         out["value"] = if_fit(flagged, out["value"], unfit)
-    for name in ("key", "value"):
-        out[name] = F.when(failed & known, F.col(f"_record.{name}")).otherwise(out[name])
+    more = [_quarantined(flagged, out), *_whole(flagged, layout)] if RULE in flagged.columns else []
+    if more:
+        for name in ("key", "value"):
+            out[name] = F.when(keeps_source_record(), F.col(f"_record.{name}")).otherwise(out[name])
+    places = [name for name in PLACES if name in flagged.columns]
+    routed = flagged.select(*(column.alias(name) for name, column in out.items()), *places, *more)
+    return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def _quarantined(flagged: DataFrame, out: Mapping[str, Column]) -> Column:
+    known = F.col("_record").isNotNull()
     timestamp = F.unix_millis("_record.timestamp")
     if "timestamp" in out:
         timestamp = F.when(known, timestamp).otherwise(out["timestamp"])
     headers = F.col("_record.headers")
     if "headers" in out:
         headers = F.when(known, headers).otherwise(in_text(out["headers"]))
-    said = quarantine_text(
+    text = quarantine_text(
         rule=F.col(RULE),
         timestamp=timestamp,
         source=source_place(flagged),
         kept=F.when(~known, F.lit("result")),
         headers=headers,
     )
-    places = [name for name in PLACES if name in flagged.columns]
-    columns = [column.alias(name) for name, column in out.items()]
-    together = []
-    place = [F.col(name) for name in RECORD_PLACE.values() if name in flagged.columns]
-    if place:
-        rule = F.col(RULE)
-        together = [*place, rule.alias(RECORD_RULE)]
-        if layout is Layout.OUTPUT:
-            alone = F.xxhash64("_out_key", "_out_value")
-            together = [withheld_rows(rule, place, alone).alias(WITHHELD)]
-    routed = flagged.select(*columns, *places, F.when(failed, said).alias(QUARANTINED), *together)
-    return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
+    return F.when(F.col(RULE).isNotNull(), text).alias(QUARANTINED)
+
+
+def _whole(flagged: DataFrame, layout: Layout) -> list[Column]:
+    if OFFSET not in flagged.columns:
+        return []
+    rule, place = F.col(RULE), [F.col(name) for name in RECORD_PLACE.values()]
+    if layout is Layout.SOURCE:
+        return [*place, rule]
+    alone = F.xxhash64("_out_key", "_out_value")
+    return [withheld_rows(rule, place, alone).alias(WITHHELD)]
 
 
 def source_place(frame: DataFrame) -> Column:

@@ -12,14 +12,10 @@ from pyspark.sql import DataFrame, Row
 
 from fencepost.errors import FencepostError
 from fencepost.model import OffsetRange, Receipt
-from fencepost.rows.source import task_ranges
+from fencepost.rows.row_by_row import require_read
 from fencepost.rows.writer import ANSWER_SCHEMA, TASKS, WriteJob, writer_of
 
 log = logging.getLogger("fencepost.rows.run_writers")
-
-
-class RowsMoved(Exception):
-    """A job's Spark partitions are not the ranges that it was to read: its frame shuffles, or reads something else."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +61,7 @@ def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange
     """The task-partition that each Spark partition writes, read from the frame's plan before it starts."""
     if tasks is None:
         return range(len(job.writers.marks))
-    found = task_ranges(frame)
-    if found is None or len(found) != len(tasks) or set(found) != set(tasks):
-        raise RowsMoved
-    return [tasks[r] for r in found]
+    return [tasks[read] for read in require_read(frame, tasks)]
 
 
 def _collect(

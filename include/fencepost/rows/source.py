@@ -52,25 +52,3 @@ def read_ranges(
         return reader.option("includeHeaders", str(headers).lower()).load()
     finally:
         spark.conf.set(V1_SOURCES, old)
-
-
-def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
-    """The source range that each task-partition of a frame reads, or None if the frame shuffles.
-
-    The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
-    """
-    ranges = []
-    for partition in frame._jdf.queryExecution().toRdd().partitions():
-        if partition.getClass().getSimpleName() != "DataSourceRDDPartition":
-            return None
-        inputs = partition.inputPartitions()
-        if inputs.size() != 1 or inputs.head().getClass().getSimpleName() != "KafkaBatchInputPartition":
-            return None
-        found = inputs.head().offsetRange()
-        read = found.topicPartition()
-        ranges.append(
-            OffsetRange(
-                topic=read.topic(), partition=read.partition(), start=found.fromOffset(), end=found.untilOffset()
-            )
-        )
-    return ranges

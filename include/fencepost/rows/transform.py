@@ -17,7 +17,9 @@ from pyspark.sql.types import BooleanType, StructType
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.formats import REGISTRY_FORMATS
 from fencepost.formats.names import twins, without_case
+from fencepost.model import RegisteredSchema
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
 from fencepost.spark.sql_settings import settings_kept
 
@@ -98,6 +100,21 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
             f"{file}: its result has no column {TOMBSTONE}, and source.tombstones is pass: a record without a value would become "
             f"a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or set "
             "source.tombstones in pipeline.yaml to drop or fail."
+        )
+
+
+def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema) -> None:
+    """Check that a result has no field of the source's value, by its registered schema, that would not be written.
+
+    Raises:
+        SettingsError: it has one whose name begins with _, which the output does not use.
+    """
+    output, fields = pipeline.output.records, REGISTRY_FORMATS[pipeline.source.format].fields(source)
+    used = {output.key, output.timestamp, output.headers}
+    if lost := [name for name in result.columns if name.startswith("_") and name in fields and name not in used]:
+        raise SettingsError(
+            f"{pipeline.transform_file}: its result has {', '.join(lost)}, of the source's value, and a column whose name begins "
+            "with _ is not written. Give it another name, or leave it out."
         )
 
 

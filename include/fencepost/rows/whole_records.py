@@ -1,30 +1,37 @@
 """A source record is published whole or quarantined whole: if one of its rows fails a rule, none of them is published.
 
-A replay sends the record through the transform again, which then gives all of its rows. So a row that was published beside
-its record's quarantine would be published twice.
+Of a record with failed rows, the first of those with the lowest rule goes to quarantine, and all others are withheld. A replay
+sends the record through the transform again, which then gives all of its rows. So a row that was published beside its record's
+quarantine would be published twice.
 
-Where a transform may give several rows for a record, rows bring the record's place in the source (`RECORD_PLACE`, null where it
-is not known) and `RULE`. Under layout `source` the rows of a record follow each other, because narrow operators keep the
-order. Here they are put together, across Arrow batches too, and get `WITHHELD` instead. Under layout `output`, where rows are
-shuffled by key, `withheld_rows` of fencepost.rows.multiplying has found it before.
+Where a transform may give several rows for a record, flagged rows bring the record's place in the source (`RECORD_PLACE`, null
+where it is not known) and `RULE`. `WITHHELD` says which of them are not written. Two functions decide it, because the rows of a
+record lie in two ways:
+
+- under layout `source` they follow each other, because narrow operators keep the order. `whole_records` puts them together on
+  their way to the writer, across Arrow batches too. So nothing is shuffled;
+- under layout `output` they may be anywhere, and a shuffle by key would part them. `withheld_rows` is a window in Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fencepost.errors import SettingsError
-from fencepost.rows.quarantine_headers import QUARANTINED
+
+if TYPE_CHECKING:  # Python's workers import this module, and do without Spark's SQL
+    from pyspark.sql import Column
 
 # The columns with the topic, partition and offset of a row's record.
 RECORD_PLACE = {"topic": "record_topic", "partition": "record_partition", "offset": "record_offset"}
 TOPIC, PARTITION, OFFSET = RECORD_PLACE.values()
-RULE = "record_rule"
+RULE = "rule"  # the number of the rule that a row fails, or null
 WITHHELD = "withheld"  # true in a row that is not written, because its record goes to quarantine with another one
 
 
@@ -77,7 +84,7 @@ class _Records:
         record = np.repeat(np.arange(len(starts)), lengths)
         self.seen.append(self._places(rows)[starts][known[starts]])
         withheld = np.zeros(len(rows), dtype=bool)
-        failed = np.nonzero(rows.column(QUARANTINED).is_valid().to_numpy(zero_copy_only=False) & known)[0]
+        failed = np.nonzero(rows.column(RULE).is_valid().to_numpy(zero_copy_only=False) & known)[0]
         if len(failed):
             rule = rows.column(RULE).to_numpy(zero_copy_only=False)[failed]
             in_order = failed[np.lexsort((failed, rule, record[failed]))]
@@ -123,3 +130,16 @@ class _Records:
         topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
         others = [rows.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in (PARTITION, OFFSET)]
         return np.stack([topics, *others], axis=1)
+
+
+def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
+    """Whether a row is not written, of rows that may be anywhere: a window over each record's, so this shuffles.
+
+    `place` is the topic, partition and offset of the row's record. `alone` tells the rows apart whose record is not known.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    known = place[-1].isNotNull()
+    of_record = Window.partitionBy(*place, F.when(~known, alone)).orderBy(rule.asc_nulls_last())
+    return known & F.first(rule).over(of_record).isNotNull() & (F.row_number().over(of_record) > 1)

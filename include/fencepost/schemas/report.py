@@ -5,37 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import RegisteredSchema, Schemas
-from fencepost.rows.decode import HEADERS, read_source, with_record
-from fencepost.rows.transform import apply_transform
+from fencepost.rows.decode import CONNECTOR
+from fencepost.rows.path import RowPath
 from fencepost.schemas.freeze import OutputPart, Part, output_schema, parts_with_registry, read_schemas
 from fencepost.schemas.settle import misfit, written_types
-
-# What Spark's Kafka source gives.
-CONNECTOR = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("headers", HEADERS),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -97,5 +74,6 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
     """Of the transform's result for no records; Spark analyses it, and runs nothing."""
-    frame, _ = read_source(spark.createDataFrame([], CONNECTOR), pipeline.source, schemas, record=True)
-    return written_types(pipeline, apply_transform(pipeline, with_record(frame, "_malformed")), schemas)
+    path = RowPath(pipeline, schemas)
+    result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
+    return written_types(pipeline, result)

@@ -56,7 +56,7 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
     while True:
         known = batch.plan.schemas or Schemas()
         changed: dict[str, RegisteredSchema] = {}
-        for part, kind in written_types(pipeline, result, known).items():
+        for part, kind in written_types(pipeline, result).items():
             frozen = getattr(known, part)
             fit = _settled(pipeline, part, kind, frozen, _register)
             if fit != frozen:
@@ -85,36 +85,19 @@ def would_settle(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple
         written = format_of(pipeline, part).written(text, (), columns=part == "output")
         return RegisteredSchema(subject=subject, id=0, text=written)
 
-    for part, kind in written_types(pipeline, result, known).items():
+    for part, kind in written_types(pipeline, result).items():
         changed[part] = _settled(pipeline, part, kind, getattr(known, part), only_derive)
     return known.model_copy(update=changed), told
 
 
-def written_types(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> dict[OutputPart, DataType]:
-    """The types of a transform's result, for the parts of the output that have a registry.
-
-    Raises:
-        SettingsError: the result has a field of the source's value whose name begins with _: it would not be written.
-    """
-    if lost := _lost(pipeline, result, schemas):
-        raise SettingsError(
-            f"{pipeline.transform_file}: its result has {', '.join(lost)}, of the source's value, and a column whose name begins "
-            "with _ is not written. Give it another name, or leave it out."
-        )
+def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
+    """The types of a transform's result, for the parts of the output that have a registry."""
     parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
     if "output" in parts:
         found["output"] = value_schema(pipeline, result)
     if "output_key" in parts and pipeline.output.records.key in result.columns:
         found["output_key"] = result.schema[pipeline.output.records.key].dataType
     return found
-
-
-def _lost(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> list[str]:
-    if schemas.source is None:
-        return []
-    output, fields = pipeline.output.records, format_of(pipeline, "source").fields(schemas.source.reader)
-    used = {output.key, output.timestamp, output.headers}
-    return [name for name in result.columns if name.startswith("_") and name in fields and name not in used]
 
 
 Register = Callable[[Pipeline, OutputPart, "DataType", "RegisteredSchema | None"], RegisteredSchema]

@@ -180,6 +180,17 @@ def find_carried(text: str, nonce: str) -> FencepostError | None:
     return kind(found["message"])
 
 
+@contextmanager
+def carried_error(nonce: str) -> Iterator[None]:
+    """Raise the error that a task in this block raised on purpose, in place of Spark's text about it."""
+    try:
+        yield
+    except Exception as error:
+        if (ours := find_carried(str(error), nonce)) is not None:
+            raise ours from error
+        raise
+
+
 def of_any_job(error: Exception, batch: str, nonce: str) -> FencepostError | None:
     """What a failure of a job that writes this batch means, whatever the job: the driver died, or a writer stopped on purpose."""
     if how_the_jvm_ended(error):

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import DriverDied
 from fencepost.spark.master import check_master, is_local
-from fencepost.spark.sql_settings import pin_settings
+from fencepost.spark.sql_settings import copy_settings, pin_settings
 from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
 
 log = logging.getLogger("fencepost.spark.session")
@@ -63,10 +63,17 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     return session
 
 
-def session_of_its_own(session: SparkSession, pipeline: Pipeline) -> SparkSession:
-    """A session on the same JVM without what a transform may have set, registered or named in another one."""
+def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) -> SparkSession:
+    """A session on the same JVM without what a transform may have set, registered or named in another one.
+
+    It has the settings that decide values as the pipeline has them, or, without a pipeline, as `session` has them. Nothing else
+    makes a second session.
+    """
     own = session.newSession()
-    pin_settings(own, pipeline)
+    if pipeline is None:
+        copy_settings(session, own)
+    else:
+        pin_settings(own, pipeline)
     return own
 
 

@@ -17,6 +17,7 @@ from fencepost.config.spark_options import DOCUMENTED, OF_TRANSFORM, SQL, is_har
 from fencepost.errors import SettingsError
 
 log = logging.getLogger("fencepost.spark.sql_settings")
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
@@ -35,6 +36,19 @@ def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
         ) from None
     if foreign := sorted(found.keys() - wanted.keys()):
         log.warning("set outside of pipeline.yaml, and not in force: %s", ", ".join(foreign))
+
+
+def copy_settings(session: SparkSession, other: SparkSession) -> None:
+    """Give the other session the settings that a pipeline pins or chooses, as this one has them."""
+    for name in settings_of_values({}):
+        other.conf.set(name, str(session.conf.get(name)))
+
+
+def set_shuffle_partitions(session: SparkSession, pipeline: Pipeline, partitions: int) -> None:
+    """Give the transform's own shuffles so many partitions, unless a setting of the pipeline or of Spark names a number."""
+    if SHUFFLE_PARTITIONS in pipeline.spark or session.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        return
+    session.conf.set(SHUFFLE_PARTITIONS, str(partitions))
 
 
 def check_settings(session: SparkSession, pipeline: Pipeline) -> None:

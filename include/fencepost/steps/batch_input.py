@@ -1,4 +1,4 @@
-"""What the jobs of a write begin with: the batch's records, and the rules that decide where a row goes."""
+"""What the jobs of a write begin with: the batch's records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Plan
-from fencepost.quality.rules import first_failed
-from fencepost.rows.flag import Rules
 from fencepost.rows.quarantined import as_in_source, is_quarantined_by, of_source
 from fencepost.rows.source import read_ranges
-from fencepost.suite.declared import reason_of, rule_names
 
 
 def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:
@@ -34,17 +31,3 @@ def read_records(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: 
     """What the batch reads, without the results that a replay takes up: those need no transform."""
     raw = read_input(spark, ledger, batch, headers=headers)
     return raw if batch.plan.replays is None else of_source(raw)
-
-
-def quarantine_rules(pipeline: Pipeline) -> Rules | None:
-    """The rules of the pipeline's suite that decide where a row goes; None if it has none.
-
-    Raises:
-        SettingsError: the suite cannot be read, or is wrong.
-    """
-    if not (declared := pipeline.suite.rules):
-        return None
-    return Rules(
-        first_failed=lambda frame: first_failed(frame, declared, pipeline.expectations_file),
-        named=tuple(zip(rule_names(declared), map(reason_of, declared), strict=True)),
-    )

@@ -23,6 +23,7 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
 from fencepost.quality.overflow import overflowing_rule
 from fencepost.rows.encode import UNFIT, UNFIT_END
+from fencepost.rows.path import REFUSED
 from fencepost.schemas.settle import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job, overflowed
 from fencepost.steps.batch_input import settings_of
@@ -30,8 +31,6 @@ from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import Places, count_source, first_tombstones
 
 log = logging.getLogger("fencepost.steps.write")
-# What a job raises at a record that is malformed, under source.on_malformed: fail, or a tombstone, under source.tombstones: fail.
-REFUSED = "fencepost: refused source record"
 
 
 def write_failure(

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import NO_SCHEMAS, Batch, Receipt, TaskKind
-from fencepost.rows.decode import read_source, with_record
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.decode import is_malformed, read_source, with_record
 from fencepost.rows.flag import NO_RULES
 from fencepost.rows.quarantined import (
     SET_APART,
@@ -30,7 +31,7 @@ from fencepost.rows.run_writers import run_writers
 from fencepost.rows.transform import analysis_errors
 from fencepost.rows.writer import WriteJob
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.steps.batch_input import quarantine_rules, read_input, read_records
+from fencepost.steps.batch_input import read_input, read_records
 from fencepost.steps.failures import write_failure
 from fencepost.steps.writers import malformed_job, replayed_job
 
@@ -39,8 +40,8 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
     """Read the frozen ranges again and write malformed records to quarantine; the receipts of these task-partitions."""
     pipeline, plan = ledger.pipeline, batch.plan
     raw = read_records(spark, ledger, batch, headers=True)
-    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
-    records = to_malformed(with_record(frame.where(malformed)))
+    frame = read_source(raw, pipeline.source, plan.schemas, record=True)
+    records = to_malformed(with_record(frame.where(is_malformed())))
     return _write(ledger, batch, records, raw, malformed_job(ledger, batch))
 
 
@@ -54,9 +55,9 @@ def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_sche
     pipeline, plan = ledger.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES
     raw = set_apart(read_input(spark, ledger, batch, headers=True))
-    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True, beside=SET_APART)
+    frame = read_source(raw, pipeline.source, plan.schemas, record=True, beside=SET_APART)
     schema = StructType.fromJson(json.loads(value_schema))
-    wanted = with_record(frame.where(malformed | F.col("_result")))
+    wanted = with_record(frame.where(is_malformed() | F.col("_result")))
     with analysis_errors(pipeline):
         parsed = parsed_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS)
         judged = judged_again(parsed, schema, rules)

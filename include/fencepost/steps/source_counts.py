@@ -16,7 +16,7 @@ from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout, describe_topics
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
-from fencepost.rows.decode import read_source, refused_tombstone
+from fencepost.rows.decode import is_malformed, read_source, refused_tombstone
 from fencepost.rows.encode import PLACES
 from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.diagnosis import spark_reads
@@ -96,12 +96,13 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
     return SourceCounts(rows=None)
 
 
-def count_columns(malformed: Column, source: Source, batch: Batch) -> list[Column]:
+def count_columns(source: Source, batch: Batch) -> list[Column]:
     """The aggregates over a batch's source for `SourceCounts.of`."""
     at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
     return [
         F.count(F.lit(1)).alias("rows"),
-        F.count(F.when(malformed, 1)).alias("malformed"),  # count_if would copy every row first, in a node of its own
+        # count_if would copy every row first, in a node of its own
+        F.count(F.when(is_malformed(), 1)).alias("malformed"),
         F.count(F.when(refused_tombstone(source), 1)).alias("tombstones"),
         F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at))).alias("newest"),
     ]
@@ -109,20 +110,20 @@ def count_columns(malformed: Column, source: Source, batch: Batch) -> list[Colum
 
 def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
     """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
-    frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas)
-    total = frame.agg(*count_columns(malformed, pipeline.source, batch)).head()
+    frame = read_source(raw, pipeline.source, batch.plan.schemas)
+    total = frame.agg(*count_columns(pipeline.source, batch)).head()
     assert total is not None
     at: Places = ()
     why = ""
     if total["malformed"] and pipeline.source.on_malformed != "quarantine":
-        first = _first(frame, malformed)
+        first = _first(frame, is_malformed())
         at, why = _places(first), first[0]["_malformed"]
     return SourceCounts.of(total.asDict(), at, why)
 
 
 def first_tombstones(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
     """The coordinates of the first tombstones that must not reach the transform, by topic, partition and offset."""
-    frame, _ = read_source(raw, pipeline.source, batch.plan.schemas)
+    frame = read_source(raw, pipeline.source, batch.plan.schemas)
     return _places(_first(frame, refused_tombstone(pipeline.source)))
 
 

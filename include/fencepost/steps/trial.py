@@ -7,8 +7,9 @@ no schema registered, no record of the ledger written and no offset committed: t
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,27 +25,27 @@ from fencepost.quality.columns import JSON
 from fencepost.quality.evaluation import SAMPLE, evaluate
 from fencepost.quality.history import History, PastBatch, published_before
 from fencepost.quality.quarantine import Accounts, over_limit
-from fencepost.rows.decode import read_source, refused_tombstone, with_record
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.collect import withheld_by_executors
 from fencepost.rows.encode import parse_output
-from fencepost.rows.flag import NO_RULES, RULE, keeps_record, to_flagged
-from fencepost.rows.multiplying import may_multiply
+from fencepost.rows.flag import NO_RULES, unfit_reason
+from fencepost.rows.path import RowPath
 from fencepost.rows.quarantine_headers import QUARANTINED
-from fencepost.rows.route import to_routed
-from fencepost.rows.source import read_ranges, task_ranges
-from fencepost.rows.transform import analysis_errors, apply_transform, value_schema
+from fencepost.rows.row_by_row import check_row_by_row
+from fencepost.rows.source import read_ranges
+from fencepost.rows.transform import value_schema
 from fencepost.rows.whole_records import WITHHELD
 from fencepost.schemas.freeze import freeze_schemas, look_up_ids
 from fencepost.schemas.settle import ids_in_source, would_settle
-from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.sql_settings import pin_settings
-from fencepost.steps.batch_input import quarantine_rules
+from fencepost.spark.diagnosis import carried_error, spark_reads
+from fencepost.spark.session import session_of_its_own
+from fencepost.spark.sql_settings import set_shuffle_partitions
 from fencepost.steps.trial_input import Looked
 from fencepost.steps.trial_output import of_columns, of_names, of_sizes
 from fencepost.steps.trial_rows import SIZE, Aside, Sourced, counts_of_rows, of_source, unfit_rows, with_size
-from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
 SHOWN = 2  # rows of the result
-SEEN = "fencepost_source"
+FEW_PARTITIONS = 4  # of the transform's own shuffles
 
 
 @dataclass(frozen=True)
@@ -94,34 +95,30 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         FencepostError: Kafka, the registry or Spark does not answer.
     """
     pipeline = ledger.pipeline
-    rules = quarantine_rules(pipeline)
-    pin_settings(spark, pipeline)
-    if SHUFFLE_PARTITIONS not in pipeline.spark:
-        spark.conf.set(SHUFFLE_PARTITIONS, "4")
-    headers = pipeline.source.headers or rules is not None
-    raw = with_size(read_ranges(spark, ledger.settings, looked.ranges, headers=headers))  # 1
-    doing = f"pipeline {pipeline.name}, try"
-    with spark_reads(doing):
+    rules = quarantine_rules(pipeline) or NO_RULES
+    own = session_of_its_own(spark, pipeline)
+    set_shuffle_partitions(own, pipeline, FEW_PARTITIONS)
+    nonce, doing = secrets.token_hex(16), f"pipeline {pipeline.name}, try"
+    path = RowPath(pipeline, rules=rules)
+    raw = with_size(read_ranges(own, ledger.settings, looked.ranges, headers=path.reads_headers))  # 1
+    with spark_reads(doing), carried_error(nonce):
         schemas = _schemas(pipeline, raw)
-        frame, malformed = read_source(raw, pipeline.source, schemas, record=rules is not None, beside=(SIZE,))
-        observed = frame.observe(_observation(), F.count(F.lit(1)).alias("rows"))
-        good = observed.where(~(malformed | refused_tombstone(pipeline.source)))
-        result = apply_transform(pipeline, with_record(good, "_malformed", f"_{SIZE}"))  # 2
+        decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,))
+        result = path.transform(decoded)  # 2
         schema = value_schema(pipeline, result)
         schemas, told = would_settle(pipeline, result, schemas)
-        with analysis_errors(pipeline):
-            several = rules is not None and keeps_record(result) and may_multiply(result, SEEN)
-            flagged = to_flagged(result, pipeline, rules or NO_RULES, schemas, several=several)
-            _check_layout(pipeline, flagged, looked)
+        path = replace(path, schemas=schemas)
+        flagged = path.flag(result)
+        if pipeline.output.layout is Layout.SOURCE:
+            check_row_by_row(pipeline, flagged, looked.ranges)
         made = flagged = flagged.persist()  # once: the transform may run for long, or give other rows the next time
         try:
-            source = of_source(frame, pipeline, looked)
+            source = of_source(decoded.frame, pipeline, looked)
             unfit = unfit_rows(flagged)
             if unfit:
-                flagged = flagged.where(F.col("_out_unfit").isNull() | F.col(RULE).isNotNull())
-            routed = to_routed(flagged, Layout.OUTPUT)
+                flagged = flagged.where(unfit_reason(flagged).isNull())
+            routed = withheld_by_executors(path.route(flagged, pipeline.output.layout), nonce)
             counts = counts_of_rows(routed)
-            named = rules.named if rules else ()
             failed = {n: found for n, found in counts.items() if isinstance(n, int)}
             written, largest = counts.get("written", (0, 0))
             withheld = counts.get("withheld", (0, 0))[0]
@@ -132,7 +129,11 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             )
         finally:
             made.unpersist()
-    aside = [*source.bad, *source.tombstones, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
+    aside = [
+        *source.bad,
+        *source.tombstones,
+        *(Aside(*rules.named[n], rows=found[0]) for n, found in sorted(failed.items())),
+    ]
     malformed_rows = sum(one.rows for one in source.bad)
     results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
     accounts = Accounts(
@@ -140,7 +141,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         malformed=malformed_rows,
         tombstones=sum(one.rows for one in source.tombstones),
         malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
-        results=results if rules else None,
+        results=results if rules.named else None,
         failed=sum(found[0] for found in failed.values()),
         withheld=withheld,
         written=written,
@@ -168,12 +169,6 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     )
 
 
-def _observation() -> Any:
-    from pyspark.sql import Observation
-
-    return Observation(SEEN)
-
-
 def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
     """What a plan would freeze, and what the write job would look up."""
     found = freeze_schemas(pipeline)
@@ -185,13 +180,6 @@ def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
         if unknown := sorted(ids - known.ids):
             changed[part] = look_up_ids(pipeline, part, known, unknown)
     return found.model_copy(update=changed)
-
-
-def _check_layout(pipeline: Pipeline, flagged: DataFrame, looked: Looked) -> None:
-    if pipeline.output.layout is Layout.SOURCE:
-        found = task_ranges(to_routed(flagged, Layout.SOURCE))
-        if found is None or set(found) != set(looked.ranges):
-            raise not_row_by_row(pipeline)
 
 
 def _kept(routed: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from fencepost.model import utc_now
 from fencepost.protocol.ranges import credible_until
 from fencepost.rows.decode import refused_tombstone
 from fencepost.rows.encode import PLACES
-from fencepost.rows.flag import RULE
+from fencepost.rows.flag import unfit_reason
 from fencepost.rows.quarantine_headers import QUARANTINED
 from fencepost.rows.whole_records import WITHHELD
 from fencepost.steps.trial_input import Looked
@@ -88,12 +88,12 @@ def _bytes_of(*names: str) -> Column:
 
 
 def unfit_rows(flagged: DataFrame) -> list[Aside]:
-    """Rows that the output's format or schema does not hold, and no rule sets aside."""
+    """Rows that would fail a write, because the output's format or schema does not hold them."""
     if "_out_unfit" not in flagged.columns:
         return []
-    found = flagged.where(F.col(RULE).isNull() & F.col("_out_unfit").isNotNull()).groupBy("_out_unfit").count()
-    rows = found.orderBy(F.desc("count"), "_out_unfit").collect()
-    return _first([Aside("does not fit the output", row["_out_unfit"], row["count"]) for row in rows])
+    reasons = flagged.select(unfit_reason(flagged).alias("reason")).where(F.col("reason").isNotNull())
+    rows = reasons.groupBy("reason").count().orderBy(F.desc("count"), "reason").collect()
+    return _first([Aside("does not fit the output", row["reason"], row["count"]) for row in rows])
 
 
 def _first(all_: list[Aside]) -> list[Aside]:

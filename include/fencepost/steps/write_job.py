@@ -12,25 +12,25 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError, WriteFailed
+from fencepost.errors import WriteFailed
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt, TaskKind
 from fencepost.outputs.output import output_of
-from fencepost.rows.decode import read_source, refused_tombstone, with_record
-from fencepost.rows.encode import PLACES, said_columns, to_records
-from fencepost.rows.flag import NO_RULES, Rules, keeps_record, to_flagged
-from fencepost.rows.multiplying import may_multiply
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.encode import PLACES, said_columns
+from fencepost.rows.flag import NO_RULES
+from fencepost.rows.path import RowPath
 from fencepost.rows.placing import place_by_key, shuffled_again
 from fencepost.rows.quarantined import of_source
-from fencepost.rows.route import to_routed
-from fencepost.rows.run_writers import Answers, RowsMoved, run_writers
-from fencepost.rows.transform import analysis_errors, apply_transform, value_schema
+from fencepost.rows.row_by_row import RowsMoved, not_row_by_row
+from fencepost.rows.run_writers import Answers, run_writers
+from fencepost.rows.transform import value_schema
 from fencepost.rows.writer import WriteJob
 from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
-from fencepost.spark.sql_settings import check_settings, pin_settings
-from fencepost.steps.batch_input import quarantine_rules, read_input, read_records, settings_of
-from fencepost.steps.failures import REFUSED, refused_records, write_failure
+from fencepost.spark.sql_settings import check_settings, pin_settings, set_shuffle_partitions
+from fencepost.steps.batch_input import read_input, read_records, settings_of
+from fencepost.steps.failures import refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed
 from fencepost.steps.source_counts import SourceCounts, count_columns, count_taken, observed_counts
 from fencepost.steps.writers import rows_job
@@ -66,6 +66,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the jobs run
     again. Task-partitions without such records may have committed by then: they keep what they wrote.
     """
+    # Not in a session of its own: a transform may use the active session, and that is the job's.
     pin_settings(spark, ledger.pipeline)
     try:
         return _write_all(spark, ledger, batch)
@@ -102,59 +103,36 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
     pipeline = settings_of(ledger, batch.plan)
     rules = quarantine_rules(pipeline)
     job = rows_job(ledger, batch, rules.named if rules else ())
-    set_shuffle_partitions(spark, pipeline, batch.plan)
+    set_shuffle_partitions(spark, pipeline, _shuffle_partitions(batch.plan))
     with ThreadPoolExecutor(1) as aside:
         asked = None if job.compares else aside.submit(job.writers.committed_receipts)
-        source = _read(spark, ledger, batch, pipeline, record=rules is not None)  # 1
-        result = apply_transform(pipeline, source.frame)  # 2
+        path = RowPath(pipeline, batch.plan.schemas, rules)
+        raw, taken = _read(spark, ledger, batch, path)  # 1
+        source = path.decode(raw, *count_columns(pipeline.source, batch))
+        result = path.transform(source, refuses=True)  # 2
         fields = value_schema(pipeline, result)
         if (columns := output_of(ledger, batch).columns) is not None:
             columns.check_result(batch.interval, fields)
         schema = fields.json()
         batch = settle_output(ledger, batch, result)
         committed = asked.result() if asked else None
-    with analysis_errors(pipeline):
-        rows = _to_rows(result, pipeline, batch.plan, rules)
+    rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
-    answers = _write(ledger, batch, pipeline, rows.placed, source.raw, job, committed, judged)  # 3
-    counts = observed_counts(answers.read_all, source.seen, source.raw, batch, pipeline).with_results(source.taken)
+    answers = _write(ledger, batch, pipeline, rows.placed, raw, job, committed, judged)  # 3
+    counts = observed_counts(answers.read_all, source.counts, raw, batch, pipeline).with_results(taken)
     # A transform that stops early, as by a LIMIT, may leave a record unread that the settings refuse.
-    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, source.raw)) is not None:
+    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, raw)) is not None:
         raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     return Wrote(answers.receipts, counts, schema, names, rows.results(answers)), batch
 
 
-SEEN = "fencepost_source"  # the observation of the records that the transform gets
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What the transform gets (`frame`), of what was read (`raw`); `taken` results of a replay are in neither."""
-
-    raw: DataFrame
-    frame: DataFrame
-    seen: Observation
-    taken: int
-
-
-def _read(spark: SparkSession, ledger: Ledger, batch: Batch, pipeline: Pipeline, *, record: bool) -> _Source:
-    raw = read_input(spark, ledger, batch, headers=pipeline.source.headers or record)
-    taken = 0
-    if batch.plan.replays is not None:
-        taken = count_taken(raw, batch)
-        raw = of_source(raw)
-    frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=record)
-    seen = Observation(SEEN)
-    counted = frame.observe(seen, *count_columns(malformed, pipeline.source, batch))
-    tombstone = refused_tombstone(pipeline.source)
-    refused = F.lit(False)
-    refused = refused | malformed if pipeline.source.on_malformed == "fail" else refused
-    refused = refused | tombstone if pipeline.source.tombstones == "fail" else refused
-    # Raised inside the task, so that no task-partition with such a record commits.
-    stop = F.raise_error(F.lit(REFUSED)).cast("boolean")
-    good = F.when(refused, stop).otherwise(~(malformed | tombstone))
-    return _Source(raw, with_record(counted.where(good), "_malformed"), seen, taken)
+def _read(spark: SparkSession, ledger: Ledger, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
+    """The records that are for the path, with the connector's columns; and in a replay how many results bypass it."""
+    raw = read_input(spark, ledger, batch, headers=path.reads_headers)
+    if batch.plan.replays is None:
+        return raw, 0
+    return of_source(raw), count_taken(raw, batch)
 
 
 @dataclass(frozen=True)
@@ -179,17 +157,14 @@ class _Rows:
         return self.flagged.count()
 
 
-def _to_rows(result: DataFrame, pipeline: Pipeline, plan: Plan, rules: Rules | None) -> _Rows:
-    seen, flagged = Observation(), None
-    if rules is None:
-        records = to_records(result, pipeline, plan.schemas)
-    else:
-        several = keeps_record(result) and may_multiply(result, SEEN)
-        flagged = to_flagged(result, pipeline, rules, plan.schemas, several=several)
-        records = to_routed(flagged, plan.layout).observe(seen, F.count(F.lit(1)).alias("results"))
-    if plan.layout is Layout.OUTPUT:
-        return _Rows(place_by_key(records, plan.task_count()), flagged, seen)
-    return _Rows(records.drop(*PLACES), flagged, seen)
+def _to_rows(path: RowPath, result: DataFrame, plan: Plan) -> _Rows:
+    seen, flagged = Observation(), path.flag(result)
+    records = path.route(flagged, plan.layout)
+    if path.rules is not None:
+        records = records.observe(seen, F.count(F.lit(1)).alias("results"))
+    by_key = plan.layout is Layout.OUTPUT
+    placed = place_by_key(records, plan.task_count()) if by_key else records.drop(*PLACES)
+    return _Rows(placed, None if path.rules is None else flagged, seen)
 
 
 def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
@@ -231,26 +206,13 @@ def _write(
     return answers
 
 
-def not_row_by_row(pipeline: Pipeline) -> SettingsError:
-    """The error about a transform that shuffles under layout `source`."""
-    return SettingsError(
-        f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
-        "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
-        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
-    )
-
-
-SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT = 200
 ROWS_A_PARTITION = 50_000  # in a shuffle; a partition costs some ten milliseconds, however few rows it holds
 
 
-def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
-    """Give the transform's own shuffles as many partitions as the batch has rows for, unless a setting names a number.
+def _shuffle_partitions(plan: Plan) -> int:
+    """As many partitions as the batch has rows for.
 
     The number follows from the frozen plan, so a retry has the same one: the order of rows depends on it.
     """
-    if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
-        return
-    filled = plan.offsets // ROWS_A_PARTITION
-    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.task_count(), len(plan.ranges)))))
+    return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.task_count(), len(plan.ranges)))

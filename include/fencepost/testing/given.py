@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from functools import reduce
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -16,45 +14,47 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.model import Schemas
-from fencepost.rows.decode import HEADERS, read_source
+from fencepost.rows.decode import CONNECTOR
+from fencepost.rows.encode import PLACES
+from fencepost.rows.path import Decoded, RowPath
 from fencepost.testing.schemas import VALUE, Row
 
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)
-RAW = T.StructType(
-    [
-        T.StructField("key", T.BinaryType()),
-        T.StructField("value", T.BinaryType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("partition", T.IntegerType()),
-        T.StructField("offset", T.LongType()),
-        T.StructField("timestamp", T.TimestampType()),
-        T.StructField("headers", HEADERS),
-    ]
-)
+DECODERS = ("_record", "_tombstone", "_malformed")  # columns that the decoder gives, and no row
+
+Place = tuple[str, int, int]  # topic, partition and offset of a source record
 
 
 class Wrong(ValueError):
     """A value that is not of its column's type; the text names the column."""
 
 
-def given_rows(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> DataFrame:
-    """The rows as `read_source` gives records, with `_malformed`, in their order.
+def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tuple[Decoded, dict[Place, int]]:
+    """The rows as source records, in their order, and the position of the row that gives each record.
 
     Bytes are the value of a record, and None is a tombstone. A dict has fields, of which those that are missing are null; beside
     them, or instead of them with `_value`, it may have what Kafka knows of a record: `_key` and `_value` (bytes or text),
     `_timestamp`, `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. Without `_offset` a record has its
     position among the rows, without `_timestamp` the schedule's start.
 
+    All are one local table, as a source is one topic: what a transform does to its partitions shows in its plan.
+
     Raises:
         SettingsError: names the row, and what is wrong with it.
     """
-    empty = _decoded(spark, pipeline, [], schemas)
-    frames = [
-        _decoded(spark, pipeline, list(some), schemas) if is_raw else _typed(spark, pipeline, empty.schema, list(some))
-        for is_raw, some in groupby(enumerate(rows), key=lambda one: _is_raw(one[1]))
-    ]
-    return reduce(DataFrame.unionByName, frames or [empty])
+    raw = [one for one in enumerate(rows) if _is_raw(one[1])]
+    typed = [one for one in enumerate(rows) if not _is_raw(one[1])]
+    decoded = _decoded(spark, path, raw)
+    columns = _nullable(decoded.schema)
+    schema = to_arrow_schema(columns)
+    known = decoded.toArrow().cast(schema) if raw else schema.empty_table()
+    numbers = [number for number, _ in (*raw, *typed)]
+    order = sorted(range(len(rows)), key=numbers.__getitem__)
+    table = pa.concat_tables([known, _typed(path.pipeline, columns, typed)]).take(pa.array(order, pa.int64()))
+    positions: dict[Place, int] = {}
+    for number, place in enumerate(zip(*(table.column(name).to_pylist() for name in PLACES), strict=True)):
+        positions.setdefault(place, number)
+    return Decoded.of(spark.createDataFrame(table, schema=columns)), positions
 
 
 def _is_raw(row: Row) -> bool:
@@ -88,17 +88,17 @@ def _bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _decoded(spark: SparkSession, pipeline: Pipeline, rows: Sequence[tuple[int, Row]], schemas: Schemas) -> DataFrame:
+def _decoded(spark: SparkSession, path: RowPath, rows: Sequence[tuple[int, Row]]) -> DataFrame:
     """Records by the pipeline's own decoder."""
-    records = [_record(pipeline, number, row) for number, row in rows]
-    raw = _frame(spark, records, RAW, [number for number, _ in rows])
-    return read_source(raw, pipeline.source, schemas, record=bool(pipeline.suite.rules))[0]
+    records = [_record(path.pipeline, number, row) for number, row in rows]
+    table = _table(records, CONNECTOR, [number for number, _ in rows])
+    return path.decode(spark.createDataFrame(table, schema=_nullable(CONNECTOR))).frame
 
 
-def _typed(spark: SparkSession, pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> DataFrame:
+def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> pa.Table:
     """Rows of fields under the schema that the decoder gives."""
     fields = {field.name: field.dataType for field in schema.fields}
-    own = [name for name in fields if not name.startswith("_")]
+    own = [name for name in fields if name not in (*METADATA, *DECODERS)]
     made = []
     for number, row in rows:
         assert isinstance(row, Mapping)
@@ -115,24 +115,26 @@ def _typed(spark: SparkSession, pipeline: Pipeline, schema: T.StructType, rows: 
             beside["_headers"] = known["headers"]
         values = {**{name: row.get(name) for name in own}, **beside, "_tombstone": False, "_malformed": None}
         made.append({name: value for name, value in values.items() if name in fields})
-    return _frame(spark, made, schema, [number for number, _ in rows])
+    return _table(made, schema, [number for number, _ in rows])
 
 
-def _frame(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> DataFrame:
-    """A frame of dicts with Python's values; `numbers` are their positions among the given rows.
+def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> pa.Table:
+    """A table of dicts with Python's values; `numbers` are their positions among the given rows.
 
     Raises:
         SettingsError: a value is not of its column's type.
     """
-    nullable = T.StructType([T.StructField(f.name, f.dataType, nullable=True) for f in schema.fields])
     checked = []
     for number, row in zip(numbers, rows, strict=True):
         try:
-            checked.append({f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in nullable.fields})
+            checked.append({f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in schema.fields})
         except Wrong as error:
             raise SettingsError(f"row {number}: {error}.") from None
-    table = pa.Table.from_pylist(checked, schema=to_arrow_schema(nullable))
-    return spark.createDataFrame(table, schema=nullable)
+    return pa.Table.from_pylist(checked, schema=to_arrow_schema(_nullable(schema)))
+
+
+def _nullable(schema: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(f.name, f.dataType, nullable=True) for f in schema.fields])
 
 
 def _of_type(value: Any, kind: T.DataType, name: str) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,22 +14,26 @@ from pyspark.sql import functions as F
 
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import RecordRefused, SettingsError, TombstonesRefused
+from fencepost.errors import RecordRefused, TombstonesRefused
 from fencepost.model import MALFORMED, Layout, Schemas
-from fencepost.quality.rules import first_failed
-from fencepost.rows.decode import refused_tombstone, with_record
-from fencepost.rows.encode import output_columns, said_columns
-from fencepost.rows.flag import keeps_record
-from fencepost.rows.transform import analysis_errors, apply_transform
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.collect import withheld_here
+from fencepost.rows.decode import is_malformed, refused_tombstone
+from fencepost.rows.encode import PLACES, said_columns
+from fencepost.rows.flag import NO_RULES, unfit_reason
+from fencepost.rows.path import RowPath
+from fencepost.rows.row_by_row import check_row_by_row, partitions_read
+from fencepost.rows.transform import analysis_errors
+from fencepost.rows.whole_records import RECORD_PLACE, RULE
 from fencepost.schemas.freeze import parts_with_registry
 from fencepost.spark.session import build_session, session_of_its_own
-from fencepost.suite.declared import reason_of, rule_names
-from fencepost.testing.given import given_rows
+from fencepost.testing.given import Place, given_records
 from fencepost.testing.schemas import Row, refusing_others, schemas_of
 
 FEW = 1000  # rows that a session gets ready for
-OWN = "fencepost_"  # how the names of columns begin that this puts beside the transform's
-SHUFFLES = re.compile(r"(?<!Broadcast)\bExchange\b")
+VALUES, TOMBSTONE = "_values", "_is_tombstone"  # columns beside a row's own
+# As one source partition has them: in one partition of Spark's. A pipeline may set another number.
+ONE_PARTITION = {"spark.sql.leafNodeDefaultParallelism": "1", "spark.sql.shuffle.partitions": "1"}
 
 
 @dataclass(frozen=True)
@@ -112,59 +115,43 @@ class Trials:
             self._stops = SparkContext._active_spark_context is None  # otherwise it is somebody else's
             self._session = build_session(pipeline.model_copy(update={"spark": {}}), "test", FEW)
         own = session_of_its_own(self._session, pipeline)
-        own.conf.set("spark.sql.shuffle.partitions", "1")
-        for name, value in pipeline.spark.items():
+        for name, value in {**ONE_PARTITION, **pipeline.spark}.items():
             if name.startswith("spark.sql.") and own.conf.isModifiable(name):
                 own.conf.set(name, value)
         return own
 
 
 def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> Outcome:
-    """1. the rows as the source's columns; 2. the transform, without what is malformed; 3. the rules on the columns of the value,
-    and what would be written."""
-    declared = pipeline.suite.rules
-    source = given_rows(spark, pipeline, rows, refusing_others(schemas, rows))  # 1
-    tombstone = refused_tombstone(pipeline.source)
-    refused = source.where(F.col("_malformed").isNotNull() | tombstone)
-    bad = refused.select("_offset", "_malformed").collect()
-    tombstones = [one["_offset"] for one in bad if one["_malformed"] is None]
+    """1. the rows as source records; 2. the transform, for those that it gets; 3. the rules, and what the output would get;
+    4. each row where a write would send it, with its values."""
+    rules = quarantine_rules(pipeline) or NO_RULES
+    path = RowPath(pipeline, refusing_others(schemas, rows), rules)
+    source, positions = given_records(spark, path, rows)  # 1
+    left_out = source.frame.where(is_malformed() | refused_tombstone(pipeline.source))
+    bad = [
+        (positions[one["_topic"], one["_partition"], one["_offset"]], one["_malformed"])
+        for one in left_out.select(*PLACES, "_malformed").collect()
+    ]
+    tombstones = [position for position, why in bad if why is None]
     if tombstones and pipeline.source.tombstones == "fail":
         raise TombstonesRefused(
             f"row {tombstones[0]}: a tombstone, and source.tombstones is fail: a run would fail. Set it to drop or pass."
         )
-    good = source.where(F.col("_malformed").isNull() & ~tombstone)
-    result = apply_transform(pipeline, with_record(good, "_malformed"))  # 2
-    _check_layout(pipeline, result)
-    with analysis_errors(pipeline):  # 3
-        flat = _flat(result, pipeline, schemas, lambda said: first_failed(said, declared, pipeline.expectations_file))
-    malformed = [Quarantined(MALFORMED, one["_malformed"], None, one["_offset"]) for one in bad if one["_malformed"]]
-    found: list[Mapping[str, Any]] = flat.toArrow().to_pylist(maps_as_pydicts="strict")
-    rules = list(zip(rule_names(declared), map(reason_of, declared), strict=True))
-    return replace(_sorted_out(found, malformed, rules), tombstones=len(tombstones))
+    result = path.transform(source)  # 2
+    flagged = path.flag(result, encoded=_can_be_encoded(pipeline, schemas), beside=_values(path, result))  # 3
+    if pipeline.output.layout is Layout.SOURCE:
+        check_row_by_row(pipeline, flagged, partitions_read(source.observed))
+    malformed = [Quarantined(MALFORMED, why, None, position) for position, why in bad if why is not None]
+    outcome = Outcome(quarantined=malformed, tombstones=len(tombstones))
+    return _with_rows(outcome, path, flagged, positions)  # 4
 
 
-def _check_layout(pipeline: Pipeline, result: DataFrame) -> None:
-    plan = result._jdf.queryExecution().executedPlan().toString()
-    if pipeline.output.layout is Layout.SOURCE and SHUFFLES.search(plan):
-        raise SettingsError(
-            f"{pipeline.transform_file}: it shuffles, and under output.layout: source a transform works row by row: a run would "
-            "fail. Set output.layout: output, or remove that from the transform."
-        )
-
-
-def _flat(result: DataFrame, pipeline: Pipeline, schemas: Schemas, failed: Callable[[DataFrame], Column]) -> DataFrame:
-    """The value's columns of the result, and beside them the rule that a row fails, its source record, and what is written."""
-    said = said_columns(result, pipeline)
-    beside: dict[str, Column] = {}
-    known = keeps_record(result)
-    beside["record"] = F.col("_record.offset") if known else F.lit(None).cast("bigint")
-    tombstone = F.coalesce(F.col("_tombstone"), F.lit(False)) if "_tombstone" in result.columns else F.lit(False)
-    written = output_columns(result, pipeline, schemas) if _can_be_encoded(pipeline, schemas) else {}
-    beside["key"] = written.get("key", F.lit(None).cast("binary"))
-    beside["unfit"] = written.get("unfit", F.lit(None).cast("string"))
-    beside["tombstone"] = tombstone
-    columns = [column.alias(f"{OWN}{name}") for name, column in beside.items()]
-    return result.select(*said.values(), failed(result.select(*said.values())).alias(f"{OWN}rule"), *columns)
+def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
+    """The values of a row as a reader of the output gets them, in a column of their own, and whether it is a tombstone."""
+    with analysis_errors(path.pipeline):
+        values = F.struct(*said_columns(result, path.pipeline).values())
+    tombstone = F.col("_tombstone") if "_tombstone" in result.columns else F.lit(False)
+    return {VALUES: values, TOMBSTONE: F.coalesce(tombstone, F.lit(False))}
 
 
 def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
@@ -173,28 +160,25 @@ def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
     )
 
 
-def _sorted_out(
-    found: Sequence[Mapping[str, Any]], malformed: list[Quarantined], rules: Sequence[tuple[str, str]]
-) -> Outcome:
-    """The rows, each where it goes: a record is published whole, or quarantined whole by the first rule that one fails."""
-    failing: dict[int, int] = {}
-    for row in found:
-        record, rule = row[f"{OWN}record"], row[f"{OWN}rule"]
-        if record is not None and rule is not None:
-            failing[record] = min(rule, failing.get(record, rule))
-    outcome, told, withheld = Outcome(quarantined=malformed), set[int](), 0
-    for row in found:
-        record, rule = row[f"{OWN}record"], row[f"{OWN}rule"]
-        values = {name: value for name, value in row.items() if not name.startswith(OWN)}
-        if rule is None and record not in failing:
-            if row[f"{OWN}unfit"] is not None:
-                raise RecordRefused(f"a row of the transform's result does not fit the output: {row[f'{OWN}unfit']}")
-            outcome.rows.append(None if row[f"{OWN}tombstone"] else values)
-            outcome.keys.append(row[f"{OWN}key"])
-        elif record is not None and (record in told or rule != failing[record]):
-            withheld += 1
+def _with_rows(outcome: Outcome, path: RowPath, flagged: DataFrame, positions: Mapping[Place, int]) -> Outcome:
+    """The outcome with the rows of the transform's result."""
+    names = [name for name in ("_out_key", *RECORD_PLACE.values()) if name in flagged.columns]
+    place = [F.col(f"_record.{name.removeprefix('_')}").alias(name) for name in PLACES]
+    unfit = unfit_reason(flagged).alias("_unfit")
+    table = flagged.select(VALUES, TOMBSTONE, RULE, *names, *place, unfit).toArrow()
+    withheld = withheld_here(table, path.pipeline.output.layout)
+    assert path.rules is not None
+    count = 0
+    for row, is_withheld in zip(table.to_pylist(maps_as_pydicts="strict"), withheld, strict=True):
+        if row["_unfit"] is not None:
+            raise RecordRefused(f"a row of the transform's result does not fit the output: {row['_unfit']}")
+        if is_withheld:
+            count += 1
+        elif row[RULE] is None:
+            outcome.rows.append(None if row[TOMBSTONE] else row[VALUES])
+            outcome.keys.append(row.get("_out_key"))
         else:
-            told |= set() if record is None else {record}
-            name, reason = rules[rule]
-            outcome.quarantined.append(Quarantined(name, reason, values, record))
-    return Outcome(outcome.rows, outcome.keys, outcome.quarantined, withheld)
+            name, reason = path.rules.named[row[RULE]]
+            given = positions.get((row["_topic"], row["_partition"], row["_offset"]))
+            outcome.quarantined.append(Quarantined(name, reason, row[VALUES], given))
+    return replace(outcome, withheld=count)

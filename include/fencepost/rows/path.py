@@ -1,0 +1,122 @@
+"""The path of a pipeline's rows, in four steps. Whoever makes rows of records goes this way, and ends it in a way of their own.
+
+| who | ends with |
+|---|---|
+| the write job | `run_writers.py`: executors commit the records to Kafka |
+| `fencepost try`, the pytest fixture, `fencepost trace` | `collect.py`, or a plain `collect`: nothing is written |
+| `fencepost schema` | the transform's result for no records: its types alone |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.model import Layout, Schemas
+from fencepost.rows.decode import is_malformed, read_source, refused_tombstone, with_record
+from fencepost.rows.flag import Rules, keeps_record, to_flagged
+from fencepost.rows.multiplying import may_multiply
+from fencepost.rows.route import to_routed
+from fencepost.rows.transform import analysis_errors, apply_transform, check_fields
+
+OBSERVED = "fencepost_source"  # how Spark's plans name the records that a transform gets
+REFUSED = "fencepost: refused source record"  # what a job raises at a record that the settings refuse
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Decoded records. `observed` has the same rows as `frame`; a job that reads it fills `counts`."""
+
+    frame: DataFrame
+    observed: DataFrame
+    counts: Observation
+    beside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
+        """From a frame of `read_source`. `counts` are aggregates over all of its rows."""
+        observation = Observation(OBSERVED)
+        observed = frame.observe(observation, *(counts or [F.count(F.lit(1)).alias("rows")]))
+        return cls(frame, observed, observation, tuple(beside))
+
+
+@dataclass(frozen=True)
+class RowPath:
+    """The path of a pipeline's rows, with the schemas that a plan froze.
+
+    `rules` are the suite's quarantine rules. Without them no row is flagged.
+    """
+
+    pipeline: Pipeline
+    schemas: Schemas | None = None
+    rules: Rules | None = None
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether a transform gets the source record itself, as `_record`: only where the suite has quarantine rules."""
+        return bool(self.pipeline.suite.rules)
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether `decode` needs the records' headers."""
+        return self.pipeline.source.headers or self.keeps_records
+
+    def decode(self, raw: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Decoded:
+        """1. The connector's rows as source records, malformed ones and tombstones among them.
+
+        `counts` are aggregates over all of them. The columns `beside` stay in `frame`, with `_` in front; no transform gets them.
+        """
+        frame = read_source(raw, self.pipeline.source, self.schemas, record=self.keeps_records, beside=beside)
+        return Decoded.of(frame, *counts, beside=beside)
+
+    def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
+        """2. The transform's result for the records that are neither malformed nor refused tombstones.
+
+        With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. It fails inside the task, so no
+        task-partition with such a record commits.
+
+        Raises:
+            SettingsError: the transform cannot be loaded, fails, or gives no frame; or its result would not be written.
+        """
+        settings = self.pipeline.source
+        malformed, tombstone = is_malformed(), refused_tombstone(settings)
+        good = ~(malformed | tombstone)
+        if refuses:
+            refused = F.lit(False)
+            refused = refused | malformed if settings.on_malformed == "fail" else refused
+            refused = refused | tombstone if settings.tombstones == "fail" else refused
+            good = F.when(refused, F.raise_error(F.lit(REFUSED)).cast("boolean")).otherwise(good)
+        without = ("_malformed", *(f"_{name}" for name in decoded.beside))
+        result = apply_transform(self.pipeline, with_record(decoded.observed.where(good), *without))
+        if self.schemas is not None and self.schemas.source is not None:
+            check_fields(self.pipeline, result, self.schemas.source.reader)
+        return result
+
+    def flag(self, result: DataFrame, *, encoded: bool = True, beside: Mapping[str, Column] | None = None) -> DataFrame:
+        """3. The result as the output's columns, each row with the first rule that it fails. The arguments are `to_flagged`'s.
+
+        Raises:
+            SettingsError: the result cannot be written, or a rule cannot be evaluated on its columns.
+        """
+        several = self.rules is not None and keeps_record(result) and may_multiply(result, OBSERVED)
+        with analysis_errors(self.pipeline):
+            return to_flagged(
+                result,
+                self.pipeline,
+                self.rules,
+                self.schemas,
+                several=several,
+                encoded=encoded,
+                beside=beside,
+            )
+
+    def route(self, flagged: DataFrame, layout: Layout) -> DataFrame:
+        """4. Flagged rows as records, each for the output or for quarantine. A source record goes to one of them whole
+        (`whole_records.py`)."""
+        with analysis_errors(self.pipeline):
+            return to_routed(flagged, layout)

@@ -1,0 +1,73 @@
+"""Layout `source`: a transform works row by row, so each Spark partition of its result is one partition of what it got."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.model import OffsetRange
+
+Read = OffsetRange | str
+R = TypeVar("R", OffsetRange, Read)
+
+
+class RowsMoved(Exception):
+    """A frame's Spark partitions are not those that it was to read: it shuffles, or reads something else."""
+
+
+def partitions_read(frame: DataFrame) -> list[Read]:
+    """What each Spark partition of a frame reads: a range of Kafka's, or else Spark's own partition by its kind and number.
+
+    The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
+    """
+    return [_read_by(partition) for partition in frame._jdf.queryExecution().toRdd().partitions()]
+
+
+def _read_by(partition: Any) -> Read:
+    kind = partition.getClass().getSimpleName()
+    inputs = partition.inputPartitions() if kind == "DataSourceRDDPartition" else None
+    if inputs is None or inputs.size() != 1 or inputs.head().getClass().getSimpleName() != "KafkaBatchInputPartition":
+        return f"{kind} {partition.index()}"
+    found = inputs.head().offsetRange()
+    read = found.topicPartition()
+    return OffsetRange(
+        topic=read.topic(), partition=read.partition(), start=found.fromOffset(), end=found.untilOffset()
+    )
+
+
+def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
+    """What each Spark partition of a frame reads, which is one of `read` each, and all of them.
+
+    Raises:
+        RowsMoved: it is not. Nothing has run.
+    """
+    found = partitions_read(frame)
+    if len(found) != len(read) or set(found) != set(read):
+        raise RowsMoved
+    by_itself: dict[Read, R] = {one: one for one in read}
+    return [by_itself[one] for one in found]
+
+
+def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Read]) -> None:
+    """Check that a transform's result has the Spark partitions that were read.
+
+    Raises:
+        SettingsError: it shuffles, or reads something other than its source.
+    """
+    try:
+        require_read(result, read)
+    except RowsMoved:
+        raise not_row_by_row(pipeline) from None
+
+
+def not_row_by_row(pipeline: Pipeline) -> SettingsError:
+    """The error about a transform that shuffles under layout `source`."""
+    return SettingsError(
+        f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
+        "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
+        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
+    )
