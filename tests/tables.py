@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from conftest import at, day
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.outputs.postgres.connection import session
@@ -72,7 +72,7 @@ class Database:
     def __init__(self, server: PostgresServer) -> None:
         self.server, self.settings = server, server.database()
         secrets = {name: SecretStr(value) for name, value in self.settings.items()}
-        self.asker = Asker(name="mine", resolved=True, postgres=secrets)
+        self.config = ClientConfig(name="mine", resolved=True, postgres=secrets)
 
     def run(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of a statement of the owner's."""
@@ -84,7 +84,7 @@ class Database:
 
     def prepare(self, name: str = "public.orders", pipeline: str = "mine", cluster: str = "here") -> None:
         """Have a table registered as a pipeline's."""
-        with session(self.asker) as tx:
+        with session(self.config) as tx:
             store = Store(tx, name)
             store.prepare()
             store.register(Owner(pipeline, cluster))
@@ -92,7 +92,7 @@ class Database:
 
     def why_not(self, *, allow: bool = False, start: datetime | None = None) -> list[str]:
         """Asked in a transaction that cannot write, as `fencepost try` does."""
-        with session(self.asker, wait=2) as tx:
+        with session(self.config, wait=2) as tx:
             tx.run("SET TRANSACTION READ ONLY")
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
@@ -100,14 +100,14 @@ class Database:
 
     def doubts(self) -> list[tuple[str, str]]:
         """As the doctor asks."""
-        with session(self.asker) as tx:
+        with session(self.config) as tx:
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
             return doubts(tx, oid)
 
     def owned(self) -> list[str]:
         """As a plan asks."""
-        with session(self.asker) as tx:
+        with session(self.config) as tx:
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
             return why_not_owned(tx, oid, MINE)

@@ -22,7 +22,7 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from fencepost.config.kafka_options import LOGIN_MODULES
+from fencepost.config.java_options import LOGIN_MODULES
 from fencepost.errors import Retriable
 from fencepost.kafka.clients import make_client
 from fencepost.kafka.errors import Complaints

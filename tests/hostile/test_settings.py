@@ -276,6 +276,7 @@ def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[s
         "kafka/bootstrap.servers",
         "kafka/security.protocol",
         "kafka/retries",
+        "kafka/client.id",
         "spark/spark.x",
         "postgres/host",
         "postgres/connection",
@@ -296,7 +297,7 @@ def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
 
 @pytest.mark.parametrize(
     "path",
-    ["kafka/sasl.password", "kafka/client.id", "schema_registry/password", "postgres/password", "postgres/sslkey"],
+    ["kafka/sasl.password", "kafka/sasl.username", "schema_registry/password", "postgres/password", "postgres/sslkey"],
 )
 @pytest.mark.parametrize(
     "name", ["AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW_CONN_DB", "AIRFLOW_VAR_X", "Airflow__Core__X"]

@@ -147,7 +147,7 @@ def test_a_part_that_is_the_same_pipelines_on_another_cluster_is_refused(databas
 
 @DEEP
 def test_a_table_that_is_gone_by_now_is_looked_for_again(database: Database) -> None:
-    with session(database.asker) as tx, pytest.raises(StoreUnavailable, match="made anew, meanwhile"):
+    with session(database.config) as tx, pytest.raises(StoreUnavailable, match="made anew, meanwhile"):
         why_not_owned(tx, 1, MINE)
 
 
@@ -155,11 +155,11 @@ def test_a_table_that_is_gone_by_now_is_looked_for_again(database: Database) -> 
 def test_a_table_of_fenceposts_own_that_a_crash_would_empty_is_named(database: Database) -> None:
     database.prepare()
     database.run("alter table fencepost_batches set unlogged")
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         why = Store(tx, "public.orders").why_not_kept()
     assert why.startswith("table public.fencepost_batches: it is unlogged, and empty after a crash of the server: ")
     database.run(why.split(": ")[2])
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         assert Store(tx, "public.orders").why_not_kept() == ""
 
 
@@ -171,7 +171,7 @@ def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(data
         "insert into orders values (1, 'infinity', 1), (2, '-infinity', 1), (3, '10000-01-01Z', 1), (4, '0001-01-01 BC', 1), "
         "(5, null, 1), (6, '2026-01-01Z', 1)"
     )
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         store = Store(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
@@ -181,7 +181,7 @@ def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(data
         ]
         assert store.filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
     database.run("create index on orders (fencepost_interval)")
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         assert Store(tx, "public.orders").filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
 
 
@@ -335,7 +335,7 @@ def test_a_publication_asks_for_and_waits_for_the_partition_of_its_interval_alon
     with closing(psycopg2.connect(**database.settings)) as other, other.cursor() as cursor:
         cursor.execute("lock table first in access exclusive mode")
         assert database.why_not(start=second) == []
-        with session(database.asker, wait=0.5) as tx:
+        with session(database.config, wait=0.5) as tx:
             Store(tx, "public.orders").lock_table()
 
 
@@ -369,7 +369,7 @@ def test_a_table_of_fenceposts_own_that_lost_its_key_is_named(database: Database
 def test_a_table_that_is_made_is_published_to_whatever_publications_take_it(database: Database) -> None:
     database.as_superuser("create publication everything for all tables")
     database.prepare()
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         Store(tx, "public.orders").create(f"n integer, {OWN}")
         tx.commit()
     assert database.why_not() == []

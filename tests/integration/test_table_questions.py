@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from conftest import day
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.errors import StoreUnavailable
 from fencepost.finding import Level
 from fencepost.outputs.postgres import connection, lock
@@ -34,7 +34,7 @@ TABLE = "public.numbers"
 OUTPUT = PostgresSettings(kind="postgres", table=TABLE)
 
 
-class Login(Asker):
+class Login(ClientConfig):
     """Who asks."""
 
     @property

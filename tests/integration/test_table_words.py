@@ -40,7 +40,7 @@ def database(postgres: PostgresServer) -> Database:
 def refused(database: Database, *statements: str, removing: bool = False, record: str = "") -> Refusal:
     """What the last of these statements is refused for, as a publication tells it."""
     failed = None
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         for statement in statements:
             try:
                 tx.run(statement)
@@ -48,7 +48,7 @@ def refused(database: Database, *statements: str, removing: bool = False, record
                 failed = error
                 break
     assert failed is not None
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         oid = Store(tx, "public.orders").oid()
         assert oid is not None
         return refusal_of(tx, oid, failed, removing=removing, record=record)
@@ -56,7 +56,7 @@ def refused(database: Database, *statements: str, removing: bool = False, record
 
 def without_partition(database: Database, *days: int) -> list[int]:
     """The days of January whose intervals no partition takes."""
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         store = Store(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
@@ -227,7 +227,7 @@ DEFAULTS = {
 
 def advised(database: Database, kind: t.DataType, columns: int = 1) -> list[str]:
     """What is said of the table for a transform's result with columns of this type: `c`, or `c0`, `c1` and so on."""
-    with session(database.asker) as tx:
+    with session(database.config) as tx:
         store = Store(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
@@ -394,8 +394,10 @@ def published_days(database: Database, *numbers: int) -> tuple[PostgresTable, Vi
             f"values ('public.orders', '{start}', '{end}', 'ledger-1', {number}, '{batches[-1].id}', '{committed}', 1)"
         )
         database.run(f"insert into orders values ({number}, '{start}', 1)")  # noqa: S608
-    asker: Any = SimpleNamespace(**vars(database.asker), output=SimpleNamespace(), ledger_topic="ledger")
-    ledger: Any = SimpleNamespace(pipeline=asker, cluster=SimpleNamespace(id="here"), topic_id="ledger-1")
+    config: Any = SimpleNamespace(
+        **vars(database.config), plain=database.config.plain, output=SimpleNamespace(), ledger_topic="ledger"
+    )
+    ledger: Any = SimpleNamespace(pipeline=config, cluster=SimpleNamespace(id="here"), topic_id="ledger-1")
     return PostgresTable(ledger, "public.orders"), View.of(batches)
 
 
@@ -451,7 +453,7 @@ def test_the_doctor_counts_the_tables_without_an_index_that_it_does_not_name(dat
     database.run(f"create table orders (id integer, {OWN}) {BY_INTERVAL}; {parts}")
     database.prepare()
     settings = PostgresSettings(kind="postgres", table="orders")
-    pipeline = SimpleNamespace(**vars(database.asker), output=settings)
+    pipeline = SimpleNamespace(**vars(database.config), plain=database.config.plain, output=settings)
     look: Any = SimpleNamespace(pipeline=pipeline, cluster=SimpleNamespace(id="here"), view=View())
     (found,) = check_table(look)
     assert "Table public.d0, public.d1, public.d2, public.d3, public.d4, and 2 more, has no index" in found.found

@@ -23,10 +23,10 @@ from pydantic.fields import FieldInfo
 
 from fencepost import __version__, errors, quality
 from fencepost.cli.app import app
-from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.output_settings import OutputSettings, settings_of
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
+from fencepost.config.services.kafka import FIXED_KAFKA, KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
@@ -260,7 +260,7 @@ def test_every_setting_that_is_named_exists(document: Path) -> None:
         if found := re.match(r"((?:source|output|schedule|quality)\.[a-z_]+)(?![\w.*])", text):
             assert found[1] in known, f"{text}: no such setting"
         if found := re.match(r"kafka\.([a-z.]+)\b", text):
-            assert found[1] in ALLOWED_KAFKA | OWN_KAFKA.keys(), f"{text}: no such setting"
+            assert found[1] in KAFKA.settings.keys() | OWN_KAFKA.keys(), f"{text}: no such setting"
 
 
 def test_every_example_in_python_imports_what_exists(document: Path) -> None:
@@ -361,7 +361,7 @@ def test_kafka_settings_are_refused_and_fixed_as_the_table_says() -> None:
     assert set(names) <= FIXED_KAFKA.keys()
     assert [v for v in fixed if v not in names] == [FIXED_KAFKA[name][0][0] for name in names]
     assert set(native) - {"transform.py"} <= OWN_KAFKA.keys()
-    assert not (set(own) | set(native)) & ALLOWED_KAFKA
+    assert not (set(own) | set(native)) & KAFKA.settings.keys()
 
 
 def test_every_type_in_the_table_of_json_is_one() -> None:

@@ -13,9 +13,9 @@ import yaml
 from confluent_kafka import cimpl
 
 from fencepost.config.java_options import java_settings
-from fencepost.config.kafka_options import ALLOWED_KAFKA
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.kafka import KAFKA
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.kafka.librdkafka import library
 
@@ -163,7 +163,7 @@ def librdkafkas_names() -> list[str]:
 
 
 def test_whatever_else_librdkafka_has_is_refused(load: Load) -> None:
-    others = sorted(set(librdkafkas_names()) - ALLOWED_KAFKA)
+    others = sorted(set(librdkafkas_names()) - KAFKA.settings.keys())
     assert {"enabled_events", "open_cb", "test.mock.num.brokers", "internal.termination.signal"} < set(others)
     for name in others:
         with pytest.raises(SettingsError, match=rf"kafka: {re.escape(name)} (is not allowed|cannot be set)"):
@@ -177,7 +177,7 @@ def test_librdkafka_knows_every_name_that_is_allowed() -> None:
         return int(library().conf_set(conf, name.encode(), b"?", text, len(text)))
 
     assert answer("no.such.name") == unknown
-    assert [name for name in sorted(ALLOWED_KAFKA) if answer(name) == unknown] == []
+    assert [name for name in sorted(KAFKA.settings.keys()) if answer(name) == unknown] == []
     library().conf_destroy(conf)
 
 

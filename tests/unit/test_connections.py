@@ -11,12 +11,7 @@ import pytest
 import yaml
 
 from fencepost.config.connections import (
-    Connection,
-    Found,
     is_worth_a_retry,
-    kafka_of,
-    postgres_of,
-    registry_of,
     resolved,
     secrets_of,
     settings_of,
@@ -25,6 +20,10 @@ from fencepost.config.connections import (
 )
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.connection import Connection, ConnectionSettings
+from fencepost.config.services.kafka import kafka_of
+from fencepost.config.services.postgres import postgres_of
+from fencepost.config.services.schema_registry import registry_of
 from fencepost.errors import AccessDenied, KafkaUnavailable, LoginRefused, SettingsError
 from fencepost.kafka.client_settings import client_settings
 
@@ -66,7 +65,7 @@ def load(tmp_path: Path) -> Load:
     return make
 
 
-def whole(pipeline: Pipeline, *connections: Connection) -> tuple[Pipeline, dict[str, Found]]:
+def whole(pipeline: Pipeline, *connections: Connection) -> tuple[Pipeline, dict[str, ConnectionSettings]]:
     known = {one.id: one for one in connections}
     return resolved(pipeline, known.__getitem__)
 

@@ -9,7 +9,7 @@ import pytest
 from adbc_driver_postgresql import dbapi
 from pydantic import SecretStr
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.errors import StoreRefused
 from fencepost.finding import Level
 from fencepost.outputs.postgres.connection import StatementFailed, _errors, session
@@ -49,7 +49,7 @@ class Server:
 
 def pipeline() -> Any:
     secrets = {name: SecretStr(value) for name, value in SETTINGS.items()}
-    return Asker(name="orders", resolved=True, postgres=secrets)
+    return ClientConfig(name="orders", resolved=True, postgres=secrets)
 
 
 @pytest.mark.parametrize(("version", "name"), [(130_099, "13"), (90_624, "9"), (100_000, "10")])

@@ -14,12 +14,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from fencepost.config.asker import Asker
-from fencepost.config.connections import Connection, Who, resolved, secrets_of
+from fencepost.config.client_config import ClientConfig
+from fencepost.config.connections import AnyConfig, resolved, secrets_of
+from fencepost.config.services.connection import Connection
 from fencepost.errors import AccessDenied, ConnectionNotFound
 
 
-def with_connections(asker: Who) -> Who:
+def with_connections(config: AnyConfig) -> AnyConfig:
     """The pipeline, or its reader, with the settings of its connections, looked up now; the same if it names none.
 
     Airflow masks each value that no message may show, in the logs of this task and of all that it starts. Airflow's own masks
@@ -30,16 +31,16 @@ def with_connections(asker: Who) -> Who:
         AccessDenied: Airflow does not let this task have it.
         SettingsError: what it holds is no settings for this section.
     """
-    if not asker.connections or asker.resolved:
-        return asker
-    whole, _ = resolved(asker, lambda name: _look_up(name, BaseHook.get_connection))
+    if not config.connections or config.resolved:
+        return config
+    whole, _ = resolved(config, lambda name: _look_up(name, BaseHook.get_connection))
     mask(whole)
     return whole
 
 
-def mask(asker: Asker) -> None:
+def mask(config: ClientConfig) -> None:
     """Have Airflow mask the secrets in these settings."""
-    for secret in secrets_of(asker):
+    for secret in secrets_of(config):
         mask_secret(secret)
 
 
@@ -60,7 +61,7 @@ class ServerConnections:
 
         return _look_up(name, ask)
 
-    def mask(self, pipeline: Asker) -> None:
+    def mask(self, pipeline: ClientConfig) -> None:
         """As `mask`."""
         mask(pipeline)
 

@@ -18,8 +18,9 @@ from airflow.secrets.metastore import MetastoreBackend
 from sqlalchemy.engine import make_url
 
 from fencepost.airflow.connections import plain, team_of
-from fencepost.config.connections import Connection, Found, resolved
+from fencepost.config.connections import resolved
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.connection import Connection, ConnectionSettings
 from fencepost.errors import ConnectionNotFound, SettingsError
 
 DATABASE = ("database", "sql_alchemy_conn")
@@ -29,7 +30,7 @@ NO_DATABASE = (
 )
 
 
-def looked_up_here(pipeline: Pipeline, tell: Callable[[str], None]) -> tuple[Pipeline, dict[str, Found]]:
+def looked_up_here(pipeline: Pipeline, tell: Callable[[str], None]) -> tuple[Pipeline, dict[str, ConnectionSettings]]:
     """The pipeline with the settings of its connections, and what each of them gave; `tell` hears where each was found.
 
     Raises:

@@ -5,8 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fencepost.config.kafka_options import JAVA_NAMES, LOGIN_MODULES, UNLOCKED
 from fencepost.errors import SettingsError
+
+# librdkafka's names on the left, Java's on the right.
+JAVA_NAMES = {
+    "bootstrap.servers": "bootstrap.servers",
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keystore.location": "ssl.keystore.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+}
+# Translated, but not by renaming alone.
+ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
+LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (ssl.keystore.location and .password)"
 
 
 def java_settings(values: Mapping[str, str]) -> dict[str, str]:

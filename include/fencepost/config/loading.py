@@ -17,18 +17,17 @@ from pydantic import (
     ValidationError,
 )
 
-from fencepost.config.asker import CONNECTED
+from fencepost.config.client_config import CHECKS
 from fencepost.config.files import open_file, pipeline_folders, unreadable
-from fencepost.config.kafka_options import SHOWN_KAFKA
 from fencepost.config.output_settings import kind_of, settings_of
 from fencepost.config.pipeline import (
     NOT_IN_FILE,
     PIPELINE_NAME,
     Pipeline,
 )
-from fencepost.config.postgres_options import SHOWN_POSTGRES
-from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import OF_AIRFLOW, SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
+from fencepost.config.services import SERVICES
+from fencepost.config.services.service import Visibility
 from fencepost.config.spark_options import ARGUMENTS
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
@@ -67,13 +66,7 @@ NOT_SET = "not-set"
 PAGES_ENVIRONMENT = (
     "FENCEPOST_PAGES_ENVIRONMENT"  # names the variables that may be read for a DAG that carries its settings
 )
-NO_SERVICES = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "schema_registry": {"url": "http://127.0.0.1:1"}}
-# What stands for a section that cannot be read while a DAG's file is parsed.
-NOT_READ: dict[str, dict[str, str]] = {
-    **NO_SERVICES,
-    "postgres": {"host": "127.0.0.1", "port": "1", "dbname": NOT_SET, "user": NOT_SET},
-    "spark": {},
-}
+NO_SERVICES = {name: service.placeholder for name, service in SERVICES.items()}
 
 
 def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False) -> Pipeline:
@@ -146,7 +139,7 @@ def pipeline_of_values(
     _check_fields(raw, file)
     references = _References(file, unset, readable, at_parse)
     values = references.resolved(raw)
-    values |= {section: NOT_READ[section] for section in references.not_read}
+    values |= {section: NO_SERVICES.get(section, {}) for section in references.not_read}
     try:
         return Pipeline(name=name, folder=folder, **_without_empty(values))
     except ValidationError as error:
@@ -158,7 +151,7 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
         if name in ("name", "folder"):
             raise SettingsError(f"{file}: {name}: not allowed here; the folder names the pipeline.")
         if name in NOT_IN_FILE:
-            raise SettingsError(f"{file}: {name}: not allowed here; write connection: under {', '.join(CONNECTED)}.")
+            raise SettingsError(f"{file}: {name}: not allowed here; write connection: under {', '.join(SERVICES)}.")
         if not isinstance(name, str):
             raise SettingsError(
                 f"{file}: {_shown(name)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
@@ -171,10 +164,8 @@ REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<defa
 PUBLIC = {
     ("source", "topic"),
     ("quality", "quarantine_topic"),
-    *(("kafka", name) for name in SHOWN_KAFKA),
-    *(("schema_registry", name) for name in SHOWN_REGISTRY),
-    *(("postgres", name) for name in SHOWN_POSTGRES),
-    *((section, "connection") for section in CONNECTED),
+    *((name, setting) for name, one in SERVICES.items() for setting in one.named(Visibility.SHOWN)),
+    *((name, "connection") for name in SERVICES),
 }
 
 
@@ -223,7 +214,7 @@ class _References:
                 f"{PAGES_ENVIRONMENT} in the environment of the API server and the triggerer."
             )
         found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
-        if found is None and self.at_parse and path[0] in NOT_READ:
+        if found is None and self.at_parse and path[0] in {*SERVICES, "spark"}:
             self.not_read.add(path[0])
             return NOT_SET
         if found is None:
@@ -242,7 +233,7 @@ class _References:
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
     """The values without empty settings of connections: `${NAME:-}` leaves a setting out where the variable is not set."""
-    given = {name: found for name in ("kafka", "postgres") if isinstance(found := values.get(name), dict)}
+    given = {name: found for name in CHECKS if isinstance(found := values.get(name), dict)}
     return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
 
 
@@ -250,9 +241,9 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if not _is_public(path) and path[0] not in {"kafka", "schema_registry", "postgres", "spark"}:
+    if not _is_public(path) and path[0] not in {*SERVICES, "spark"}:
         return (
-            f"${{{name}}} is not allowed here; only values under kafka, schema_registry, postgres and spark, source.topic, "
+            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)} and spark, source.topic, "
             f"{_shown_of_outputs()} and quality.quarantine_topic may come from the environment."
         )
     if _is_public(path) and SECRET_NAMES.search(name):
@@ -303,11 +294,7 @@ def _without(secrets: set[str], text: str) -> str:
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
     """Whether the message leaves the value out: it is a secret, or a whole section that may hold one."""
     names = [str(part) for part in loc]
-    if (
-        one["type"] == "missing"
-        or names[:1] in (["kafka"], ["schema_registry"], ["postgres"])
-        or SECRET_KEYS.search(".".join(names))
-    ):
+    if one["type"] == "missing" or (names[:1] and names[0] in SERVICES) or SECRET_KEYS.search(".".join(names)):
         return True
     return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.sections import FormatName, KeyFormat, Lineage, Section, Subject, TopicName, Version
 from fencepost.model import Layout
 from fencepost.output_kinds import OUTPUT_KINDS, part_of
@@ -82,11 +82,11 @@ class OutputSettings(Section):
         """What its staged records are, or its own where it is a topic."""
         raise NotImplementedError
 
-    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+    def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """Namespace and name of the output, as OpenLineage's specification names datasets."""
         raise NotImplementedError
 
-    def grants(self, asker: Asker, *, reader: bool) -> list[tuple[str, list[str]]]:
+    def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """The statements that grant the rights outside of Kafka, by use; none unless the kind has some."""
         return []
 

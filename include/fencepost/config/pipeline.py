@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from fencepost.config.airflow_settings import AirflowSettings
-from fencepost.config.asker import Asker, require_resolved, scalars
+from fencepost.config.client_config import ClientConfig, scalars
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.notify import Ask, Notify
 from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
@@ -39,6 +39,7 @@ from fencepost.config.sections import (
     Version,
     check_subjects,
 )
+from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.formats import FORMATS
@@ -218,7 +219,7 @@ class Quality(Section):
         return self
 
 
-class Pipeline(Asker):
+class Pipeline(ClientConfig):
     """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
 
     folder: Path
@@ -406,7 +407,7 @@ class Pipeline(Asker):
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={*self.output.changes_no_record})
         rules, registry = self.digest_of_rules(), self.schema_registry
-        require_resolved(self, "schema_registry")
+        self.require_resolved(SCHEMA_REGISTRY)
         return {
             "source": digest(source),
             "output": digest(output),

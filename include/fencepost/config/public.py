@@ -15,40 +15,15 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from fencepost.config.asker import CONNECTED
-from fencepost.config.kafka_options import COMMON, CONSUMER_ONLY, PRODUCER_ONLY, SHOWN_KAFKA
 from fencepost.config.loading import PAGES_ENVIRONMENT, REFERENCE, pipeline_of_values, read_settings
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
-from fencepost.config.postgres_options import SHOWN_POSTGRES
-from fencepost.config.registry import SHOWN_REGISTRY
+from fencepost.config.services import SERVICES
+from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import SettingsError
 
-# Sections that a plain reader of a pipeline's ledger needs. Transform, suite and Spark belong to jobs, which have the folder.
+# Sections that a reader of a pipeline's ledger needs, beside those of services. Transform, suite and Spark belong to jobs, which
+# have the folder.
 SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "airflow", "notify")
-PLAIN = {
-    "kafka": SHOWN_KAFKA
-    | COMMON
-    | PRODUCER_ONLY
-    | CONSUMER_ONLY
-    | {"sasl.username", "client.rack", "client.dns.lookup"},
-    "schema_registry": {
-        *SHOWN_REGISTRY,
-        "username",
-        "timeout_seconds",
-        "auto_register",
-        "logical_cluster",
-        "identity_pool",
-    },
-    "postgres": {*SHOWN_POSTGRES, "hostaddr", "passfile", "sslrootcert", "sslcert", "sslkey", "connect_timeout"},
-}
-# Files with which a process logs in. Those of the API server are not the DAG author's to use.
-LOGIN_FILES = {
-    "kafka": {"ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"},
-    "schema_registry": {"certificate_location", "key_location"},
-    "postgres": {"passfile", "sslcert", "sslkey"},
-}
-# libpq would offer the certificate in ~/.postgresql and the Kerberos ticket of its process to any server.
-NO_LOGIN_OF_LIBPQ = {"gssencmode": "disable", "sslcertmode": "disable", "require_auth": "!gss,!sspi"}
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -56,15 +31,15 @@ def public_settings(pipeline: Pipeline) -> dict[str, Any]:
     raw = read_settings(pipeline.folder)
     kept: dict[str, Any] = {name: _json(raw[name]) for name in SECTIONS if raw.get(name) is not None}
     left_out: list[str] = []
-    for section in CONNECTED:
-        if isinstance(values := raw.get(section), Mapping):
-            kept[section] = {k: _json(v) for k, v in values.items() if _is_plain(section, str(k), v)}
-            left_out += [f"{section}.{name}" for name in values if name not in kept[section]]
+    for name, service in SERVICES.items():
+        if isinstance(values := raw.get(name), Mapping):
+            kept[name] = {k: _json(v) for k, v in values.items() if _is_carried(service, str(k), v)}
+            left_out += [f"{name}.{setting}" for setting in values if setting not in kept[name]]
     return {"settings": kept, "left_out": left_out}
 
 
-def _is_plain(section: str, name: str, value: object) -> bool:
-    if name == "connection" or name in PLAIN[section] or name.endswith((".location", "_location")):
+def _is_carried(service: Service, name: str, value: object) -> bool:
+    if name == "connection" or not service.is_secret(name):
         return True
     found = REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return found is not None and found["name"] is not None and not found["default"]
@@ -92,9 +67,9 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
         raise SettingsError(f"DAG {dag_id}: what it carries is no pipeline's settings. Build it with build_dags.")
     listed = frozenset(name.strip() for name in os.environ.get(PAGES_ENVIRONMENT, "").split(","))
     nowhere = Path("/nonexistent") / dag_id
-    postgres = settings.get("postgres")
-    if isinstance(postgres, Mapping) and "connection" not in postgres:
-        settings = {**settings, "postgres": {**postgres, **NO_LOGIN_OF_LIBPQ}}
+    for name, service in SERVICES.items():
+        if isinstance(values := settings.get(name), Mapping) and "connection" not in values:
+            settings = {**settings, name: {**values, **service.where_carried}}
     try:
         pipeline = pipeline_of_values(dag_id, nowhere, dict(settings), readable=listed)
         _check_logins(pipeline, nowhere / "pipeline.yaml")
@@ -105,24 +80,20 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
 
 
 def _check_logins(pipeline: Pipeline, file: Path) -> None:
-    """Refuse logins from this process's own files, and from what libpq would find by itself."""
-    registry = pipeline.schema_registry
-    given = {
-        "kafka": pipeline.kafka.keys(),
-        "schema_registry": registry.model_fields_set if registry else set(),
-        "postgres": pipeline.postgres.keys(),
-    }
-    for section, names in LOGIN_FILES.items():
-        if files := sorted(names & given[section]):
+    """Refuse logins from this process's own files, and from what a client library would find by itself."""
+    for name, service in SERVICES.items():
+        given = pipeline.own(service)
+        if files := sorted(given.keys() & service.named(Visibility.LOGIN_FILE)):
             raise SettingsError(
-                f"{file}: {section}.{files[0]}: a file of this machine, which is not used for a DAG that carries its settings. "
+                f"{file}: {name}.{files[0]}: a file of this machine, which is not used for a DAG that carries its settings. "
                 "Take the login from a connection."
             )
-    if pipeline.postgres and "postgres" not in pipeline.connections and "password" not in pipeline.postgres:
-        raise SettingsError(
-            f"{file}: postgres.password: required here, or libpq would take one from this process's own environment or files. "
-            "Take the login from a connection."
-        )
+        missing = sorted(service.needed_where_carried - given.keys())
+        if given and name not in pipeline.connections and missing:
+            raise SettingsError(
+                f"{file}: {name}.{missing[0]}: required here, or {service.library} would take one from this process's own "
+                "environment or files. Take the login from a connection."
+            )
 
 
 def _hints(left_out: list[Any]) -> Iterator[str]:

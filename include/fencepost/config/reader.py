@@ -8,13 +8,13 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, ValidationError
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.errors import SettingsError
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 
 
-class Reader(Asker):
+class Reader(ClientConfig):
     """Who reads the output of the pipeline `name`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)

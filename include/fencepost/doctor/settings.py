@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fencepost.config.connections import Found
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.connection import ConnectionSettings
 from fencepost.errors import AccessDenied, SettingsError
 from fencepost.finding import Finding, error, ok, warning
 from fencepost.formats import FORMATS
@@ -15,12 +15,14 @@ from fencepost.paths import reports_folder
 from fencepost.schemas.registry import NotRegistered, Registry
 
 
-def check_connections(pipeline: Pipeline, given: Mapping[str, Found], places: Sequence[str]) -> Iterator[Finding]:
+def check_connections(
+    pipeline: Pipeline, given: Mapping[str, ConnectionSettings], places: Sequence[str]
+) -> Iterator[Finding]:
     """What a connection of a plain client's has and Fencepost leaves out. Whoever asks has looked them up, in `places`."""
-    for section, found in given.items():
-        if found.left_out:
+    for section, one in given.items():
+        if one.left_out:
             yield warning(
-                f"{section} leaves {', '.join(found.left_out)} of connection {pipeline.connections[section]} out: they belong to "
+                f"{section} leaves {', '.join(one.left_out)} of connection {pipeline.connections[section]} out: they belong to "
                 "a plain client, and Fencepost sets its own.",
                 "Nothing has to be done. A connection of its own says that nobody relies on them.",
             )

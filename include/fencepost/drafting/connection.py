@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from fencepost.config.files import read_file
 from fencepost.config.loading import folder_of
-from fencepost.config.registry import RegistrySettings
-from fencepost.config.secret_names import SECRET_KEYS
+from fencepost.config.services.kafka import KAFKA
+from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
+from fencepost.config.services.service import Service
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.writing import block, scalar
 from fencepost.errors import SettingsError
@@ -20,7 +22,6 @@ from fencepost.errors import SettingsError
 LOCAL_KAFKA = "bootstrap.servers: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}"
 LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat/v7}"
 REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
-REGISTRY_SECRETS = {"password", "token", "key_password"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,8 @@ def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str
         raise SettingsError("--like takes all settings of another pipeline: give it, or --kafka and --registry.")
     if like is not None:
         return _like(folder_of(like) / "pipeline.yaml")
-    of_kafka = _given("--kafka", kafka, lambda name: SECRET_KEYS.search(name) is not None)
-    of_registry = _given("--registry", registry, lambda name: name in REGISTRY_SECRETS)
-    if unknown := of_registry.keys() - RegistrySettings.model_fields.keys():
-        raise SettingsError(
-            f"--registry {', '.join(sorted(unknown))}: unknown; allowed are {', '.join(RegistrySettings.model_fields)}."
-        )
+    of_kafka = _given("--kafka", KAFKA, kafka)
+    of_registry = _given("--registry", SCHEMA_REGISTRY, registry)
     return Connection(
         kafka=_section("kafka", of_kafka) if of_kafka else f"kafka:\n  {LOCAL_KAFKA}\n",
         registry=_section("schema_registry", of_registry)
@@ -60,21 +57,25 @@ def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str
     )
 
 
-def _given(option: str, texts: Sequence[str], is_secret: Any) -> dict[str, str]:
-    found = dict[str, str]()
+def _given(option: str, service: Service, texts: Sequence[str]) -> dict[str, str]:
+    given = dict[str, str]()
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise SettingsError(f"{option} {name}: not NAME=VALUE, such as bootstrap.servers=broker:9092.")
-        if is_secret(name) and not REFERENCE.fullmatch(value):
+        if name != "connection" and name not in service.settings:
+            close = get_close_matches(name, service.settings, 1)
+            hint = f"did you mean {close[0]}?" if close else f"allowed are {', '.join(service.settings)}."
+            raise SettingsError(f"{option} {name}: unknown; {hint}")
+        if name != "connection" and service.is_secret(name) and not REFERENCE.fullmatch(value):
             raise SettingsError(
                 f"{option} {name}: a secret; other users of this machine see arguments, and the file would keep it. Put it "
                 f"into a variable of the environment, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in single quotes."
             )
-        if name in found:
+        if name in given:
             raise SettingsError(f"{option} {name}: given twice.")
-        found[name] = value
-    return found
+        given[name] = value
+    return given
 
 
 def _section(name: str, values: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.config.asker import Asker, require_resolved
-from fencepost.config.kafka_options import CONSUMER_ONLY, PRODUCER_ONLY
+from fencepost.config.client_config import ClientConfig
+from fencepost.config.services.kafka import CONSUMER_ONLY, KAFKA, PRODUCER_ONLY
 from fencepost.errors import (
     SettingsError,
 )
@@ -40,25 +40,24 @@ class ClientSettings:
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
 
 
-def client_settings(asker: Asker) -> ClientSettings:
+def client_settings(config: ClientConfig) -> ClientSettings:
     """The Kafka settings of a pipeline, or of a reader, with their secrets in plain text, for clients only.
 
     Raises:
         SettingsError: `bootstrap.servers` is missing, or in a connection that nobody has looked up.
     """
-    require_resolved(asker, "kafka")
-    values = {name: secret.get_secret_value() for name, secret in asker.kafka.items()}
+    values = config.plain(KAFKA)
     if not values.get("bootstrap.servers"):
-        name = asker.connections.get("kafka")
+        name = config.connections.get("kafka")
         how = "write ${KAFKA_BOOTSTRAP} to take it from the environment"
         raise SettingsError(
-            f"{asker.written_in}: kafka.bootstrap.servers: required but missing; "
+            f"{config.written_in}: kafka.bootstrap.servers: required but missing; "
             f"{how if name is None else f'add it to the extra of connection {name}'}."
         )
     return ClientSettings(values)
 
 
-def lineage_namespace(asker: Asker, named: str | None) -> str:
+def lineage_namespace(config: ClientConfig, named: str | None) -> str:
     """The namespace of topics, as OpenLineage's specification names a cluster: its first broker, unless it is `named`."""
-    first = client_settings(asker).bootstrap.partition(",")[0].strip()
+    first = client_settings(config).bootstrap.partition(",")[0].strip()
     return f"kafka://{named or first}"

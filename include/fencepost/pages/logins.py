@@ -10,8 +10,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fencepost.config.connections import Connection, resolved
+from fencepost.config.connections import resolved
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.connection import Connection
 
 RENEWED = 60.0  # seconds after which a connection is looked up again
 

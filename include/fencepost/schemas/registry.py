@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fencepost.config.asker import Asker, require_resolved
-from fencepost.config.registry import RegistrySettings
+from pydantic import SecretStr
+
+from fencepost.config.client_config import ClientConfig
+from fencepost.config.services.schema_registry import CLIENT_NAMES, SCHEMA_REGISTRY, USER_INFO, RegistrySettings
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
 from fencepost.formats import SchemaReference
 
@@ -61,15 +63,15 @@ class Registry:
         NotRegistered: it has nothing of that name.
     """
 
-    def __init__(self, asker: Asker, schema_type: str) -> None:
-        assert asker.schema_registry is not None, "settings without one are refused"
-        require_resolved(asker, "schema_registry")
-        self._asker, self._settings, self._type = asker.told, asker.schema_registry, schema_type
+    def __init__(self, config: ClientConfig, schema_type: str) -> None:
+        assert config.schema_registry is not None, "settings without one are refused"
+        config.require_resolved(SCHEMA_REGISTRY)
+        self._reader, self._settings, self._type = config.told, config.schema_registry, schema_type
         self._made: SchemaRegistryClient | None = None
 
     @property
     def _where(self) -> str:
-        return f"{self._asker}: schema registry {self._settings.url}"
+        return f"{self._reader}: schema registry {self._settings.url}"
 
     def _client(self) -> SchemaRegistryClient:
         if self._made is None:
@@ -232,34 +234,21 @@ class Registry:
 
 def client_conf(settings: RegistrySettings) -> dict[str, Any]:
     """The client's settings. They hold secrets."""
-    given = {
-        "url": settings.url,
-        "ssl.ca.location": settings.ca_location,
-        "ssl.certificate.location": settings.certificate_location,
-        "ssl.key.location": settings.key_location,
-        "ssl.key.password": _key_password(settings),
-        "timeout": settings.timeout_seconds,
-        "max.retries": RETRIES,
-        "retries.wait.ms": 200,
-        "retries.max.wait.ms": 2_000,
-    }
-    if settings.username is not None and settings.password is not None:
-        given["basic.auth.user.info"] = f"{settings.username}:{settings.password.get_secret_value()}"
+    given: dict[str, Any] = {client: _plain(getattr(settings, own)) for own, client in CLIENT_NAMES.items()}
+    given |= {"max.retries": RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 2_000}
+    if settings.certificate_location is not None:
+        # Otherwise OpenSSL would ask at the terminal for the password of an encrypted key, and wait.
+        given["ssl.key.password"] = given["ssl.key.password"] or ""
+    if settings.username is not None:
+        given[USER_INFO] = f"{settings.username}:{_plain(settings.password)}"
     if settings.token is not None:
-        given |= {
-            "bearer.auth.credentials.source": "STATIC_TOKEN",
-            "bearer.auth.token": settings.token.get_secret_value(),
-            "bearer.auth.logical.cluster": settings.logical_cluster or "",
-            "bearer.auth.identity.pool.id": settings.identity_pool,
-        }
+        given["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+        given["bearer.auth.logical.cluster"] = settings.logical_cluster or ""
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _key_password(settings: RegistrySettings) -> str | None:
-    """Never None beside a certificate: OpenSSL would ask at the terminal for the password of an encrypted key, and wait."""
-    if settings.certificate_location is None:
-        return None
-    return settings.key_password.get_secret_value() if settings.key_password else ""
+def _plain(value: object) -> object:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:

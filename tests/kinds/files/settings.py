@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage
 
@@ -31,7 +31,7 @@ class FilesSettings(OutputSettings):
         """JSON."""
         return RecordSettings()
 
-    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+    def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """As OpenLineage names a local path."""
         return "file", self.folder
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.config.connections import Connection
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.connection import Connection
 from fencepost.errors import ConnectionNotFound, LoginRefused
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.pages import LazyApp, app

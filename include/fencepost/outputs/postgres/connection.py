@@ -7,13 +7,15 @@ server rolls a commit back, and the driver returns as if it had not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from fencepost.config.asker import Asker, require_resolved
+from fencepost.config.client_config import ClientConfig
+from fencepost.config.services.postgres import POSTGRES
+from fencepost.config.services.service import Visibility
 from fencepost.errors import (
     AccessDenied,
     CommitStateUnknown,
@@ -138,7 +140,7 @@ class Session:
 
 
 @contextmanager
-def asking(of: Asker) -> Iterator[Session]:
+def asking(of: ClientConfig) -> Iterator[Session]:
     """A session that changes nothing, for who asks and does not decide. It locks no row, and no statement takes longer than
     `ASK_SECONDS`.
 
@@ -158,7 +160,7 @@ def asking(of: Asker) -> Iterator[Session]:
             raise
 
 
-def _locked_by(of: Asker) -> str:
+def _locked_by(of: ClientConfig) -> str:
     """Who keeps others from reading in the database, for a person."""
     with session(of, limit=ASK_SECONDS) as tx:  # after an error a transaction takes no statement any more
         found = tx.run(
@@ -178,7 +180,7 @@ def _locked_by(of: Asker) -> str:
 
 @contextmanager
 def session(
-    of: Asker, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
+    of: ClientConfig, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
 ) -> Iterator[Session]:
     """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
 
@@ -225,9 +227,9 @@ def session(
             connection.close()  # which rolls back what is not committed
 
 
-def told(of: Asker) -> str:
+def told(of: ClientConfig) -> str:
     """Where the store is, for a person."""
-    given = _plain(of)
+    given = of.plain(POSTGRES)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
 
 
@@ -248,16 +250,11 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     )
 
 
-def _plain(of: Asker) -> Mapping[str, str]:
-    require_resolved(of, "postgres")
-    return {name: value.get_secret_value() for name, value in of.postgres.items()}
-
-
-def _conninfo(of: Asker, limit: float | None = None) -> str:
+def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
     """The settings as libpq takes them, with a connection in `limit` seconds at most. Only this process sees the text."""
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-    given = {**defaults, **keepalives, "client_encoding": "UTF8", **_plain(of)}
+    given = {**defaults, **keepalives, "client_encoding": "UTF8", **of.plain(POSTGRES)}
     timeout = given["connect_timeout"]
     if limit is not None and not (timeout.isdigit() and 0 < int(timeout) <= limit):  # 0 would be without an end
         given["connect_timeout"] = f"{limit:.0f}"
@@ -265,14 +262,15 @@ def _conninfo(of: Asker, limit: float | None = None) -> str:
     return " ".join(f"{name}='{value}'" for name, value in escaped.items())
 
 
-def _not_connected(error: Any, where: str, of: Asker) -> NoReturn:
+def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
     """Why there is no session. libpq says it as text, which has no password; to be sure, secrets are taken out. Where a login's
     trigger has raised an error, its text is left out."""
     said = _first_line(str(error))
     if "CONTEXT:" in str(error):
         said = "the server refused the session by a trigger."
-    for name in ("password", "sslpassword"):
-        secret = _plain(of).get(name)
+    given = of.plain(POSTGRES)
+    for name in POSTGRES.named(Visibility.SECRET):
+        secret = given.get(name)
         said = said.replace(secret, "***") if secret else said
     if NO_LOGIN.search(said):
         raise LoginRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None

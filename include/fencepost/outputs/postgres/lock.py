@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.errors import StoreRefused, StoreUnavailable
 from fencepost.model import Interval
 from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, session, told
@@ -111,7 +112,7 @@ def _end_idle(
 def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: Sequence[HoldingSession]) -> str:
     """What a person does about sessions that hold the interval and that this user may not end."""
     named = ", ".join(f"{one.pid} of user {one.user}" for one in others)
-    user = pipeline.postgres["user"].get_secret_value()
+    user = pipeline.plain(POSTGRES)["user"]
     return (
         f"table {table}, interval {interval}: session {named} publishes it, and user {user} may not end that. "
         f"Run again once it has ended. If it does nothing, end it: `SELECT pg_terminate_backend({others[0].pid})`. So that "

@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, STORE_TABLES
 
 TABLE_PART = r'[^."\x00-\x1f]+'
@@ -69,20 +70,20 @@ class PostgresSettings(OutputSettings):
         """JSON, of which the table holds each value exactly."""
         return STAGED
 
-    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+    def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """By its server."""
-        settings = {name: value.get_secret_value() for name, value in asker.postgres.items()}
+        settings = config.plain(POSTGRES)
         host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
         place = lineage.postgres or f"{host or 'localhost'}:{port or PORT}"
         return f"postgres://{place}", f"{settings['dbname']}.{self.table}"
 
-    def grants(self, asker: Asker, *, reader: bool) -> list[tuple[str, list[str]]]:
+    def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """The statements for the pipeline's role, or for a reader's."""
         from fencepost.outputs.postgres.rights import grants, grants_of_reader
 
         if reader:
             return [grants_of_reader(self.table)]
-        return list(grants(self.table, asker.postgres["user"].get_secret_value()))
+        return list(grants(self.table, config.plain(POSTGRES)["user"]))
 
 
 SETTINGS = PostgresSettings

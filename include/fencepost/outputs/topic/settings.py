@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fencepost.config.asker import Asker
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage, TopicName, check_subjects
 
@@ -57,11 +57,11 @@ class TopicSettings(RecordSettings, OutputSettings):
         """Its own."""
         return self
 
-    def lineage_name(self, asker: Asker, lineage: Lineage) -> tuple[str, str]:
+    def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """By its cluster."""
         from fencepost.kafka.client_settings import lineage_namespace
 
-        return lineage_namespace(asker, lineage.kafka), self.topic
+        return lineage_namespace(config, lineage.kafka), self.topic
 
     @model_validator(mode="after")
     def _key_and_subjects_suit_the_formats(self) -> Self:

@@ -1,4 +1,7 @@
-"""The librdkafka settings that a pipeline may set, and those that the protocol keeps for itself."""
+"""Kafka: the librdkafka settings that a pipeline may set, and those that the protocol keeps for itself.
+
+To allow another setting of librdkafka, add its name to one of the lists behind `SETTINGS`. One that concerns security also needs
+its translation for Spark's reader, in `config/java_options.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from pydantic import SecretStr
+
+from fencepost.config.java_options import LOGIN_MODULES, UNLOCKED
 from fencepost.config.secret_names import NOT_BESIDE
+from fencepost.config.services.connection import Connection, ConnectionSettings, Settings, extra_of, settings_without
+from fencepost.config.services.service import Service, declared, hidden
+from fencepost.errors import SettingsError
 
 # Settings that the protocol depends on, with the allowed values and what another value would break.
 FIXED_KAFKA = {
@@ -21,7 +30,6 @@ FIXED_KAFKA = {
     "delivery.report.only.error": (("true",), "the writer wants to hear of failures only"),
 }
 NATIVE = "it loads native code into every process that opens the pipeline, even Airflow's API server"
-UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (ssl.keystore.location and .password)"
 NO_MEMBER = "no consumer of ours joins its group"
 OWN_KAFKA = {
     "transactional.id": "the protocol fixes it: <pipeline>.<lane>.<task-partition>",
@@ -53,24 +61,6 @@ WHOLE_NUMBERS = {
     "transaction.timeout.ms": (1000, 2**31 - 1, "it is a time in milliseconds"),
 }
 
-# librdkafka's names on the left, Java's on the right.
-JAVA_NAMES = {
-    "bootstrap.servers": "bootstrap.servers",
-    "security.protocol": "security.protocol",
-    "sasl.mechanism": "sasl.mechanism",
-    "sasl.mechanisms": "sasl.mechanism",
-    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.ca.pem": "ssl.truststore.certificates",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
-    "ssl.keystore.location": "ssl.keystore.location",
-    "ssl.keystore.password": "ssl.keystore.password",
-    "client.rack": "client.rack",
-    "client.dns.lookup": "client.dns.lookup",
-}
-# Translated, but not by renaming alone.
-ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
 # Tuning for all of librdkafka's clients, for its producers and for its consumers. Spark's reader gets none of it.
 COMMON = frozenset(
     """api.version.request.timeout.ms broker.address.family broker.address.ttl client.id connections.max.idle.ms
@@ -93,27 +83,23 @@ CONSUMER_ONLY = frozenset(
     fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms isolation.level
     max.partition.fetch.bytes queued.max.messages.kbytes queued.min.messages""".split()
 )
-ALLOWED_KAFKA = frozenset(JAVA_NAMES) | ALSO_TRANSLATED | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
-# Messages show the values of these. All others may be secrets.
-SHOWN_KAFKA = frozenset(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")).union(
-    FIXED_KAFKA, WHOLE_NUMBERS
-)
-# What may stand beside a connection: who logs in and how, and tuning. Where the login goes and which server may take it stand in
-# the connection alone, or whoever writes the pipeline could have the connection's secret.
-OF_A_LOGIN = frozenset(
+TUNING = COMMON | PRODUCER_ONLY | CONSUMER_ONLY
+# Where the login goes and which server may take it is never beside a connection, or whoever writes the pipeline could have the
+# connection's secret.
+BESIDE_CONNECTION = TUNING.union(
     """client.rack sasl.mechanism sasl.mechanisms sasl.password sasl.username ssl.certificate.location ssl.certificate.pem
     ssl.key.location ssl.key.pem ssl.keystore.location ssl.keystore.password""".split()
 )
-BESIDE_CONNECTION = OF_A_LOGIN | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
+SETTINGS = declared(
+    shown=TUNING.union(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")),
+    private="""client.dns.lookup client.rack sasl.username ssl.ca.location ssl.endpoint.identification.algorithm""".split(),
+    login_files="ssl.certificate.location ssl.key.location ssl.keystore.location".split(),
+    secret="sasl.password ssl.ca.pem ssl.certificate.pem ssl.key.pem ssl.keystore.password".split(),
+)
 # Java requires the port. It ignores a protocol prefix, which librdkafka obeys.
 BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(\d{1,5})", re.ASCII)
 SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
 PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 OTHER_MECHANISMS = {
     "GSSAPI": "confluent-kafka's wheels are built without Kerberos",
     "OAUTHBEARER": "its settings have no translation for Spark's Kafka reader",
@@ -162,25 +148,25 @@ def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name in ALLOWED_KAFKA:
+    if name in SETTINGS:
         return
     if name in OWN_KAFKA or name.endswith("_cb"):
         raise ValueError(f"{name} cannot be set: {OWN_KAFKA.get(name, 'it takes a function')}")
-    close = get_close_matches(name, sorted(ALLOWED_KAFKA), n=1, cutoff=0.8)
+    close = get_close_matches(name, sorted(SETTINGS), n=1, cutoff=0.8)
     hint = f" (did you mean {close[0]}?)" if close else ""
     if name.startswith(SECURITY):
         raise ValueError(
             f"{name} cannot be set{hint}: it has no translation for Spark's Kafka reader, a Java client, which would run "
             f"without it. Allowed settings of this kind are {', '.join(_security_names())}"
         )
-    raise ValueError(f"{name} is not allowed{hint}. Allowed are {', '.join(sorted(ALLOWED_KAFKA))}")
+    raise ValueError(f"{name} is not allowed{hint}. Allowed are {', '.join(sorted(SETTINGS))}")
 
 
 def _check_protocol(name: str, value: str) -> None:
     if name == "bootstrap.servers":
         _check_brokers(value)
     if name.endswith(".location") and ("\n" in value or "-----BEGIN" in value):  # a message would show it as a path
-        hint = f"; give a text as {pem}" if (pem := name.replace(".location", ".pem")) in ALLOWED_KAFKA else ""
+        hint = f"; give a text as {pem}" if (pem := name.replace(".location", ".pem")) in SETTINGS else ""
         raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file{hint}")
     if name in FIXED_KAFKA:
         allowed, reason = FIXED_KAFKA[name]
@@ -224,4 +210,70 @@ def _check_login(values: Mapping[str, str]) -> None:
 
 
 def _security_names() -> list[str]:
-    return sorted(n for n in {*JAVA_NAMES, *ALSO_TRANSLATED} if n.startswith(SECURITY))
+    return sorted(name for name in SETTINGS if name.startswith(SECURITY))
+
+
+# What a connection of a plain consumer or producer has and no client of ours uses.
+OF_PLAIN_CLIENTS = frozenset(
+    """auto.commit.interval.ms auto.offset.reset debug enable.auto.commit enable.auto.offset.store enable.partition.eof
+    error_cb group.id group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms
+    isolation.level log_cb max.poll.interval.ms on_commit on_delivery partition.assignment.strategy session.timeout.ms
+    statistics.interval.ms stats_cb throttle_cb""".split()
+)
+GOOGLE = re.compile(r"managedkafka\S*cloud\.goog|cloud\.goog\S*managedkafka")
+AMAZON = re.compile(r"\.kafka(-serverless)?\.[a-z0-9-]+\.amazonaws\.com", re.IGNORECASE)
+
+
+def kafka_of(connection: Connection) -> ConnectionSettings:
+    """The settings in the extra of a connection of type `kafka`, in librdkafka's names.
+
+    Raises:
+        SettingsError: the extra is no JSON object of texts, numbers and booleans, or logs in by a token.
+    """
+    values = extra_of(connection)
+    _refuse_tokens(values, connection.id)
+    return settings_without(values, OF_PLAIN_CLIENTS)
+
+
+def _refuse_tokens(values: Settings, name: str) -> None:
+    """Refuse what asks for a token: Spark's reader has no counterpart of the provider's callbacks."""
+    brokers = values.get("bootstrap.servers", "")
+    mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", "")).upper()
+    by_token = "oauth_cb" in values or mechanism == "OAUTHBEARER"
+    if GOOGLE.search(brokers) and (by_token or not mechanism):
+        how = "Google's Managed Kafka, to which Airflow's provider logs in by a token"
+    elif AMAZON.search(brokers) and by_token:
+        how = "Amazon MSK by IAM"
+    elif "oauth_cb" in values:
+        how = "oauth_cb, a function of Python's"
+    elif by_token:
+        how = "OAUTHBEARER"
+    else:
+        return
+    raise SettingsError(
+        f"kafka.connection {name}: it logs in by {how}; Spark's Kafka reader, a Java client, could not. Use a connection with "
+        "sasl.mechanism PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or with a client certificate."
+    )
+
+
+def _replaced_by(own: Settings) -> frozenset[str]:
+    """Of names that set the same thing, all if one of them is an own setting."""
+    names = {name for group in EXCLUSIVE if not own.keys().isdisjoint(group) for name in group}
+    return frozenset(names | {"ssl.keystore.password"} if "ssl.keystore.location" in names else names)
+
+
+def _checked(values: Settings) -> dict[str, SecretStr]:
+    check_kafka(values)
+    return hidden(values)
+
+
+KAFKA = Service(
+    name="kafka",
+    library="librdkafka",
+    settings=SETTINGS,
+    beside_connection=BESIDE_CONNECTION,
+    placeholder={"bootstrap.servers": "127.0.0.1:1"},
+    of_connection=kafka_of,
+    checked=_checked,
+    replaced_by=_replaced_by,
+)

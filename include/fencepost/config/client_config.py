@@ -1,0 +1,138 @@
+"""The settings of clients for Kafka, a schema registry and PostgreSQL: a pipeline's, or those of a reader of its output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from fencepost.config.services import SERVICES
+from fencepost.config.services.kafka import check_kafka
+from fencepost.config.services.postgres import check_postgres
+from fencepost.config.services.schema_registry import RegistrySettings
+from fencepost.config.services.service import Service
+from fencepost.errors import SettingsError
+
+CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
+CHECKS = {"kafka": check_kafka, "postgres": check_postgres}  # of sections in the names of a client library
+
+
+def _connection_name(name: str) -> str:
+    if not CONNECTION_NAME.fullmatch(name):
+        raise ValueError("the id of a connection has 1 to 200 letters, digits, _, - and .")
+    return name
+
+
+ConnectionName = Annotated[str, AfterValidator(_connection_name)]
+
+
+class ClientConfig(BaseModel):
+    """Base of `Pipeline` and `Reader`: a section for each service. It may name a connection of Airflow's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str  # of the pipeline
+    # The connections of Airflow's that sections name, by section. Their settings are merged into the sections' when a step
+    # starts, or a reader reads, and `resolved` is true from then on (`config/connections.py`).
+    connections: dict[str, ConnectionName] = Field(default_factory=dict)
+    resolved: bool = False
+    kafka: dict[str, SecretStr] = Field(default_factory=dict)
+    schema_registry: RegistrySettings | None = None
+    postgres: dict[str, SecretStr] = Field(default_factory=dict)
+
+    @property
+    def told(self) -> str:
+        """Who it is, for a person."""
+        raise NotImplementedError
+
+    @property
+    def written_in(self) -> str:
+        """Where its settings are written, for a person."""
+        raise NotImplementedError
+
+    @property
+    def announcements_topic(self) -> str:
+        """Where each publication, skip and withdrawal is announced, for readers."""
+        return f"fencepost.{self.name}.published"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _connections_stand_apart(cls, values: object) -> object:
+        """Take `connection` out of sections of settings: it is none of librdkafka's, and none of libpq's."""
+        if not isinstance(values, dict):
+            return values
+        sections = {name: section for name in SERVICES if isinstance(section := values.get(name), Mapping)}
+        named = {
+            name: section["connection"] for name, section in sections.items() if section.get("connection") is not None
+        }
+        own = {name: {k: v for k, v in sections[name].items() if k != "connection"} for name in CHECKS if name in named}
+        return {**values, **own, "connections": {**values.get("connections", {}), **named}}
+
+    @field_validator("kafka", "postgres", mode="before")
+    @classmethod
+    def _scalars(cls, value: object) -> object:
+        return scalars(value)
+
+    @field_validator("kafka", "postgres")
+    @classmethod
+    def _keeps_the_protocol(cls, settings: dict[str, SecretStr], about: ValidationInfo) -> dict[str, SecretStr]:
+        name = str(about.field_name)
+        texts = {setting: value.get_secret_value() for setting, value in settings.items()}
+        CHECKS[name](texts, whole=name not in about.data.get("connections", {}))
+        return settings
+
+    def plain(self, service: Service) -> dict[str, str]:
+        """The whole settings of a service as texts, with their secrets, for clients only.
+
+        Raises:
+            SettingsError: as `require_resolved`.
+        """
+        self.require_resolved(service)
+        return self.own(service)
+
+    def own(self, service: Service) -> dict[str, str]:
+        """As `plain`, but without what a connection has if that was not looked up. What is left empty is not given."""
+        section = getattr(self, service.name) or {}
+        if isinstance(section, BaseModel):
+            section = section.model_dump(exclude_unset=True, exclude={"connection"})
+        return {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            for name, value in section.items()
+            if value is not None
+        }
+
+    def require_resolved(self, service: Service) -> None:
+        """Check that a service's settings are whole: that its connection, if there is one, was looked up.
+
+        Raises:
+            SettingsError: it was not. Steps in Airflow, its pages and the commands do so first.
+        """
+        name = self.connections.get(service.name)
+        if name is not None and not self.resolved:
+            raise SettingsError(
+                f"{self.told}: its {service.name} settings are in Airflow's connection {name}, which was not looked up. In "
+                "code of your own call fencepost.airflow.with_connections(pipeline) first."
+            )
+
+
+def scalars(value: object) -> object:
+    """A section's values as texts."""
+    return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def _scalar(value: object) -> object:
+    """YAML's true and 5 as the texts that librdkafka and Spark expect."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value

@@ -1,0 +1,7 @@
+"""The services that a pipeline or a reader asks. Each module declares one; whatever handles settings reads `SERVICES`."""
+
+from fencepost.config.services.kafka import KAFKA
+from fencepost.config.services.postgres import POSTGRES
+from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
+
+SERVICES = {service.name: service for service in (KAFKA, SCHEMA_REGISTRY, POSTGRES)}

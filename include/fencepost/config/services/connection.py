@@ -1,0 +1,79 @@
+"""A connection of Airflow's as plain values, and what its `extra` says. Nothing here knows Airflow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fencepost.config.strict_yaml import NO_TEXT
+from fencepost.errors import SettingsError
+
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection as Airflow has it. `extra` is JSON. It holds secrets, and shows only its name."""
+
+    id: str
+    host: str | None = field(default=None, repr=False)
+    schema: str | None = field(default=None, repr=False)
+    login: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    port: int | None = field(default=None, repr=False)
+    extra: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """The settings that a connection gives to a service, and the names in it that the service has no use for."""
+
+    settings: Settings
+    left_out: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ConnectionSettings({', '.join(sorted(self.settings))})"
+
+
+def settings_without(values: Settings, unused: frozenset[str]) -> ConnectionSettings:
+    """The values, without those of these names."""
+    used = {name: value for name, value in values.items() if name not in unused}
+    return ConnectionSettings(used, tuple(sorted(values.keys() - used.keys())))
+
+
+def extra_of(connection: Connection) -> dict[str, str]:
+    """The extra's values as texts: numbers as they are written, true and false in small letters. Null and empty leave out.
+
+    Raises:
+        SettingsError: the extra is no JSON object of texts, numbers and booleans; quotes none of it.
+    """
+    where = f"connection {connection.id}: its extra"
+    try:
+        # Numbers stay as they are written: a float would turn 10000000000000001 or 0.10 into another text.
+        values = json.loads(connection.extra or "{}", parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+    except (ValueError, RecursionError):
+        raise SettingsError(f"{where} is not JSON.") from None
+    if not isinstance(values, dict):
+        raise SettingsError(f"{where} is not a JSON object, with a name for each setting.")
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, bool):
+            texts[name] = str(value).lower()
+        elif isinstance(value, str):
+            if NO_TEXT.search(value):
+                raise SettingsError(f"{where} has a character as part of {name} that no setting can have.")
+            texts[name] = str(value)
+        elif value is not None:
+            raise SettingsError(f"{where} has an object or a list as {name}; allowed are texts, numbers and booleans.")
+    return {name: value for name, value in texts.items() if value != ""}
+
+
+class _Number(str):
+    """A number of JSON, as it is written; `1e3` and `5.0` as the whole numbers that they are: librdkafka reads no others."""
+
+    def __new__(cls, text: str) -> _Number:
+        if re.search(r"[.eE]", text) and len(text) < 20 and float(text).is_integer():
+            return super().__new__(cls, int(float(text)))
+        return super().__new__(cls, text)
