@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pendulum import instance
 
 from fencepost.airflow.timetable import IntervalTimetable
-from fencepost.config.intervals import Cron, clock_changes, intervals_between
+from fencepost.config.cron import Cron
+from fencepost.config.intervals import clock_changes, intervals_between
 from fencepost.config.pipeline import Schedule
 from fencepost.model import Interval
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from conftest import at, day
-from fencepost.config.intervals import Cron
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.ledger import check_unread_records
@@ -142,7 +141,7 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
     file.write_text(file.read_text().replace("start: 2026-01-03T12:00+00:00", "start: 2026-01-01T00:00+00:00"))
     followed = load_pipeline(file.parent)
     assert (doctor(followed).level, doctor(followed).found) == (Level.OK, "no record lies before the first range")
-    first = next(Cron.of(followed.schedule).intervals_from(followed.schedule.start))
+    first = next(followed.schedule.boundaries.intervals_from(followed.schedule.start))
     assert "unread" not in plan_batch(followed, first).details
     start, warnings = drafted("seconds", [SECONDS] * 6, [at(3)] * 5)
     reads = "`fencepost run seconds --start 1970-01-01T00:00:00Z --end 2026-01-03T00:00:00Z`"

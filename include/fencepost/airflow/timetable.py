@@ -1,6 +1,6 @@
 """Cron intervals that touch and never overlap, without manual runs.
 
-Airflow's own may overlap where clocks change by half an hour; `config/intervals.py` says where these begin and end.
+Airflow's own may overlap where clocks change by half an hour; `config/cron.py` says where these begin and end.
 
 A manual run has no interval, or it takes the interval before its logical date away from the scheduled run or backfill to which
 that belongs. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the
@@ -16,7 +16,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.utils.types import DagRunType
 from pendulum import instance
 
-from fencepost.config.intervals import Cron
+from fencepost.config.cron import Cron
 
 if TYPE_CHECKING:
     from airflow.timetables.base import DataInterval

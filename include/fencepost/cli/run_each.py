@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any
 
 import typer
-from croniter import CroniterBadDateError
 from rich.markup import escape
 
 from fencepost.cli.console import err, plain_error, print_json
 from fencepost.cli.interruption import GO_ON, Interrupted, was_interrupted
 from fencepost.cli.steps import failure_of, for_one_interval, spark_session, steps_of
+from fencepost.config.cron import NO_SUCH_YEAR
 from fencepost.config.intervals import in_zone, intervals_between, newest_ended, parts_left_out
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
@@ -109,7 +109,7 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
                     f"pipeline {pipeline.name}: interval {interval.told} of {cuts} has not ended, so nothing was run.{until}"
                 )
             chosen.append(interval)
-    except (OverflowError, CroniterBadDateError):
+    except NO_SUCH_YEAR:
         raise SettingsError(
             f"pipeline {pipeline.name}: between {within.told} there are times that a cron does not know. Give a --start after "
             "1970 and an --end before 9999."

@@ -1,137 +1,25 @@
-"""The one reader of crons: the intervals that a schedule cuts time into, for Airflow's timetable and for commands alike.
-
-They are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron that comes by every hour
-goes by elapsed time, and any other by the clock on the wall. Where clocks change by half an hour, Airflow's own intervals would
-overlap, or it would find no next one; where a zone skipped a day, they would leave time out. Here each interval begins where the
-one before ends, and ends at the next boundary.
-"""
+"""The intervals of a schedule: those between two moments, those that have ended, and what a person should know of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterBadDateError, croniter
-
+from fencepost.config.cron import NO_SUCH_YEAR
 from fencepost.config.pipeline import Schedule
 from fencepost.model import Interval
 
-# A boundary that a change of clocks moved lies no farther from the cron's time: clocks have changed by a day at most.
-FARTHEST = timedelta(hours=26)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 INSTEAD = "If each interval has to end at the cron's times, take a cron of every half-hour or of days, or timezone UTC."
 AHEAD = timedelta(days=2 * 366)  # so far ahead a schedule is searched for unusual intervals
-
-
-class Cron:
-    """Where a cron in a time zone cuts time. All moments are UTC.
-
-    A boundary depends on cron and time zone alone, never on where a search for it begins.
-    """
-
-    def __init__(self, expression: str, timezone: str) -> None:
-        self._expression, self._zone = expression, ZoneInfo(timezone)
-        # Whether it comes by every hour, the one that comes twice too, as Airflow tells.
-        self._is_hourly: bool = croniter(expression).expanded[1] == ["*"]
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Cron:
-        """That of a schedule."""
-        return cls(schedule.cron, schedule.timezone)
-
-    def after(self, moment: datetime) -> datetime:
-        """The first boundary after this moment."""
-        return next(boundary for boundary in self._around(moment) if boundary > moment)
-
-    def at_or_after(self, moment: datetime) -> datetime:
-        """The moment itself if it is a boundary, otherwise the first one after it."""
-        return next(boundary for boundary in self._around(moment) if boundary >= moment)
-
-    def at_or_before(self, moment: datetime) -> datetime:
-        """The moment itself if it is a boundary, otherwise the last one before it."""
-        return next(begin for begin, end in pairwise(self._around(moment)) if end > moment)
-
-    def before(self, moment: datetime) -> datetime:
-        """The last boundary before this moment."""
-        return self.at_or_before(moment - timedelta(microseconds=1))
-
-    def interval_at(self, moment: datetime) -> Interval:
-        """The interval that a moment is in."""
-        return Interval(start=self.at_or_before(moment), end=self.after(moment))
-
-    def intervals_from(self, moment: datetime) -> Iterator[Interval]:
-        """The intervals that begin at this moment or after it, in order, without an end. Each begins where the last one ends."""
-        for begin, end in pairwise(self._from(self.at_or_after(moment))):
-            yield Interval(start=begin, end=end)
-
-    def unusual_between(self, start: datetime, end: datetime) -> Iterator[Interval]:
-        """The intervals that end at another time than the cron's, where clocks change by other than whole hours.
-
-        Airflow's own intervals overlap there, or it finds no next one.
-        """
-        while self._is_hourly and start < end:
-            if (self._offset(start + DAY) - self._offset(start)) % HOUR:
-                for interval in self.intervals_from(self.at_or_before(start)):
-                    if interval.start > start + DAY:
-                        break
-                    if not croniter.match(self._expression, self._on_the_wall(interval.end)):
-                        yield interval
-            start += DAY
-
-    def _around(self, moment: datetime) -> Iterator[datetime]:
-        """Boundaries from one that lies at this moment or before it.
-
-        A cron's time is a boundary unless a step across a change of clocks passed it by. So one is taken before which clocks
-        have not changed since the step that led there.
-        """
-        boundary = self._last_time(moment)
-        while self._offset(earlier := self._last_time(boundary - FARTHEST)) != self._offset(boundary):
-            boundary = earlier
-        return self._from(boundary)
-
-    def _last_time(self, moment: datetime) -> datetime:
-        """The last of the cron's times that is not after this moment."""
-        times = croniter(self._expression, self._on_the_wall(moment) + timedelta(microseconds=1))
-        while (found := self._at(times.get_prev(datetime))) > moment:
-            pass  # the clock shows it twice, and the second time is still to come
-        return found
-
-    def _from(self, boundary: datetime) -> Iterator[datetime]:
-        """A boundary and all that follow."""
-        shown = self._on_the_wall(boundary)
-        times = croniter(self._expression, shown)
-        while True:
-            yield boundary
-            following: datetime = times.get_next(datetime)
-            boundary = boundary + (following - shown) if self._is_hourly else self._at(following)
-            shown = self._on_the_wall(boundary)
-            if shown != following:  # clocks have changed
-                times = croniter(self._expression, shown)
-
-    def _offset(self, moment: datetime) -> timedelta:
-        return moment.astimezone(self._zone).utcoffset() or timedelta()
-
-    def _on_the_wall(self, moment: datetime) -> datetime:
-        return moment.astimezone(self._zone).replace(tzinfo=None)
-
-    def _at(self, naive: datetime) -> datetime:
-        """The moment at which the clock on the wall shows this.
-
-        A time that it shows twice is the second; one that it leaves out is as long after the change as it would be.
-        """
-        first, second = (naive.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
-        skipped = (second.utcoffset() or timedelta()) > (first.utcoffset() or timedelta())
-        return (first if skipped else second).astimezone(UTC)
 
 
 def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[Interval]:
     """The schedule's intervals that lie wholly between the two times, in order. `schedule.start` and `.end` do not bound them,
     as they do not bound a backfill."""
-    for interval in Cron.of(schedule).intervals_from(start):
+    for interval in schedule.boundaries.intervals_from(start):
         if interval.end > end:
             return
         yield interval
@@ -140,7 +28,7 @@ def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Ite
 def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
     """The schedule's intervals that have ended, the newest first: those that Airflow makes runs for. `schedule.end` bounds an
     interval's start, so the last one may end after it."""
-    cron = Cron.of(schedule)
+    cron = schedule.boundaries
     end = cron.at_or_before(now)
     if schedule.end is not None:
         end = min(end, cron.after(cron.before(schedule.end)))
@@ -152,7 +40,7 @@ def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
 def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
     """Where `chosen`, the intervals that lie wholly within a time, leave out part of it at its ends: each part, and the interval
     that it is of."""
-    cron, parts = Cron.of(schedule), list[tuple[Interval, Interval]]()
+    cron, parts = schedule.boundaries, list[tuple[Interval, Interval]]()
     if within.start < chosen[0].start:
         parts.append((Interval(start=within.start, end=chosen[0].start), cron.interval_at(within.start)))
     if chosen[-1].end < within.end:
@@ -184,9 +72,9 @@ def schedule_warnings(schedule: Schedule, now: datetime) -> list[ScheduleWarning
 
 def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
     try:
-        whole = Cron.of(schedule).interval_at(schedule.start)
-    except (OverflowError, CroniterBadDateError):
-        return  # no cron knows the year
+        whole = schedule.boundaries.interval_at(schedule.start)
+    except NO_SUCH_YEAR:
+        return
     if whole.start == schedule.start:
         return
     start, before, after = (in_zone(at, schedule.timezone) for at in (schedule.start, whole.start, whole.end))
@@ -204,12 +92,12 @@ def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval
     makes none for these. Without `catchup` intervals are left out on purpose.
     """
     if schedule.catchup:
-        with suppress(OverflowError, CroniterBadDateError):  # no cron knows the year
+        with suppress(*NO_SUCH_YEAR):
             yield from _between(schedule, known)
 
 
 def _between(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
-    cron, begin = Cron.of(schedule), schedule.start
+    cron, begin = schedule.boundaries, schedule.start
     for one in sorted(known, key=lambda interval: interval.start):
         if begin < one.start:  # only in a gap the cron is asked, which takes time
             for interval in cron.intervals_from(begin):
@@ -221,7 +109,7 @@ def _between(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval
 
 def clock_changes(schedule: Schedule, now: datetime) -> str:
     """What the schedule does where clocks change by other than whole hours, for a person; empty where it keeps its times."""
-    unusual = list(Cron.of(schedule).unusual_between(min(schedule.start, now), now + AHEAD))
+    unusual = list(schedule.boundaries.unusual_between(min(schedule.start, now), now + AHEAD))
     if not unusual:
         return ""
     named = next((interval for interval in unusual if interval.end > now), unusual[-1])

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterBadDateError, croniter
 from pydantic import (
     BeforeValidator,
     Field,
@@ -25,6 +24,7 @@ from pydantic import (
 
 from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.client_config import ClientConfig, scalars
+from fencepost.config.cron import Cron, check_cron
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.notify import Ask, Notify
 from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
@@ -108,9 +108,6 @@ class Source(Section):
         return self
 
 
-CRON_FIELDS = 6  # minute, hour, day, month, day of the week, second; croniter takes years as the seventh
-
-
 class Schedule(Section):
     """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
 
@@ -126,6 +123,11 @@ class Schedule(Section):
     deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
 
     @property
+    def boundaries(self) -> Cron:
+        """Where the schedule cuts time into intervals. `start` and `end` do not bound them."""
+        return Cron(self.cron, self.timezone)
+
+    @property
     def patience(self) -> timedelta:
         """The longest time that one step may take with all its retries."""
         tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
@@ -134,18 +136,7 @@ class Schedule(Section):
     @field_validator("cron")
     @classmethod
     def _is_cron(cls, cron: str) -> str:
-        if not croniter.is_valid(cron):
-            raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
-        if "r" in re.split(r"[\s,(]", cron.lower()):
-            raise ValueError("R is another moment each time it is read, and intervals would overlap")
-        if len(cron.split()) > CRON_FIELDS:
-            raise ValueError(
-                "it names years, outside of which there is no interval; leave them out, and set schedule.end"
-            )
-        try:
-            croniter(cron, datetime.now(UTC)).get_next()
-        except CroniterBadDateError:
-            raise ValueError("there is no such moment") from None
+        check_cron(cron)
         return cron
 
     @field_validator("timezone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fencepost.config.intervals import Cron, left_out
+from fencepost.config.intervals import left_out
 from fencepost.counts import count_of
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.finding import Finding, error, ok, warning
@@ -50,7 +50,7 @@ def check_unread_records(look: Look) -> Finding:
     if look.view.standing:
         before = unread(look.view).still_in(earliest)
     else:
-        start = Cron.of(pipeline.schedule).at_or_after(pipeline.schedule.start)
+        start = pipeline.schedule.boundaries.at_or_after(pipeline.schedule.start)
         ends = look.cluster.first_stamped(source, start)
         ranges = [OffsetRange(topic=source.name, partition=p, start=end, end=end) for p, end in enumerate(ends)]
         before = Unread(start, look.now, before_ranges(ranges, earliest, {}))

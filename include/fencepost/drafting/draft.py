@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
-from fencepost.config.intervals import Cron, clock_changes, in_zone
+from fencepost.config.intervals import clock_changes, in_zone
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, Schedule
 from fencepost.counts import count_of
@@ -80,7 +80,7 @@ def draft_pipeline(
             source = source.model_copy(update={"tombstones": "pass"})
         now = utc_now()
         chosen = choose_interval(  # 3
-            cluster, sample, wanted.reading_group, Cron.of(connected.schedule), now
+            cluster, sample, wanted.reading_group, connected.schedule.boundaries, now
         )
         checks = draft_checks(fields)
         text = settings_yaml(wanted, connection, sample, source, fields, chosen)
@@ -221,4 +221,4 @@ def _warnings(
         yield "No interval with records has ended yet. The command below runs this one early: later records are the next one's."
     if changes := clock_changes(schedule, now):
         yield changes
-    yield from doubts(sample, Cron.of(schedule), now)
+    yield from doubts(sample, schedule.boundaries, now)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fencepost.config.intervals import Cron
+from fencepost.config.cron import Cron
 from fencepost.counts import count_of
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, Sampled, take_newest

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
 
-from fencepost.config.intervals import Cron
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
@@ -137,14 +136,14 @@ class Look:
     @cached_property
     def newest_due(self) -> Interval:
         """The newest interval of the schedule that has ended, wherever the schedule starts."""
-        cron = Cron.of(self.pipeline.schedule)
+        cron = self.pipeline.schedule.boundaries
         end = cron.at_or_before(self.now)
         return Interval(start=cron.before(end), end=end)
 
     @cached_property
     def longest_pause(self) -> timedelta:
         """The longest of the schedule's next intervals."""
-        following = islice(Cron.of(self.pipeline.schedule).intervals_from(self.now), 31)
+        following = islice(self.pipeline.schedule.boundaries.intervals_from(self.now), 31)
         return max(interval.end - interval.start for interval in following)
 
     def command(self, tool: str, *options: str) -> str:

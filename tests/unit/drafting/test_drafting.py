@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.config.intervals import Cron
+from fencepost.config.cron import Cron
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline, Source
 from fencepost.config.sql_types import is_sql_type

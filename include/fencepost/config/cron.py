@@ -1,0 +1,139 @@
+"""The one reader of crons: where they cut time into intervals, for Airflow's timetable and for commands alike.
+
+The boundaries are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron that comes by
+every hour goes by elapsed time, and any other by the clock on the wall. Where clocks change by half an hour, Airflow's own intervals
+would overlap, or it would find no next one; where a zone skipped a day, they would leave time out. Here each interval begins where the
+one before ends, and ends at the next boundary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+from croniter import CroniterBadDateError, croniter
+
+from fencepost.model import Interval
+
+NO_SUCH_YEAR = (OverflowError, CroniterBadDateError)  # what any question raises about a year that no cron knows
+FIELDS = 6  # minute, hour, day, month, day of the week, second; croniter takes years as the seventh
+# A boundary that a change of clocks moved lies no farther from the cron's time: clocks have changed by a day at most.
+FARTHEST = timedelta(hours=26)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def check_cron(expression: str) -> None:
+    """Check that an expression cuts time, and always in the same way.
+
+    Raises:
+        ValueError: it does not; says why.
+    """
+    if not croniter.is_valid(expression):
+        raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+    if "r" in re.split(r"[\s,(]", expression.lower()):
+        raise ValueError("R is another moment each time it is read, and intervals would overlap")
+    if len(expression.split()) > FIELDS:
+        raise ValueError("it names years, outside of which there is no interval; leave them out, and set schedule.end")
+    try:
+        croniter(expression, datetime.now(UTC)).get_next()
+    except CroniterBadDateError:
+        raise ValueError("there is no such moment") from None
+
+
+class Cron:
+    """Where a cron in a time zone cuts time. All moments are UTC.
+
+    A boundary depends on cron and time zone alone, never on where a search for it begins.
+    """
+
+    def __init__(self, expression: str, timezone: str) -> None:
+        self._expression, self._zone = expression, ZoneInfo(timezone)
+        # Whether it comes by every hour, the one that comes twice too, as Airflow tells.
+        self._is_hourly: bool = croniter(expression).expanded[1] == ["*"]
+
+    def after(self, moment: datetime) -> datetime:
+        """The first boundary after this moment."""
+        return next(boundary for boundary in self._around(moment) if boundary > moment)
+
+    def at_or_after(self, moment: datetime) -> datetime:
+        """The moment itself if it is a boundary, otherwise the first one after it."""
+        return next(boundary for boundary in self._around(moment) if boundary >= moment)
+
+    def at_or_before(self, moment: datetime) -> datetime:
+        """The moment itself if it is a boundary, otherwise the last one before it."""
+        return next(begin for begin, end in pairwise(self._around(moment)) if end > moment)
+
+    def before(self, moment: datetime) -> datetime:
+        """The last boundary before this moment."""
+        return self.at_or_before(moment - timedelta(microseconds=1))
+
+    def interval_at(self, moment: datetime) -> Interval:
+        """The interval that a moment is in."""
+        return Interval(start=self.at_or_before(moment), end=self.after(moment))
+
+    def intervals_from(self, moment: datetime) -> Iterator[Interval]:
+        """The intervals that begin at this moment or after it, in order, without an end. Each begins where the last one ends."""
+        for begin, end in pairwise(self._from(self.at_or_after(moment))):
+            yield Interval(start=begin, end=end)
+
+    def unusual_between(self, start: datetime, end: datetime) -> Iterator[Interval]:
+        """The intervals that end at another time than the cron's, where clocks change by other than whole hours.
+
+        Airflow's own intervals overlap there, or it finds no next one.
+        """
+        while self._is_hourly and start < end:
+            if (self._offset(start + DAY) - self._offset(start)) % HOUR:
+                for interval in self.intervals_from(self.at_or_before(start)):
+                    if interval.start > start + DAY:
+                        break
+                    if not croniter.match(self._expression, self._on_the_wall(interval.end)):
+                        yield interval
+            start += DAY
+
+    def _around(self, moment: datetime) -> Iterator[datetime]:
+        """Boundaries from one that lies at this moment or before it.
+
+        A cron's time is a boundary unless a step across a change of clocks passed it by. So one is taken before which clocks
+        have not changed since the step that led there.
+        """
+        boundary = self._last_time(moment)
+        while self._offset(earlier := self._last_time(boundary - FARTHEST)) != self._offset(boundary):
+            boundary = earlier
+        return self._from(boundary)
+
+    def _last_time(self, moment: datetime) -> datetime:
+        """The last of the cron's times that is not after this moment."""
+        times = croniter(self._expression, self._on_the_wall(moment) + timedelta(microseconds=1))
+        while (found := self._at(times.get_prev(datetime))) > moment:
+            pass  # the clock shows it twice, and the second time is still to come
+        return found
+
+    def _from(self, boundary: datetime) -> Iterator[datetime]:
+        """A boundary and all that follow."""
+        shown = self._on_the_wall(boundary)
+        times = croniter(self._expression, shown)
+        while True:
+            yield boundary
+            following: datetime = times.get_next(datetime)
+            boundary = boundary + (following - shown) if self._is_hourly else self._at(following)
+            shown = self._on_the_wall(boundary)
+            if shown != following:  # clocks have changed
+                times = croniter(self._expression, shown)
+
+    def _offset(self, moment: datetime) -> timedelta:
+        return moment.astimezone(self._zone).utcoffset() or timedelta()
+
+    def _on_the_wall(self, moment: datetime) -> datetime:
+        return moment.astimezone(self._zone).replace(tzinfo=None)
+
+    def _at(self, naive: datetime) -> datetime:
+        """The moment at which the clock on the wall shows this.
+
+        A time that it shows twice is the second; one that it leaves out is as long after the change as it would be.
+        """
+        first, second = (naive.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
+        skipped = (second.utcoffset() or timedelta()) > (first.utcoffset() or timedelta())
+        return (first if skipped else second).astimezone(UTC)
