@@ -175,6 +175,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
     "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
+    "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "a map with number keys": (GOOD.replace("n: int", "n: 'map<int, int>'"), "map<string, type>"),
     "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "too many digits": (GOOD.replace("n: int", "n: 'decimal(39, 2)'"), "up to 38 digits"),

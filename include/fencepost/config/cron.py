@@ -1,9 +1,9 @@
 """The one reader of crons: where they cut time into intervals, for Airflow's timetable and for commands alike.
 
 The boundaries are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron that comes by
-every hour goes by elapsed time, and any other by the clock on the wall. Where clocks change by half an hour, Airflow's own intervals
-would overlap, or it would find no next one; where a zone skipped a day, they would leave time out. Here each interval begins where the
-one before ends, and ends at the next boundary.
+every hour goes by elapsed time, and any other by the clock on the wall. Where clocks change by half an hour, Airflow's own
+intervals would overlap, or it would find no next one; where a zone skipped a day, they would leave time out. Here each interval
+begins where the one before ends, and ends at the next boundary.
 """
 
 from __future__ import annotations

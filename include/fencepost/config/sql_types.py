@@ -1,23 +1,39 @@
-"""Parses the Spark SQL types of a source's schema, so that a wrong one is refused before Spark starts."""
+"""The one parser of Spark SQL types, as a source's schema declares them: a wrong one is refused before Spark starts."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from fencepost.formats.names import without_case
 
+SAME = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+SAME |= {"dec": "decimal", "numeric": "decimal"}
 SIMPLE = frozenset(
-    "string binary boolean tinyint byte smallint short int integer bigint long float real double date timestamp "
-    "timestamp_ntz".split()
+    "string binary boolean tinyint smallint int bigint float double date timestamp timestamp_ntz".split()
 )
-DECIMALS = frozenset("decimal dec numeric".split())
 ALLOWED = (
-    f"{', '.join(sorted(SIMPLE))}, decimal(precision, scale) up to 38 digits, array<type>, map<string, type>, "
-    "struct<name: type, ...>"
+    f"{', '.join(sorted({*SIMPLE, *SAME} - {'dec', 'numeric'}))}, decimal(precision, scale) up to 38 digits, array<type>, "
+    "map<string, type>, struct<name: type, ...>"
 )
 TOKEN = re.compile(r"\s*([A-Za-z_]\w*|\d{1,3}|[<>(),:])", re.ASCII)
 DEEPEST = 100
 NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SqlType:
+    """A type: its name, one for each type, and what it is made of.
+
+    `parts` are the elements of an array, the values of a map, or the fields of a struct, whose names are in `fields`. `precision`
+    and `scale` are a decimal's.
+    """
+
+    name: str
+    parts: tuple[SqlType, ...] = ()
+    fields: tuple[str, ...] = ()
+    precision: int = 10
+    scale: int = 0
 
 
 def without_not_null(column: str) -> str:
@@ -32,68 +48,97 @@ def is_required(column: str) -> bool:
 
 def is_sql_type(text: str) -> bool:
     """Whether the text is one of `ALLOWED`."""
-    tokens: list[str] = []
-    position, text = 0, text.rstrip()
-    while position < len(text):
-        found = TOKEN.match(text, position)
-        if found is None:
-            return False
-        tokens.append(found.group(1))
-        position = found.end()
     try:
-        return _type([*tokens, "", ""], 0, 0) == len(tokens)  # a type that is cut off ends in words that are no type
-    except _NoType:
+        parse_sql_type(text)
+    except ValueError:
         return False
+    return True
 
 
-class _NoType(Exception):
-    pass
+def parse_sql_type(text: str) -> SqlType:
+    """The type that a text declares.
+
+    Raises:
+        ValueError: it is none of `ALLOWED`.
+    """
+    tokens = _Tokens(text.rstrip())
+    kind = _type(tokens, 0)
+    tokens.expect("")
+    return kind
 
 
-def _type(tokens: list[str], at: int, depth: int) -> int:
-    """The position after the type that begins at `at`."""
-    word = tokens[at].lower()
+class _Tokens:
+    """The tokens of a text, one after another. Behind the last one come empty ones."""
+
+    def __init__(self, text: str) -> None:
+        self._left: list[str] = []
+        position = 0
+        while position < len(text):
+            found = TOKEN.match(text, position)
+            if found is None:
+                raise ValueError("not a token of a type")
+            self._left.append(found.group(1))
+            position = found.end()
+        self._left.reverse()
+
+    def next_is(self, token: str) -> bool:
+        return bool(self._left) and self._left[-1] == token
+
+    def take(self) -> str:
+        return self._left.pop() if self._left else ""
+
+    def expect(self, token: str) -> None:
+        if (found := self.take()).lower() != token:
+            raise ValueError(f"expected {token!r}, found {found!r}")
+
+
+def _type(tokens: _Tokens, depth: int) -> SqlType:
+    word = tokens.take().lower()
+    name = SAME.get(word, word)
     if depth > DEEPEST:
-        raise _NoType
-    if word in SIMPLE:
-        return at + 1
-    if word in DECIMALS:
-        return _decimal(tokens, at + 1)
-    if word == "array":
-        return _expect(tokens, ">", _type(tokens, _expect(tokens, "<", at + 1), depth + 1))
-    if word == "map":  # keys in JSON are strings
-        after_key = _expect(tokens, ",", _expect(tokens, "string", _expect(tokens, "<", at + 1)))
-        return _expect(tokens, ">", _type(tokens, after_key, depth + 1))
-    if word == "struct":
-        return _struct(tokens, _expect(tokens, "<", at + 1), depth)
-    raise _NoType
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    if name in SIMPLE:
+        return SqlType(name)
+    if name == "decimal":
+        return _decimal(tokens)
+    if name not in ("array", "map", "struct"):
+        raise ValueError(f"{word!r} is no type")
+    tokens.expect("<")
+    if name == "struct":
+        return _struct(tokens, depth)
+    if name == "map":  # keys in JSON are strings
+        tokens.expect("string")
+        tokens.expect(",")
+    part = _type(tokens, depth + 1)
+    tokens.expect(">")
+    return SqlType(name, (part,))
 
 
-def _decimal(tokens: list[str], at: int) -> int:
-    if tokens[at] != "(":
-        return at
-    precision, at, scale = tokens[at + 1], at + 2, "0"
-    if tokens[at] == ",":
-        scale, at = tokens[at + 1], at + 2
+def _decimal(tokens: _Tokens) -> SqlType:
+    if not tokens.next_is("("):
+        return SqlType("decimal")
+    tokens.expect("(")
+    precision, scale = tokens.take(), "0"
+    if tokens.next_is(","):
+        tokens.expect(",")
+        scale = tokens.take()
+    tokens.expect(")")
     if not (precision.isdigit() and scale.isdigit() and int(scale) <= int(precision) and 1 <= int(precision) <= 38):
-        raise _NoType
-    return _expect(tokens, ")", at)
+        raise ValueError("a decimal has up to 38 digits")
+    return SqlType("decimal", precision=int(precision), scale=int(scale))
 
 
-def _struct(tokens: list[str], at: int, depth: int) -> int:
-    names: set[str] = set()
+def _struct(tokens: _Tokens, depth: int) -> SqlType:
+    fields: dict[str, SqlType] = {}
+    taken: set[str] = set()  # to Spark, names that differ only in case are the same
     while True:
-        name = without_case(tokens[at])
-        if not name.isidentifier() or name in names:
-            raise _NoType
-        names.add(name)
-        at = _type(tokens, _expect(tokens, ":", at + 1), depth + 1)
-        if tokens[at] != ",":
-            return _expect(tokens, ">", at)
-        at += 1
-
-
-def _expect(tokens: list[str], token: str, at: int) -> int:
-    if tokens[at].lower() != token:
-        raise _NoType
-    return at + 1
+        name = tokens.take()
+        if not name.isidentifier() or without_case(name) in taken:
+            raise ValueError("not the name of another field")
+        taken.add(without_case(name))
+        tokens.expect(":")
+        fields[name] = _type(tokens, depth + 1)
+        if not tokens.next_is(","):
+            tokens.expect(">")
+            return SqlType("struct", tuple(fields.values()), tuple(fields))
+        tokens.expect(",")
