@@ -19,7 +19,7 @@ from pendulum import instance
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.cron import Cron
 from fencepost.config.intervals import clock_changes, intervals_between
-from fencepost.config.pipeline import Schedule
+from fencepost.config.sections import Schedule
 from fencepost.model import Interval
 
 DAILY = "0 0 * * *"

@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app, main
 from fencepost.cli.arguments import decision_of, interval_of
 from fencepost.cli.console import working
-from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.software import software
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.model import Batch, Decision, Interval, State, StepResult
 from fencepost.protocol.view import View

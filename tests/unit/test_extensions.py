@@ -27,7 +27,7 @@ def test_a_change_of_the_demo_is_none_of_the_software_that_a_plan_freezes(
     shutil.copytree(INCLUDE, tmp_path / "include", ignore=shutil.ignore_patterns("__pycache__"))
 
     def software() -> str:
-        print_it = "from fencepost.config.digest import software; print(software())"
+        print_it = "from fencepost.config.software import software; print(software())"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "include")}
         return subprocess.check_output([sys.executable, "-c", print_it], env=environment, text=True)
 

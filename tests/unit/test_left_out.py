@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.config.intervals import left_out
-from fencepost.config.pipeline import Schedule
+from fencepost.config.sections import Schedule
 from fencepost.doctor.ledger import check_intervals_left_out
 from fencepost.finding import Level
 from fencepost.model import Interval, State

@@ -34,7 +34,7 @@ from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
 from fencepost.cli.try_ import try_
-from fencepost.config.digest import software
+from fencepost.config.software import software
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.spark.diagnosis import unexpected
 from fencepost.steps.jobs import start_log

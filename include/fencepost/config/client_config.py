@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from fencepost.config.names import Names
 from fencepost.config.services import SERVICES
 from fencepost.config.services.kafka import check_kafka
 from fencepost.config.services.postgres import check_postgres
@@ -37,7 +38,7 @@ def _connection_name(name: str) -> str:
 ConnectionName = Annotated[str, AfterValidator(_connection_name)]
 
 
-class ClientConfig(BaseModel):
+class ClientConfig(Names, BaseModel):
     """Base of `Pipeline` and `Reader`: a section for each service. It may name a connection of Airflow's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -60,11 +61,6 @@ class ClientConfig(BaseModel):
     def written_in(self) -> str:
         """Where its settings are written, for a person."""
         raise NotImplementedError
-
-    @property
-    def announcements_topic(self) -> str:
-        """Where each publication, skip and withdrawal is announced, for readers."""
-        return f"fencepost.{self.name}.published"
 
     @model_validator(mode="before")
     @classmethod

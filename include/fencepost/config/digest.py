@@ -1,26 +1,20 @@
-"""A digest for each part that decides a batch's output, and the software that writes it.
+"""A digest for each part that decides a batch's output.
 
 Everything counts, except what a list here names as known to change no record. So a forgotten case costs one revision too many,
-never two meanings in one revision. This imports nothing of Spark: Airflow's DAG processor loads it with the settings.
-"""
+never two meanings in one revision."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import stat
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.files import open_file, unreadable
-
-# The packages that compute a record or its bytes. Libraries that only a transform imports are unknown here.
-COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "jiter", "confluent-kafka")
+from fencepost.config.sections import Mark, Section, marked
+from fencepost.config.services.service import Service
 
 # Spark settings for a job's resources, access and logging. A name that ends with a dot stands for all names below it.
 # `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.
@@ -45,6 +39,21 @@ SHIPPED = ("spark.jars", "spark.files", "spark.archives")  # lists of files: the
 # Files in a pipeline's folder that are digested field by field, that only judge the output, or that no transform reads.
 LEFT_OUT = frozenset({"pipeline.yaml", "expectations.yaml", "transform.py", "transform.sql", "__pycache__"})
 LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
+
+
+def digest_of_section(section: Section) -> str:
+    """A digest of a section's settings, but those that are marked to decide no record."""
+    left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
+    return digest(section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out)))
+
+
+def digest_of_service(config: ClientConfig, service: Service) -> str:
+    """A digest of those settings of a service that decide records. Credentials never do: they would be easier to guess by one.
+
+    Raises:
+        SettingsError: the settings are in a connection that was not looked up.
+    """
+    return digest({name: value for name, value in config.plain(service).items() if name in service.decides_output})
 
 
 def digest(value: object) -> str:
@@ -111,37 +120,3 @@ def digest_of_file(file: Path) -> str:
     """
     with open_file(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:16]
-
-
-def software() -> str:
-    """The software that reads, computes and encodes records here, with versions: a plan freezes it, a write compares it."""
-    packages = [f"{name} {_version(name)}" for name in COMPUTING]
-    return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "not installed"
-
-
-def _python() -> str:
-    return ".".join(platform.python_version_tuple()[:2])
-
-
-@cache
-def _code() -> str:
-    """A digest of this package's modules: between two releases the version does not change."""
-    return digest(
-        [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
-    )[:8]
-
-
-def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """The name and text of each module. A job on a cluster may have imported the package from a zip."""
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
-        if entry.is_dir():
-            yield from _modules(entry, f"{path}{entry.name}/")
-        elif entry.name.endswith(".py"):
-            yield f"{path}{entry.name}", entry.read_bytes()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from fencepost.config.cron import NO_SUCH_YEAR
-from fencepost.config.pipeline import Schedule
+from fencepost.config.sections import Schedule
 from fencepost.model import Interval
 
 INSTEAD = "If each interval has to end at the cron's times, take a cron of every half-hour or of days, or timezone UTC."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -19,13 +19,11 @@ from pydantic import (
 
 from fencepost.config.client_config import CHECKS
 from fencepost.config.files import open_file, pipeline_folders, unreadable
+from fencepost.config.names import PIPELINE_NAME
 from fencepost.config.output_settings import kind_of, settings_of
-from fencepost.config.pipeline import (
-    NOT_IN_FILE,
-    PIPELINE_NAME,
-    Pipeline,
-)
+from fencepost.config.pipeline import NOT_IN_FILE, Pipeline
 from fencepost.config.secret_names import OF_AIRFLOW, SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
+from fencepost.config.sections import Mark, marked
 from fencepost.config.services import SERVICES
 from fencepost.config.services.service import Visibility
 from fencepost.config.spark_options import ARGUMENTS
@@ -160,18 +158,31 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
-# Messages and pages show these, beside what kinds of output name.
-PUBLIC = {
-    ("source", "topic"),
-    ("quality", "quarantine_topic"),
-    *((name, setting) for name, one in SERVICES.items() for setting in one.named(Visibility.SHOWN)),
-    *((name, "connection") for name in SERVICES),
-}
 
 
-def _is_public(path: tuple[str, ...]) -> bool:
-    """Whether messages and pages show the field. Of an output each kind says so itself."""
-    return path in PUBLIC or any(path == ("output", name) for kind in OUTPUT_KINDS for name in settings_of(kind).shown)
+def _sections_of(kind: Any) -> Iterator[type[BaseModel]]:
+    """The models of a section."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _sections_of(part)
+
+
+def _from_environment() -> set[tuple[str, str]]:
+    """Settings outside of services that may have a reference, by section and name. Of an output, those of each kind."""
+    sections = [
+        (name, model) for name, about in Pipeline.model_fields.items() for model in _sections_of(about.annotation)
+    ]
+    sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
+    return {(section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
+
+
+def _is_shown(path: tuple[str, ...]) -> bool:
+    """Whether messages and pages show a setting, among those that may have a reference."""
+    service = SERVICES.get(path[0])
+    if service is None:
+        return path in _from_environment()
+    return path[1:] in {(name,) for name in ("connection", *service.named(Visibility.SHOWN))}
 
 
 @dataclass(frozen=True)
@@ -221,7 +232,7 @@ class _References:
             raise SettingsError(
                 f"{where}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
             )
-        if URL_WITH_PASSWORD.search(found) and (_is_public(path) or path[0] == "spark"):
+        if URL_WITH_PASSWORD.search(found) and (_is_shown(path) or path[0] == "spark"):
             raise SettingsError(
                 f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments show this "
                 "field; use another variable."
@@ -241,12 +252,12 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if not _is_public(path) and path[0] not in {*SERVICES, "spark"}:
+    if not _is_shown(path) and path[0] not in {*SERVICES, "spark"}:
         return (
-            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)} and spark, source.topic, "
-            f"{_shown_of_outputs()} and quality.quarantine_topic may come from the environment."
+            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)} and spark, and "
+            f"{', '.join(sorted(map('.'.join, _from_environment())))}, may come from the environment."
         )
-    if _is_public(path) and SECRET_NAMES.search(name):
+    if _is_shown(path) and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
     if path[0] == "spark" and SECRET_NAMES.search(name):
         return f"${{{name}}} {ARGUMENTS}."
@@ -256,10 +267,6 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
             "connection, or use another variable."
         )
     return None
-
-
-def _shown_of_outputs() -> str:
-    return ", ".join(f"output.{name}" for kind in OUTPUT_KINDS for name in settings_of(kind).shown)
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
 from fencepost.config.client_config import ClientConfig
-from fencepost.config.sections import FormatName, KeyFormat, Lineage, Section, Subject, TopicName, Version
+from fencepost.config.sections import FormatName, KeyFormat, Lineage, Mark, Section, Subject, TopicName, Version
 from fencepost.model import Layout
 from fencepost.output_kinds import OUTPUT_KINDS, part_of
 
@@ -36,16 +36,12 @@ class RecordSettings(Section):
 class OutputSettings(Section):
     """Where batches go, whatever its kind: what is written before it is judged, and how."""
 
-    partitions: int = Field(default=4, ge=1, le=10_000)
+    partitions: Annotated[int, Mark.DECIDES_NO_RECORD] = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
-    staging_topic: TopicName | None = None
-    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
+    staging_topic: Annotated[TopicName | None, Mark.DECIDES_NO_RECORD] = None
+    staging_hours: Annotated[float, Mark.DECIDES_NO_RECORD] = Field(default=168, ge=6, le=24 * 366)
     kind: str
 
-    # What a plan freezes by itself, and what changes no record: a kind adds its own.
-    changes_no_record: ClassVar[frozenset[str]] = frozenset({"partitions", "staging_topic", "staging_hours"})
-    # Fields that messages and pages show, so that they may come from the environment, and hold no secret.
-    shown: ClassVar[tuple[str, ...]] = ()
     # Sections of services that it needs, with what they have to say.
     services: ClassVar[Mapping[str, str]] = {}
     # Whether what it has is compared with the ledger, so that a page says what it lacks.

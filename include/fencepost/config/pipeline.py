@@ -1,4 +1,4 @@
-"""A pipeline's settings: frozen values that check themselves.
+"""A pipeline: its settings, which are frozen values that check themselves, and the files in its folder.
 
 Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
 """
@@ -6,208 +6,34 @@ Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG process
 from __future__ import annotations
 
 import os
-import re
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.client_config import ClientConfig, scalars
-from fencepost.config.cron import Cron, check_cron
-from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
-from fencepost.config.notify import Ask, Notify
-from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
-from fencepost.config.sections import (
-    ColumnType,
-    FormatName,
-    KeyFormat,
-    Lineage,
-    Section,
-    Subject,
-    TopicName,
-    Version,
-    check_subjects,
+from fencepost.config.digest import (
+    digest,
+    digest_of_file,
+    digest_of_files,
+    digest_of_section,
+    digest_of_service,
+    digest_of_spark,
 )
+from fencepost.config.notify import Notify
+from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
+from fencepost.config.sections import Lineage, Quality, Schedule, Source
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.formats import FORMATS
-from fencepost.formats.names import twins
-from fencepost.suite.numbers import number_of, shown
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
 
-PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields that pipeline.yaml does not set
-MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
-
-
-def _moment(value: object) -> object:
-    """A moment in UTC. YAML gives dates, times with a zone and times without; one without is taken as UTC."""
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    if isinstance(value, datetime):
-        try:
-            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        except OverflowError:
-            raise ValueError("not within the years 1 to 9999 in UTC") from None
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return value
-
-
-Moment = Annotated[datetime, BeforeValidator(_moment)]
-
-
-class Source(Section):
-    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type; for json_schema, those
-    whose type is not to come from the registry.
-
-    `subject` and `version` say which schema of the registry a value is read with, `key_subject` and `key_version` a key.
-    """
-
-    topic: TopicName
-    format: FormatName = "json"
-    subject: Subject | None = None
-    version: Version | None = None
-    key_format: KeyFormat = "bytes"
-    key_subject: Subject | None = None
-    key_version: Version | None = None
-    columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
-    headers: bool = False
-    on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
-    tombstones: Literal["fail", "drop", "pass"] = "fail"
-    on_expired: Literal["fail", "skip"] = "fail"
-
-    @field_validator("columns")
-    @classmethod
-    def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
-        for name in columns:
-            if name.startswith("_") or not re.fullmatch(r"\w+", name):
-                raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
-        if both := twins(columns):
-            raise ValueError(f"columns {both[0]!r} and {both[1]!r} differ only in case: to Spark they are the same")
-        return columns
-
-    @model_validator(mode="after")
-    def _columns_suit_the_format(self) -> Self:
-        FORMATS[self.format].check_columns(self.columns)
-        check_subjects(self)
-        return self
-
-
-class Schedule(Section):
-    """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
-
-    cron: str = "0 0 * * *"
-    timezone: str = "UTC"
-    start: Moment
-    end: Moment | None = None
-    catchup: bool = True
-    retries: int = Field(default=3, ge=0, le=100)
-    retry_delay_seconds: int = Field(default=30, ge=0, le=MINUTES_OF_A_YEAR * 60)
-    timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
-    # Airflow raises its deadline alert if a scheduled run has not succeeded this long after its interval's end.
-    deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
-
-    @property
-    def boundaries(self) -> Cron:
-        """Where the schedule cuts time into intervals. `start` and `end` do not bound them."""
-        return Cron(self.cron, self.timezone)
-
-    @property
-    def patience(self) -> timedelta:
-        """The longest time that one step may take with all its retries."""
-        tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
-        return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
-
-    @field_validator("cron")
-    @classmethod
-    def _is_cron(cls, cron: str) -> str:
-        check_cron(cron)
-        return cron
-
-    @field_validator("timezone")
-    @classmethod
-    def _is_timezone(cls, name: str) -> str:
-        if name in ("localtime", "posixrules"):
-            raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
-        unknown = "not a time zone of the IANA database, such as UTC or Europe/Vienna"
-        # Copies of the database, in its folder; `right` counts leap seconds.
-        if name.startswith(("posix/", "right/")):
-            raise ValueError(unknown)
-        try:
-            ZoneInfo(name)
-        except Exception as error:
-            raise ValueError(unknown) from error
-        return name
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.end is not None and self.end <= self.start:
-            raise ValueError(f"end ({self.end}) must lie after start ({self.start})")
-        return self
-
-
-def _as_written(number: object) -> object:
-    """The number with the digits that it is written with, where it is one."""
-    exact = number_of(number)
-    return number if exact is None else exact
-
-
-class QuarantineLimit(Section):
-    """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
-
-    `rows` counts all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to
-    rows that fail a rule as a share of the transform's rows. With a filter or an aggregate, another share would mean little.
-    """
-
-    rows: int | None = Field(default=None, ge=0)
-    share: Annotated[Decimal, BeforeValidator(_as_written), PlainSerializer(shown), Field(ge=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> Self:
-        if self.rows is None and self.share is None:
-            raise ValueError("give rows, share, or both; quarantine_limit: none is no limit")
-        return self
-
-
-class Quality(Section):
-    """How a batch is judged. `empty` is the verdict on a batch without records."""
-
-    sample_rows: int = Field(default=20, ge=0, le=1_000)
-    empty: Literal["pass", "reject"] = "pass"
-    open_transaction_wait_seconds: float = Field(default=60, ge=0)
-    # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
-    ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
-    ask: Ask = Ask()
-    quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=Decimal("0.01"))
-    quarantine_topic: TopicName | None = None
-
-    @field_validator("quarantine_limit", mode="before")
-    @classmethod
-    def _none_is_no_limit(cls, limit: object) -> object:
-        if limit is None:
-            raise ValueError("left empty; give rows, share, or both. quarantine_limit: none is no limit")
-        return None if limit == "none" else limit
-
-    @model_validator(mode="after")
-    def _users_need_a_question(self) -> Self:
-        if self.ask.assigned_users and not self.ask_operator_minutes:
-            raise ValueError("ask.assigned_users needs ask_operator_minutes above 0: without it nobody is asked")
-        return self
 
 
 class Pipeline(ClientConfig):
@@ -329,54 +155,14 @@ class Pipeline(ClientConfig):
         return str(self.folder / "pipeline.yaml")
 
     @property
-    def ledger_topic(self) -> str:
-        """The compacted topic that holds the truth about every batch."""
-        return f"fencepost.{self.name}.ledger"
-
-    @property
     def staging_topic(self) -> str:
         """Where batches are written under `publish: staged`."""
-        return self.output.staging_topic or f"fencepost.{self.name}.staging"
+        return self.output.staging_topic or self.default_staging_topic
 
     @property
     def quarantine_topic(self) -> str:
         """Where malformed records go, and rows that fail a rule, if the pipeline quarantines any."""
-        return self.quality.quarantine_topic or f"fencepost.{self.name}.quarantine"
-
-    @property
-    def coordinator_id(self) -> str:
-        """The transactional.id that writes the ledger."""
-        return f"{self.name}.coordinator"
-
-    @property
-    def group(self) -> str:
-        """The consumer group whose offsets are the frontier."""
-        return self.name
-
-    @property
-    def validated_group(self) -> str:
-        """The consumer group whose offsets are the ends of validated output."""
-        return f"{self.name}.validated"
-
-    def lane_group(self, lane: str) -> str:
-        """The consumer group that holds a lane's marks."""
-        return f"{self.name}.lane-{lane}"
-
-    def malformed_group(self, lane: str) -> str:
-        """The consumer group that holds the marks of a lane's task-partitions for malformed records."""
-        return f"{self.name}.malformed-{lane}"
-
-    def writer_id(self, lane: str, task: int) -> str:
-        """The transactional.id of one task-partition of a lane."""
-        return f"{self.name}.{lane}.{task}"
-
-    def publisher_group(self, lane: int) -> str:
-        """The consumer group that holds a publishing lane's marks."""
-        return f"{self.name}.publish-{lane}"
-
-    def publisher_id(self, lane: int, task: int) -> str:
-        """The transactional.id of one task-partition of a publishing lane."""
-        return f"{self.name}.publish-{lane}.{task}"
+        return self.quality.quarantine_topic or self.default_quarantine_topic
 
     @property
     def transform_file(self) -> Path:
@@ -395,19 +181,15 @@ class Pipeline(ClientConfig):
         Of the suite only the rules of severity `quarantine` count: if another expectation is corrected, Fencepost must not
         write the output again. Credentials are in no digest: one in the ledger would help to guess them.
         """
-        source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
-        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={*self.output.changes_no_record})
-        rules, registry = self.digest_of_rules(), self.schema_registry
-        self.require_resolved(SCHEMA_REGISTRY)
+        rules = self.digest_of_rules()
         return {
-            "source": digest(source),
-            "output": digest(output),
+            "source": digest_of_section(self.source),
+            "output": digest_of_section(self.output),
             "spark": digest_of_spark(self.spark),
             "transform": digest_of_file(self.transform_file),
             "files": digest_of_files(self.folder),
             **({QUARANTINE: rules} if rules else {}),
-            # In another registry an id is another schema.
-            **({"registry": digest(registry.url)} if self.uses_registry and registry else {}),
+            **({"registry": digest_of_service(self, SCHEMA_REGISTRY)} if self.uses_registry else {}),
         }
 
     @cached_property

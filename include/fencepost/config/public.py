@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.config.loading import PAGES_ENVIRONMENT, REFERENCE, pipeline_of_values, read_settings
-from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
+from fencepost.config.names import PIPELINE_NAME
+from fencepost.config.pipeline import Pipeline
 from fencepost.config.services import SERVICES
 from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import SettingsError

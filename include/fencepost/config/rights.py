@@ -119,7 +119,7 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
         "ledger": pipeline.ledger_topic,
         "announcements": pipeline.announcements_topic,
         "pipeline": pipeline.group,
-        "pipeline.": f"{pipeline.name}.",
+        "pipeline.": pipeline.prefix,
         "kafka-cluster": "kafka-cluster",
     }
     for topic in pipeline.output.topics:

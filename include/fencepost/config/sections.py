@@ -1,16 +1,49 @@
-"""What the sections of pipeline.yaml are made of: frozen values that refuse unknown fields, and the texts that fields take."""
+"""The sections of `pipeline.yaml` but its output: frozen values that check themselves.
+
+Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Protocol
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, auto
+from typing import Annotated, Literal, Protocol, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
+from fencepost.config.cron import Cron, check_cron
+from fencepost.config.notify import Ask
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
+from fencepost.formats.names import twins
+from fencepost.suite.numbers import number_of, shown
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
+
+
+class Mark(Enum):
+    """What else is true of a setting, in the annotation of its field."""
+
+    FROM_ENVIRONMENT = auto()  # It may have `${NAME}` in it. Messages and pages show it.
+    DECIDES_NO_RECORD = auto()  # It is in no digest of a batch.
+
+
+def marked(model: type[BaseModel], mark: Mark) -> frozenset[str]:
+    """The fields of a section that are marked so."""
+    return frozenset(name for name, field in model.model_fields.items() if mark in field.metadata)
 
 
 def _topic_name(name: str) -> str:
@@ -40,21 +73,36 @@ Subject = Annotated[str, Field(min_length=1, max_length=1_000)]
 Version = Annotated[int, Field(ge=1)]  # of a subject; without it the latest
 
 
-class Decoded(Protocol):
-    """A section that says how keys and values are decoded or encoded."""
+def _moment(value: object) -> object:
+    """A moment in UTC. YAML gives dates, times with a zone and times without; one without is taken as UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        try:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("not within the years 1 to 9999 in UTC") from None
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+
+class Encoded(Protocol):
+    """Records whose keys and values have formats."""
 
     @property
     def format(self) -> str:
         """Of values."""
-        ...
 
     @property
     def key_format(self) -> str:
         """Of keys."""
-        ...
 
 
-def check_subjects(part: Decoded) -> None:
+def check_subjects(part: Encoded) -> None:
     """Check that subjects and versions are given only where a registry has a say."""
     values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
@@ -71,6 +119,145 @@ class Section(BaseModel):
     """Base of the sections: frozen; an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Source(Section):
+    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type; for json_schema, those
+    whose type is not to come from the registry.
+
+    `subject` and `version` say which schema of the registry a value is read with, `key_subject` and `key_version` a key.
+    """
+
+    topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
+    format: FormatName = "json"
+    subject: Subject | None = None
+    version: Version | None = None
+    key_format: KeyFormat = "bytes"
+    key_subject: Subject | None = None
+    key_version: Version | None = None
+    columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
+    headers: bool = False
+    on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
+    tombstones: Literal["fail", "drop", "pass"] = "fail"
+    on_expired: Annotated[Literal["fail", "skip"], Mark.DECIDES_NO_RECORD] = "fail"
+
+    @field_validator("columns")
+    @classmethod
+    def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        for name in columns:
+            if name.startswith("_") or not re.fullmatch(r"\w+", name):
+                raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
+        if both := twins(columns):
+            raise ValueError(f"columns {both[0]!r} and {both[1]!r} differ only in case: to Spark they are the same")
+        return columns
+
+    @model_validator(mode="after")
+    def _columns_suit_the_format(self) -> Self:
+        FORMATS[self.format].check_columns(self.columns)
+        check_subjects(self)
+        return self
+
+
+class Schedule(Section):
+    """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
+
+    cron: str = "0 0 * * *"
+    timezone: str = "UTC"
+    start: Moment
+    end: Moment | None = None
+    catchup: bool = True
+    retries: int = Field(default=3, ge=0, le=100)
+    retry_delay_seconds: int = Field(default=30, ge=0, le=MINUTES_OF_A_YEAR * 60)
+    timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
+    # Airflow raises its deadline alert if a scheduled run has not succeeded this long after its interval's end.
+    deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
+
+    @property
+    def boundaries(self) -> Cron:
+        """Where the schedule cuts time into intervals. `start` and `end` do not bound them."""
+        return Cron(self.cron, self.timezone)
+
+    @property
+    def patience(self) -> timedelta:
+        """The longest time that one step may take with all its retries."""
+        tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
+        return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, cron: str) -> str:
+        check_cron(cron)
+        return cron
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        if name in ("localtime", "posixrules"):
+            raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
+        unknown = "not a time zone of the IANA database, such as UTC or Europe/Vienna"
+        # Copies of the database, in its folder; `right` counts leap seconds.
+        if name.startswith(("posix/", "right/")):
+            raise ValueError(unknown)
+        try:
+            ZoneInfo(name)
+        except Exception as error:
+            raise ValueError(unknown) from error
+        return name
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end ({self.end}) must lie after start ({self.start})")
+        return self
+
+
+def _as_written(number: object) -> object:
+    """The number with the digits that it is written with, where it is one."""
+    exact = number_of(number)
+    return number if exact is None else exact
+
+
+class QuarantineLimit(Section):
+    """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
+
+    `rows` counts all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to
+    rows that fail a rule as a share of the transform's rows. With a filter or an aggregate, another share would mean little.
+    """
+
+    rows: int | None = Field(default=None, ge=0)
+    share: Annotated[Decimal, BeforeValidator(_as_written), PlainSerializer(shown), Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.rows is None and self.share is None:
+            raise ValueError("give rows, share, or both; quarantine_limit: none is no limit")
+        return self
+
+
+class Quality(Section):
+    """How a batch is judged. `empty` is the verdict on a batch without records."""
+
+    sample_rows: int = Field(default=20, ge=0, le=1_000)
+    empty: Literal["pass", "reject"] = "pass"
+    open_transaction_wait_seconds: float = Field(default=60, ge=0)
+    # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
+    ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
+    ask: Ask = Ask()
+    quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=Decimal("0.01"))
+    quarantine_topic: Annotated[TopicName | None, Mark.FROM_ENVIRONMENT] = None
+
+    @field_validator("quarantine_limit", mode="before")
+    @classmethod
+    def _none_is_no_limit(cls, limit: object) -> object:
+        if limit is None:
+            raise ValueError("left empty; give rows, share, or both. quarantine_limit: none is no limit")
+        return None if limit == "none" else limit
+
+    @model_validator(mode="after")
+    def _users_need_a_question(self) -> Self:
+        if self.ask.assigned_users and not self.ask_operator_minutes:
+            raise ValueError("ask.assigned_users needs ask_operator_minutes above 0: without it nobody is asked")
+        return self
 
 
 HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")

@@ -13,7 +13,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from fencepost.config.intervals import clock_changes, in_zone
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, Schedule
+from fencepost.config.names import PIPELINE_NAME
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import Schedule
 from fencepost.counts import count_of
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fencepost.config.pipeline import Pipeline, Source
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import Source
 from fencepost.drafting.columns import Fields, fields_of, undeclarable
 from fencepost.drafting.frames import Frames
 from fencepost.drafting.types import Inferred, infer

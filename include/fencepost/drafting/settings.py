@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fencepost.config.intervals import in_zone
-from fencepost.config.pipeline import Source
+from fencepost.config.sections import Source
 from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from fencepost.config.pipeline import Pipeline, Source
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import Source
 from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named
 from fencepost.drafting.connection import Connection
 from fencepost.drafting.draft_request import DraftRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fencepost.config.pipeline import Source
+from fencepost.config.sections import Source
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.columns import UNITS, YEARS, DraftColumn, Fields
 from fencepost.errors import SettingsError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from fencepost.config.intervals import newest_ended
-from fencepost.config.pipeline import Schedule
+from fencepost.config.sections import Schedule
 from fencepost.model import PartitionId
 from fencepost.pages.trend import Lag
 from fencepost.protocol.snapshot import Snapshot

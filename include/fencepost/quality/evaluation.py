@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.counts import count_of
 from fencepost.model import Outcome
 from fencepost.quality import judging

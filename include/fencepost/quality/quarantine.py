@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue
 
-from fencepost.config.pipeline import QuarantineLimit
+from fencepost.config.sections import QuarantineLimit
 from fencepost.counts import count_of
 from fencepost.model import (
     MALFORMED,

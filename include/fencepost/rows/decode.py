@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fencepost.config.pipeline import Source
+from fencepost.config.sections import Source
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS, Declared
 from fencepost.model import NO_SCHEMAS, Schemas

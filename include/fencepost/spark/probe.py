@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 
-from fencepost.config.digest import COMPUTING
+from fencepost.config.software import COMPUTING
 
 PACKAGES = (*COMPUTING, "pydantic", "xxhash")  # what decides a batch, and what else the write's tasks import
 NOT_FOUND = "missing"

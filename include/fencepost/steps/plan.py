@@ -15,9 +15,9 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.software import software
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached

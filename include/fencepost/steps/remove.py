@@ -121,7 +121,7 @@ def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) 
     """Why a topic stays; empty if it does not. One that has the pipeline's name in its own was made by it."""
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
-    if topic.name.startswith(f"fencepost.{ledger.pipeline.name}."):
+    if topic.name.startswith(ledger.pipeline.topic_prefix):
         return ""
     ends = sum(ledger.cluster.high_watermarks(topic))
     return f"it has had {count_of(ends, 'record')}, perhaps somebody else's" if ends else ""

@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline, Source
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout, describe_topics

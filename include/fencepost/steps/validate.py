@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.config.digest import digest
-from fencepost.config.pipeline import QUARANTINE, Pipeline, Quality
+from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.sections import Quality
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger

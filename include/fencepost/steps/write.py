@@ -8,8 +8,8 @@ import time
 from pyspark.sql import SparkSession
 
 from fencepost import errors
-from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.software import software
 from fencepost.counts import count_of
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused

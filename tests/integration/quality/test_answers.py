@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.quality import gathering
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.evaluation import evaluate

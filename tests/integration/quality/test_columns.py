@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.model import Outcome
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.evaluation import evaluate

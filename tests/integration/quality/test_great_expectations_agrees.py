@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.evaluation import evaluate
 from fencepost.suite.catalogue import EXPRESSION, KNOWN

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.model import Outcome
 from fencepost.quality import gathering, judging
 from fencepost.quality.checks import Evaluation, Status

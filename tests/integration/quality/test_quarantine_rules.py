@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
 from fencepost.quality.checks import CheckResult, Status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.config.pipeline import Quality
+from fencepost.config.sections import Quality
 from fencepost.errors import SettingsError
 from fencepost.model import Outcome
 from fencepost.quality.checks import Status

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fencepost.config.cron import Cron
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline, Source
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import Source
 from fencepost.config.sql_types import is_sql_type
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.checks import MOST_CHECKS, draft_checks

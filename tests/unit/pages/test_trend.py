@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from fencepost.config.pipeline import Schedule
+from fencepost.config.sections import Schedule
 from fencepost.model import Event, State
 from fencepost.pages.lag import lag_now, newest_due
 from fencepost.pages.trend import Lag, trend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.config.pipeline import QuarantineLimit
+from fencepost.config.sections import QuarantineLimit
 from fencepost.model import MALFORMED, Batch, Event, Interval, Outcome, Receipt, Replayed, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.cli.quarantine import as_plain, quarantined_batches
-from fencepost.config.pipeline import QuarantineLimit
+from fencepost.config.sections import QuarantineLimit
 from fencepost.errors import TransitionRefused
 from fencepost.model import MALFORMED, QUARANTINE_LIMIT, Batch, Outcome, Receipt, Replayed, State, Tally, Written
 from fencepost.protocol.decisions import check_receipts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
-from fencepost.config.sections import Lineage
+from fencepost.config.sections import Lineage, Mark
 from fencepost.config.services.postgres import POSTGRES
 from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, STORE_TABLES
 
@@ -32,14 +32,12 @@ class PostgresSettings(OutputSettings):
     """A table of PostgreSQL that records go to. They are staged as JSON without a key."""
 
     kind: Literal["postgres"]
-    table: str
-    add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
-    allow_referential_actions: bool = (
-        False  # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
-    )
+    table: Annotated[str, Mark.FROM_ENVIRONMENT]
+    # whether publishing adds columns that the transform's result has and the table has not
+    add_columns: Annotated[bool, Mark.DECIDES_NO_RECORD] = False
+    # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
+    allow_referential_actions: Annotated[bool, Mark.DECIDES_NO_RECORD] = False
 
-    changes_no_record = OutputSettings.changes_no_record | {"add_columns", "allow_referential_actions"}
-    shown = ("table",)
     services: ClassVar[Mapping[str, str]] = {"postgres": "host, dbname and user of the database"}
     is_compared = True
 

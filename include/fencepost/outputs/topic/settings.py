@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
-from fencepost.config.sections import Lineage, TopicName, check_subjects
+from fencepost.config.sections import Lineage, Mark, TopicName, check_subjects
 
 
 class TopicSettings(RecordSettings, OutputSettings):
     """A topic that records go to. `key`, `timestamp` and `headers` name columns of the transform's result."""
 
     kind: Literal["topic"] = "topic"
-    topic: TopicName
+    topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
     # is written to the output, and judged there, before the eyes of readers who do not know of batches.
-    publish: Literal["staged", "direct"] = "staged"
+    publish: Annotated[Literal["staged", "direct"], Mark.DECIDES_NO_RECORD] = "staged"
     # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
-    atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
-    batch_header: bool = True  # whether published records carry their batch's header
+    atomic_megabytes: Annotated[float, Mark.DECIDES_NO_RECORD] = Field(default=256, ge=0, le=65_536)
+    batch_header: Annotated[bool, Mark.DECIDES_NO_RECORD] = True  # whether published records carry their batch's header
 
-    changes_no_record = OutputSettings.changes_no_record | {"publish", "atomic_megabytes", "batch_header"}
-    shown = ("topic",)
     publishes = "copies"
 
     @property

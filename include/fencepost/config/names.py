@@ -1,0 +1,95 @@
+"""How a pipeline's topics, consumer groups and transactional ids are called. These names are the fencing.
+
+A broker knows nothing of pipelines, lanes and batches. It fences a writer once another one takes the same transactional id, and
+it keeps one offset for each partition of a group. So who can fence whom, and whose mark overwrites whose, is decided by names:
+
+1. **A name is of one pipeline.** A pipeline's name has no dot. Its groups and ids are that name, or begin with it and a dot; its
+   topics begin with `fencepost.`, that name and a dot. So no two pipelines share one, and one prefix grants them all
+   (`config/rights.py`).
+2. **One id changes the ledger**, the coordinator's. Of two runs that do so at once, the later one fences the earlier.
+3. **A task-partition of a lane has one id for ever**, whichever batch holds the lane. So each attempt fences every earlier one,
+   also those of earlier batches, and ends the transaction that it left open.
+4. **A mark is in a group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite the marks of
+   its own lane alone, and the lease in a mark says which batch it is of.
+5. **Lanes never meet.** The lane of a batch is a number, that of an addition `replay-` and a number, that of a publication
+   `publish-` and a number.
+
+A writer that still runs is fenced by its name alone. After a change of these names nothing would fence it.
+"""
+
+from __future__ import annotations
+
+import re
+
+PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+class Names:
+    """The names of one pipeline's resources in Kafka. Settings may give the staging and the quarantine topic another name."""
+
+    name: str
+
+    @property
+    def prefix(self) -> str:
+        """What every group and transactional id begins with, but the group of the frontier."""
+        return f"{self.name}."
+
+    @property
+    def topic_prefix(self) -> str:
+        """What the topics begin with that the pipeline has for itself."""
+        return f"fencepost.{self.name}."
+
+    @property
+    def ledger_topic(self) -> str:
+        """The compacted topic that holds the truth about every batch."""
+        return f"{self.topic_prefix}ledger"
+
+    @property
+    def announcements_topic(self) -> str:
+        """Where each publication, skip and withdrawal is announced, for readers."""
+        return f"{self.topic_prefix}published"
+
+    @property
+    def default_staging_topic(self) -> str:
+        """Where batches are written before they are judged."""
+        return f"{self.topic_prefix}staging"
+
+    @property
+    def default_quarantine_topic(self) -> str:
+        """Where malformed records go, and rows that fail a rule."""
+        return f"{self.topic_prefix}quarantine"
+
+    @property
+    def coordinator_id(self) -> str:
+        """The transactional.id that writes the ledger."""
+        return f"{self.prefix}coordinator"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose offsets are the frontier."""
+        return self.name
+
+    @property
+    def validated_group(self) -> str:
+        """The consumer group whose offsets are the ends of validated output."""
+        return f"{self.prefix}validated"
+
+    def lane_group(self, lane: str) -> str:
+        """The consumer group that holds a lane's marks."""
+        return f"{self.prefix}lane-{lane}"
+
+    def malformed_group(self, lane: str) -> str:
+        """The consumer group that holds the marks of a lane's task-partitions for malformed records."""
+        return f"{self.prefix}malformed-{lane}"
+
+    def writer_id(self, lane: str, task: int) -> str:
+        """The transactional.id of one task-partition of a lane."""
+        return f"{self.prefix}{lane}.{task}"
+
+    def publisher_group(self, lane: int) -> str:
+        """The consumer group that holds a publishing lane's marks."""
+        return f"{self.prefix}publish-{lane}"
+
+    def publisher_id(self, lane: int, task: int) -> str:
+        """The transactional.id of one task-partition of a publishing lane."""
+        return f"{self.prefix}publish-{lane}.{task}"
