@@ -14,8 +14,7 @@ from fencepost.drafting.frames import Frames
 from fencepost.drafting.types import Inferred, infer
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats import REGISTRY_FORMATS, BadSchema
-from fencepost.formats.format import HEADER
-from fencepost.formats.framing import Malformed, schema_id_of
+from fencepost.formats.framing import HEADER, Malformed, schema_id_of
 from fencepost.formats.json_decoder import parsed_record
 from fencepost.model import ReadSchemas
 from fencepost.schemas.freeze import look_up_ids, read_schemas, registry_for

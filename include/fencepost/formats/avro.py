@@ -30,10 +30,10 @@ from fencepost.formats.format import (
     check_written_names,
     decoded_first,
     framing_of,
-    header,
     read_rows,
     taken_names,
 )
+from fencepost.formats.framing import header
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_schema import parse
-from fencepost.formats.format import HEADER
-from fencepost.formats.framing import Framing, Malformed
+from fencepost.formats.framing import HEADER, Framing, Malformed
 from fencepost.formats.rows import Decoder
 
 

@@ -28,7 +28,6 @@ class BadSchema(ValueError):
 # The columns of a transform's source beside a record's fields.
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
 OURS = "_fencepost"  # how our own other columns begin
-HEADER = 5
 LONGEST_NAME = (
     50_000  # bytes of a key in a map of JSON: Spark writes longer ones too, but cannot read them back to judge them
 )
@@ -77,11 +76,6 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
     added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
     result = StructType([*fields.fields, *kept, *others, *added])
     return frame.mapInArrow(decode_first(make, result.fieldNames(), keep=keep is not None), result)
-
-
-def header(schema_id: int) -> bytes:
-    """The five bytes in front of a value whose schema is in a registry."""
-    return b"\0" + schema_id.to_bytes(4, "big")
 
 
 @dataclass(frozen=True)

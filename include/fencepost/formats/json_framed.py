@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.formats.format import (
-    HEADER,
     BadSchema,
     Declared,
     Encoded,
@@ -18,9 +17,9 @@ from fencepost.formats.format import (
     Unfit,
     check_written_names,
     framing_of,
-    header,
     taken_names,
 )
+from fencepost.formats.framing import HEADER, header
 from fencepost.formats.json import JSON_OUT, Json, fields_of, read_json
 from fencepost.formats.json_fit import WALK, fit_object
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json

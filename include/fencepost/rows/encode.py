@@ -12,7 +12,7 @@ from fencepost.config.output_settings import RecordSettings
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, Encoded, Unfit
-from fencepost.formats.format import HEADER, header
+from fencepost.formats.framing import HEADER, header
 from fencepost.formats.json import minus_zero_check
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.rows.decode import HEADERS, as_list

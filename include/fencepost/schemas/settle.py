@@ -16,7 +16,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.formats import Unfit
-from fencepost.formats.format import HEADER
+from fencepost.formats.framing import HEADER
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas

@@ -10,7 +10,7 @@ from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats import BadSchema
-from fencepost.formats.format import HEADER
+from fencepost.formats.framing import HEADER
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.schemas.freeze import Part, format_of, parts_with_registry
 
