@@ -14,11 +14,12 @@ from airflow.serialization.serialized_objects import DagSerialization
 from pydantic import JsonValue
 
 from fencepost.airflow import FencepostSparkOperator, build_dags, refuse_broken_pipelines
-from fencepost.airflow.arguments import merged
+from fencepost.airflow.arguments import DECIDING_SETTINGS, merged
 from fencepost.airflow.dag import Team, build_dag
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.public import pipeline_of_public, public_settings
+from fencepost.config.sections import Schedule
 from fencepost.errors import SettingsError
 from fencepost.pages.carried import public_of
 from fencepost.pages.pipelines import Pipelines
@@ -139,6 +140,12 @@ def test_what_decides_about_batches_is_refused_with_the_setting_that_does(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         build_dags(dag_args=dag_args, default_args=default_args)
+
+
+def test_each_refused_argument_names_a_setting_that_pipeline_yaml_has() -> None:
+    for setting in DECIDING_SETTINGS.values():
+        section, _, name = setting.rpartition(".")
+        assert name in (Schedule if section == "schedule" else Pipeline).model_fields, setting
 
 
 def test_a_run_is_not_pinned_to_a_version_of_its_bundle(pipeline: Pipeline, tmp_path: Path) -> None:

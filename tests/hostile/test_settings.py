@@ -16,8 +16,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fencepost.config.loading import SHOWN, load_pipeline, load_pipelines
+from fencepost.config.loading import load_pipeline, load_pipelines
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
+from fencepost.config.references import is_shown
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
@@ -242,7 +243,7 @@ def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [f for f in fields() if f[0] not in {"kafka", "schema_registry", "postgres", "spark"} and f not in SHOWN],
+    [f for f in fields() if f[0] not in {"kafka", "schema_registry", "postgres", "spark"} and not is_shown(f)],
 )
 def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[str, ...]) -> None:
     """Most are shown: in Airflow's UI, on pages, in the ledger."""

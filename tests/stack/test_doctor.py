@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.cli.airflow import known_airflow
 from fencepost.cli.airflow_api import AirflowApi
-from fencepost.config.airflow_settings import DEFAULT_CONNECTION
+from fencepost.config.sections import DEFAULT_CONNECTION
 from fencepost.doctor.airflow import (
     check_airflow_connection,
     check_airflow_dag,

@@ -466,15 +466,20 @@ def test_the_quality_folder_lists_its_modules() -> None:
 
 
 def test_every_room_and_module_is_on_the_page_of_architecture() -> None:
-    """Of some rooms the page tells what is in them; of the others it names each module."""
+    """Of some rooms the page tells what is in them; of the others, and of the rooms within them, it names each module."""
     package = ROOT / "include" / "fencepost"
     tree = ARCHITECTURE.split("```")[1]
     assert set(re.findall(r"\w+\.py", tree)) == {file.name for file in package.glob("*.py")} - {"__init__.py"}
-    rooms = dict(re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE))
+    rooms, within = (dict(re.findall(rf"^ {{{n}}}(\w+)/ +(.*)$", tree, re.MULTILINE)) for n in (2, 4))
     assert set(rooms) == {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()}
     for room in set(rooms) - {"airflow", "local", "pages", "quality"}:
         named = set(re.findall(r"\w+", rooms[room])) - {"with"}
         assert named == {file.stem for file in (package / room).glob("*.py")} - {"__init__"}, room
+    folders = {file.parent.name: file.parent for file in package.glob("*/*/__init__.py")}
+    assert set(within) == set(folders)
+    for room, folder in folders.items():
+        named = set(re.findall(r"\w+", within[room].rpartition(": ")[2]))
+        assert named == {file.stem for file in folder.glob("*.py")} - {"__init__"}, room
 
 
 def test_the_layers_are_those_of_the_contract() -> None:

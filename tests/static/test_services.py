@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import pytest
+import yaml
 from pydantic import BaseModel, SecretStr
 
 from fencepost.config.client_config import ClientConfig
+from fencepost.config.connections import secrets_of
 from fencepost.config.java_options import ALSO_TRANSLATED, JAVA_NAMES
+from fencepost.config.public import public_settings
 from fencepost.config.services import SERVICES
 from fencepost.config.services.connection import ConnectionSettings
 from fencepost.config.services.kafka import TUNING
+from fencepost.config.services.schema_registry import RegistrySettings
 from fencepost.config.services.service import Service, Visibility, declared, declared_by
 
 PACKAGE = Path(__file__).parents[2] / "include" / "fencepost"
@@ -42,6 +47,38 @@ def test_these_are_a_services_secrets_its_login_files_and_what_everybody_sees(na
     assert sorted(service.named(Visibility.LOGIN_FILE)) == LOGIN_FILES[name].split()
     shown = service.named(Visibility.SHOWN)
     assert sorted(shown - TUNING if name == "kafka" else shown) == SHOWN[name].split()
+
+
+def values_of(service: Service) -> dict[str, str]:
+    """A value for each setting, which nothing else has."""
+    return {setting: f"hunter2 of {service.name} {setting}" for setting in service.settings}
+
+
+def test_a_dag_carries_each_setting_but_secrets_which_it_names(tmp_path: Path) -> None:
+    content = {name: values_of(service) for name, service in SERVICES.items()}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(content))
+    folder: Any = SimpleNamespace(folder=tmp_path)
+    carried = public_settings(folder)
+    secrets = {name: set(SECRETS[name].split()) for name in SERVICES}
+    assert sorted(carried["left_out"]) == sorted(f"{name}.{one}" for name in SERVICES for one in secrets[name])
+    assert carried["settings"] == {
+        name: {setting: value for setting, value in content[name].items() if setting not in secrets[name]}
+        for name in SERVICES
+    }
+
+
+def test_logs_mask_each_value_that_is_not_shown() -> None:
+    values: dict[str, dict[str, Any]] = {name: values_of(service) for name, service in SERVICES.items()}
+    values["schema_registry"] |= {"timeout_seconds": 299.5, "auto_register": True}  # true and false are never masked
+    config = ClientConfig.model_construct(
+        name="orders",
+        connections=dict.fromkeys(SERVICES, "prod"),
+        schema_registry=RegistrySettings.model_construct(None, **values["schema_registry"]),
+        **{name: {k: SecretStr(v) for k, v in values[name].items()} for name in ("kafka", "postgres")},
+    )
+    shown = {name: {*SHOWN[name].split(), *(TUNING if name == "kafka" else ())} for name in SERVICES}
+    hidden = {str(value) for name in SERVICES for setting, value in values[name].items() if setting not in shown[name]}
+    assert set(secrets_of(config)) == hidden - {"True"}
 
 
 def test_the_services_are_the_sections_that_a_client_reads() -> None:

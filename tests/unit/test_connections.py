@@ -12,10 +12,10 @@ import yaml
 
 from fencepost.config.connections import (
     is_worth_a_retry,
+    message_with_connections,
     resolved,
     secrets_of,
     settings_of,
-    told_with_connections,
     with_settings,
 )
 from fencepost.config.loading import load_pipeline
@@ -431,6 +431,6 @@ def test_a_login_that_is_refused_is_worth_a_retry_only_where_a_connection_is_loo
         True,
     ]
     assert [is_worth_a_retry(error, of_airflow) for error in (refused, denied)] == [True, False]
-    assert told_with_connections(refused, own) == "Authentication failed."
-    assert "connection kafka_prod; the next attempt looks it up again" in told_with_connections(refused, of_airflow)
-    assert told_with_connections(denied, of_airflow) == "lacks Read"
+    assert message_with_connections(refused, own) == "Authentication failed."
+    assert "connection kafka_prod; the next attempt looks it up again" in message_with_connections(refused, of_airflow)
+    assert message_with_connections(denied, of_airflow) == "lacks Read"

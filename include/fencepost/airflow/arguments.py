@@ -18,7 +18,7 @@ OF_TASKS = frozenset(
     """email email_on_failure email_on_retry executor executor_config max_retry_delay owner pool priority_weight queue
     retry_exponential_backoff run_as_user weight_rule""".split()
 ).union(TASK_CALLBACKS)
-ELSEWHERE = {
+DECIDING_SETTINGS = {
     "retries": "schedule.retries",
     "retry_delay": "schedule.retry_delay_seconds",
     "execution_timeout": "schedule.timeout_minutes",
@@ -42,8 +42,10 @@ def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]
         for name in given:
             if name in allowed:
                 continue
-            if name in ELSEWHERE:
-                raise ValueError(f"build_dags: {where} has {name}, which is {ELSEWHERE[name]} in each pipeline.yaml.")
+            if name in DECIDING_SETTINGS:
+                raise ValueError(
+                    f"build_dags: {where} has {name}, which is {DECIDING_SETTINGS[name]} in each pipeline.yaml."
+                )
             raise ValueError(
                 f"build_dags: {where} has {name}, which is not taken: the order and the meaning of batches may depend on it. "
                 f"Allowed are {', '.join(sorted(allowed))}."

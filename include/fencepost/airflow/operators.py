@@ -22,7 +22,7 @@ from fencepost.airflow.assets import is_published_since, last_cluster
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.request import Request
 from fencepost.airflow.turns import LONG, waits_for
-from fencepost.config.connections import is_worth_a_retry, told_with_connections
+from fencepost.config.connections import is_worth_a_retry, message_with_connections
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NoFreeLane, Retriable
 from fencepost.model import Interval, StepResult
@@ -66,7 +66,7 @@ def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
         yield
     except FencepostError as error:
         kind = AirflowException if is_worth_a_retry(error, pipeline) else AirflowFailException
-        raise kind(f"{type(error).__name__}: {told_with_connections(error, pipeline)}") from error
+        raise kind(f"{type(error).__name__}: {message_with_connections(error, pipeline)}") from error
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:

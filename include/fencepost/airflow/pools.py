@@ -7,7 +7,7 @@ scheduler starts.
 
 from __future__ import annotations
 
-from fencepost.config.airflow_settings import DEFAULT_POOL
+from fencepost.config.sections import DEFAULT_POOL
 
 SPARK_POOL = DEFAULT_POOL
 SPARK_POOL_SLOTS = 2

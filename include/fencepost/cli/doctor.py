@@ -15,9 +15,9 @@ from fencepost.cli.airflow import NO_AIRFLOW, known_airflow
 from fencepost.cli.arguments import AsJson, names_like
 from fencepost.cli.console import out, print_json, working
 from fencepost.cli.extensions import use_environment
-from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.sections import AirflowSettings
 from fencepost.errors import FencepostError, SettingsError
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def is_worth_a_retry(error: BaseException, config: ClientConfig) -> bool:
     return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.connections))
 
 
-def told_with_connections(error: FencepostError, config: ClientConfig) -> str:
+def message_with_connections(error: FencepostError, config: ClientConfig) -> str:
     """The error's message; of a refused login with the connections that it may have come from."""
     if not isinstance(error, LoginRefused) or not config.connections:
         return str(error)

@@ -6,9 +6,7 @@ A folder holds `pipeline.yaml`, `transform.py` or `transform.sql`, and `expectat
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,14 +20,11 @@ from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.names import PIPELINE_NAME
 from fencepost.config.output_settings import kind_of, settings_of
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline
-from fencepost.config.secret_names import OF_AIRFLOW, SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
-from fencepost.config.sections import Mark, marked
+from fencepost.config.references import NOT_SET, References
+from fencepost.config.secret_names import SECRET_KEYS
 from fencepost.config.services import SERVICES
-from fencepost.config.services.service import Visibility
-from fencepost.config.spark_options import ARGUMENTS
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
-from fencepost.output_kinds import OUTPUT_KINDS
 from fencepost.paths import pipelines_folder
 
 
@@ -60,10 +55,6 @@ def folder_of(name: str) -> Path:
     return there[name]
 
 
-NOT_SET = "not-set"
-PAGES_ENVIRONMENT = (
-    "FENCEPOST_PAGES_ENVIRONMENT"  # names the variables that may be read for a DAG that carries its settings
-)
 NO_SERVICES = {name: service.placeholder for name, service in SERVICES.items()}
 
 
@@ -135,7 +126,7 @@ def pipeline_of_values(
     """
     file = folder / "pipeline.yaml"
     _check_fields(raw, file)
-    references = _References(file, unset, readable, at_parse)
+    references = References(file, unset, readable, at_parse)
     values = references.resolved(raw)
     values |= {section: NO_SERVICES.get(section, {}) for section in references.not_read}
     try:
@@ -156,117 +147,10 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
             )
 
 
-# A reference, the escaped text `${`, or, if no name is found, a mistake.
-REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
-
-
-def _sections_of(kind: Any) -> Iterator[type[BaseModel]]:
-    """The models of a section."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        yield kind
-    for part in get_args(kind):
-        yield from _sections_of(part)
-
-
-def _from_environment() -> set[tuple[str, str]]:
-    """Settings outside of services that may have a reference, by section and name. Of an output, those of each kind."""
-    sections = [
-        (name, model) for name, about in Pipeline.model_fields.items() for model in _sections_of(about.annotation)
-    ]
-    sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
-    return {(section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
-
-
-def _is_shown(path: tuple[str, ...]) -> bool:
-    """Whether messages and pages show a setting, among those that may have a reference."""
-    service = SERVICES.get(path[0])
-    if service is None:
-        return path in _from_environment()
-    return path[1:] in {(name,) for name in ("connection", *service.named(Visibility.SHOWN))}
-
-
-@dataclass(frozen=True)
-class _References:
-    """Replaces `${NAME}` and `${NAME:-default}` from the environment; `$${` is the text `${`.
-
-    The value of a name such as DB_PASSWORD is added to `secrets`, so that no message shows it. At a parse, a section with a
-    variable that is not set is added to `not_read`.
-    """
-
-    file: Path
-    unset: str | None
-    readable: Container[str] | None
-    at_parse: bool = False
-    secrets: set[str] = field(default_factory=set)
-    not_read: set[str] = field(default_factory=set)  # sections with a variable that is not set, at a parse
-
-    def resolved(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """The value without references.
-
-        Raises:
-            SettingsError: a reference is not allowed here, is not set, or would show a secret.
-        """
-        if isinstance(value, dict):
-            return {k: self.resolved(v, (*path, str(k))) for k, v in value.items()}
-        if isinstance(value, list):
-            return [self.resolved(v, (*path, str(i))) for i, v in enumerate(value)]
-        return REFERENCE.sub(lambda match: self._one(match, path), value) if isinstance(value, str) else value
-
-    def _one(self, match: re.Match[str], path: tuple[str, ...]) -> str:
-        if match[0].startswith("$$"):
-            return match[0][1:]
-        name, where = match["name"], f"{self.file}: {'.'.join(path)}"
-        if refusal := _refused_reference(path, name):
-            raise SettingsError(f"{where}: {refusal} Write $${{ for the text ${{ itself.")
-        if self.readable is not None and name not in self.readable:
-            raise SettingsError(
-                f"{where}: ${{{name}}} is not read here, because {PAGES_ENVIRONMENT} does not list it. Take the setting from "
-                f"a connection. Or, if pages may send its value to wherever the DAG's author says, add {name} to "
-                f"{PAGES_ENVIRONMENT} in the environment of the API server and the triggerer."
-            )
-        found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
-        if found is None and self.at_parse and path[0] in {*SERVICES, "spark"}:
-            self.not_read.add(path[0])
-            return NOT_SET
-        if found is None:
-            raise SettingsError(
-                f"{where}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
-            )
-        if URL_WITH_PASSWORD.search(found) and (_is_shown(path) or path[0] == "spark"):
-            raise SettingsError(
-                f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments show this "
-                "field; use another variable."
-            )
-        if SECRET_NAMES.search(name) and len(found) > 2:
-            self.secrets.add(found)
-        return found
-
-
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
     """The values without empty settings of connections: `${NAME:-}` leaves a setting out where the variable is not set."""
     given = {name: found for name in CHECKS if isinstance(found := values.get(name), dict)}
     return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
-
-
-def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
-    """Why this field cannot take its value from that environment variable, or None."""
-    if name is None:
-        return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if not _is_shown(path) and path[0] not in {*SERVICES, "spark"}:
-        return (
-            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)} and spark, and "
-            f"{', '.join(sorted(map('.'.join, _from_environment())))}, may come from the environment."
-        )
-    if _is_shown(path) and SECRET_NAMES.search(name):
-        return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
-    if path[0] == "spark" and SECRET_NAMES.search(name):
-        return f"${{{name}}} {ARGUMENTS}."
-    if OF_AIRFLOW.match(name):
-        return (
-            f"${{{name}}} is one of Airflow's own settings, connections and variables, which no pipeline gets. Name a "
-            "connection, or use another variable."
-        )
-    return None
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:

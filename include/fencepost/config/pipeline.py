@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.client_config import ClientConfig, scalars
 from fencepost.config.digest import (
     digest,
@@ -24,7 +23,7 @@ from fencepost.config.digest import (
 )
 from fencepost.config.notify import Notify
 from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
-from fencepost.config.sections import Lineage, Quality, Schedule, Source
+from fencepost.config.sections import AirflowSettings, Lineage, Quality, Schedule, Source
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml

@@ -15,9 +15,10 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from fencepost.config.loading import PAGES_ENVIRONMENT, REFERENCE, pipeline_of_values, read_settings
+from fencepost.config.loading import pipeline_of_values, read_settings
 from fencepost.config.names import PIPELINE_NAME
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.references import PAGES_ENVIRONMENT, is_reference
 from fencepost.config.services import SERVICES
 from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import SettingsError
@@ -40,10 +41,7 @@ def public_settings(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _is_carried(service: Service, name: str, value: object) -> bool:
-    if name == "connection" or not service.is_secret(name):
-        return True
-    found = REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return found is not None and found["name"] is not None and not found["default"]
+    return name == "connection" or not service.is_secret(name) or is_reference(value)
 
 
 def _json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The sections of `pipeline.yaml` but its output: frozen values that check themselves.
+"""The sections of `pipeline.yaml` but output, services and notifications: frozen values that check themselves.
 
 Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
 """
@@ -90,7 +90,7 @@ def _moment(value: object) -> object:
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
-class Encoded(Protocol):
+class WithSubjects(Protocol):
     """Records whose keys and values have formats."""
 
     @property
@@ -102,7 +102,7 @@ class Encoded(Protocol):
         """Of keys."""
 
 
-def check_subjects(part: Encoded) -> None:
+def check_subjects(part: WithSubjects) -> None:
     """Check that subjects and versions are given only where a registry has a say."""
     values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
@@ -275,3 +275,19 @@ class Lineage(Section):
         if address is not None and not HOST_AND_PORT.fullmatch(address):
             raise ValueError("not host:port, such as kafka.example.com:9092")
         return address
+
+
+DEFAULT_POOL = "fencepost_spark"
+DEFAULT_CONNECTION = "spark_default"  # SparkSubmitOperator's own default
+AirflowName = Annotated[str, Field(min_length=1, max_length=250)]
+DagTag = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class AirflowSettings(Section):
+    """A pipeline's place in a team's Airflow: who owns its DAG, where its tasks run, and which connection has Spark's master."""
+
+    spark_connection: str = Field(default=DEFAULT_CONNECTION, pattern=r"^[\w.-]{1,200}$")
+    pool: AirflowName = DEFAULT_POOL  # of the tasks that run Spark jobs
+    queue: AirflowName | None = None
+    owner: AirflowName = "fencepost"
+    tags: tuple[DagTag, ...] = ()

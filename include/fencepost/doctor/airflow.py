@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fencepost.config.airflow_settings import DEFAULT_CONNECTION, DEFAULT_POOL
+from fencepost.config.sections import DEFAULT_CONNECTION, DEFAULT_POOL
 from fencepost.finding import Finding, error, ok, warning
 from fencepost.spark.master import master_of
 

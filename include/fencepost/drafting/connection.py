@@ -12,6 +12,7 @@ from typing import Any
 
 from fencepost.config.files import read_file
 from fencepost.config.loading import folder_of
+from fencepost.config.references import is_reference
 from fencepost.config.services.kafka import KAFKA
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 from fencepost.config.services.service import Service
@@ -21,7 +22,6 @@ from fencepost.errors import SettingsError
 
 LOCAL_KAFKA = "bootstrap.servers: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}"
 LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat/v7}"
-REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _given(option: str, service: Service, texts: Sequence[str]) -> dict[str, str
             close = get_close_matches(name, service.settings, 1)
             hint = f"did you mean {close[0]}?" if close else f"allowed are {', '.join(service.settings)}."
             raise SettingsError(f"{option} {name}: unknown; {hint}")
-        if name != "connection" and service.is_secret(name) and not REFERENCE.fullmatch(value):
+        if name != "connection" and service.is_secret(name) and not is_reference(value):
             raise SettingsError(
                 f"{option} {name}: a secret; other users of this machine see arguments, and the file would keep it. Put it "
                 f"into a variable of the environment, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in single quotes."

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from fencepost.config.connections import is_worth_a_retry, told_with_connections
+from fencepost.config.connections import is_worth_a_retry, message_with_connections
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable, SettingsError
@@ -62,7 +62,7 @@ class JobOutcome(Frozen):
             error=type(error).__name__,
             retriable=again,
             exit_code=Retriable.exit_code if again else known.exit_code,
-            message=str(known) if pipeline is None else told_with_connections(known, pipeline),
+            message=str(known) if pipeline is None else message_with_connections(known, pipeline),
         )
 
     @classmethod

@@ -337,9 +337,18 @@ def test_shares_are_equal_as_far_as_sizes_allow(wanted: int, sizes: list[int]) -
 def test_a_secret_is_given_as_the_name_of_a_variable_or_not_at_all() -> None:
     found = connection_of(None, ["bootstrap.servers=b:9092", "sasl.password=${PW}"], ["url=http://r", "password=${X}"])
     assert block(found.kafka) == {"kafka": {"bootstrap.servers": "b:9092", "sasl.password": "${PW}"}}
-    for kafka, registry in ((["sasl.password=hunter2"], []), (["ssl.key.pem=hunter2"], []), ([], ["token=hunter2"])):
+    for kafka, registry in (
+        (["sasl.password=hunter2"], []),
+        (["ssl.key.pem=hunter2"], []),
+        (["sasl.password=${PW:-hunter2}"], []),
+        ([], ["token=hunter2"]),
+    ):
         with pytest.raises(SettingsError, match="a secret") as raised:
             connection_of(None, kafka, registry)
+        assert "hunter2" not in str(raised.value)
+    for name, hint in (("sasl.pasword", r"sasl\.password\?"), ("ssl.providers", "allowed are|did you mean")):
+        with pytest.raises(SettingsError, match=rf"--kafka {re.escape(name)}: unknown; .*{hint}") as raised:
+            connection_of(None, [f"{name}=hunter2"], [])
         assert "hunter2" not in str(raised.value)
     with pytest.raises(SettingsError, match="not NAME=VALUE"):
         connection_of(None, ["bootstrap.servers"], [])
