@@ -25,10 +25,10 @@ COPY include/pyproject.toml include/
 COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/jars.py include/fencepost/jars.lock \
      include/fencepost/paths.py include/fencepost/
 COPY include/fencepost_stack include/fencepost_stack
-RUN make packages PYTHON=python3.11 \
+RUN make packages \
     && rm -rf ~/.cache
 COPY include/fencepost include/fencepost
-RUN make setup PYTHON=python3.11
+RUN make setup
 
 COPY . .
 # Files have the modes that they have in the checkout, which may be its owner's alone.

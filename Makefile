@@ -7,7 +7,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= python3.11
+PYTHON ?= # the one that $(VENV) has, or else the newest on the PATH that is supported
 STATE := $(if $(FENCEPOST_STATE),$(FENCEPOST_STATE),.fencepost)
 
 .PHONY: help
@@ -96,8 +96,9 @@ lint: setup ## ruff, its formatter, mypy, and the import contracts
 	@$(BIN)/lint-imports
 
 .PHONY: requirements
-requirements: ## compile requirements.txt again from pyproject.toml (UPGRADE=1: newest versions)
+requirements: ## compile requirements.txt again from pyproject.toml, for every supported Python (UPGRADE=1: newest versions)
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --all-extras \
+	  --universal --python-version 3.11 \
 	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml include/pyproject.toml --no-emit-package fencepost \
 	  --override <(echo "fencepost @ file://$(CURDIR)") --output-file requirements.txt
 

@@ -19,6 +19,7 @@ from fencepost.jars import JarSet, download, is_there, log_tail
 from fencepost_stack.state_folder import StateFolder
 
 REQUIREMENTS = Path(__file__).with_name("flink-requirements.txt")
+PYTHON = "3.11"  # that these are for: PyFlink has no packages for 3.13
 SCRIPT = Path(__file__).with_name("flink_job.py")
 CONNECTOR = JarSet("flink", Path(__file__).with_name("flink-jars.lock"))
 TIMEOUT = 900.0  # seconds for a new process and its job
@@ -30,7 +31,7 @@ def install(state: StateFolder) -> Path:
 
     Raises:
         JarsError: the connector could not be fetched, or is another than the pinned one.
-        RuntimeError: the packages could not be installed.
+        RuntimeError: the packages could not be installed, or there is no Python for them.
     """
     folder = state.root / "flink"
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,11 +39,11 @@ def install(state: StateFolder) -> Path:
     if not is_there(CONNECTOR, jars):
         download(CONNECTOR, jars)
     python, stamp = folder / "venv" / "bin" / "python", folder / "stamp"
-    wanted = hashlib.sha256(f"{folder} {sys.version}\n{REQUIREMENTS.read_text()}".encode()).hexdigest()
+    wanted = hashlib.sha256(f"{folder} {PYTHON}\n{REQUIREMENTS.read_text()}".encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
         stamp.unlink(missing_ok=True)
         uv = [sys.executable, "-m", "uv"]
-        _run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / "venv")])
+        _run([*uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", PYTHON, str(folder / "venv")])
         hashed = ["--require-hashes", "--requirement", str(REQUIREMENTS)]
         builds = ["--preview-features", "build-dependency-hashes", "--require-build-hashes"]
         builds += ["--build-constraints", str(REQUIREMENTS)]

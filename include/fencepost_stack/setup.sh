@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Makes the virtual environment VENV from requirements.txt, pinned and hashed, and downloads the jars meanwhile. A second run costs
 # nothing: the stamp holds the hash of everything that went in.
-# Usage: setup.sh VENV PYTHON
+# Usage: setup.sh VENV [PYTHON]; without PYTHON, the one that VENV has, or else the newest supported one on the PATH
 set -euo pipefail
 venv=$1
-python=$2
+supported=(3.13 3.12 3.11)
+candidates=("$venv/bin/python" "${supported[@]/#/python}")
+[ -z "${2:-}" ] || candidates=("$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 fail() {
@@ -12,8 +14,16 @@ fail() {
     exit 1
 }
 
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-    fail "Python 3.11 is needed and '$python' is not it. Install it (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python3.11 ..."
+version_of() { # 3.11, say; nothing if it does not run: pyenv leaves such a `python3.13` on the PATH
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
+}
+
+for python in "${candidates[@]}" ""; do
+    version=$(version_of "$python")
+    if [[ -n $version && " ${supported[*]} " == *" $version "* ]]; then break; fi
+done
+[ -n "$python" ] ||
+    fail "Python 3.11, 3.12 or 3.13 is needed, and this is none: ${candidates[*]}. Install one (Debian: apt-get install python3-venv), or name it: make PYTHON=/path/to/python3 ..."
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1) || true
 found_java=${java_major:+is version $java_major}
@@ -40,10 +50,10 @@ echo "setup: virtual environment in $venv, and jars (a minute or two the first t
 PYTHONPATH=include "$python" -m fencepost_stack.jars 9>&- &
 jars=$!
 trap 'kill "$jars" 2>/dev/null || true' EXIT
-if ! "$venv/bin/python" -c '' 2>/dev/null; then
+if [ "$(version_of "$venv/bin/python")" != "$version" ]; then
     find "$venv" -mindepth 1 ! -name .fencepost-lock -delete
     "$python" -m venv "$venv" ||
-        fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
+        fail "'$python -m venv' failed (Debian: apt-get install python$version-venv)"
 fi
 # Whatever is fetched has its hash in requirements.txt, uv and what builds packages from source included.
 uv_version=$(sed -nE 's/^uv==([^ ]+).*/\1/p' requirements.txt)

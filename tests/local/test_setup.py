@@ -18,9 +18,11 @@ import pytest
 pytestmark = pytest.mark.deep
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+BASE: str = sys._base_executable  # type: ignore[attr-defined]
+PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; [^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 REQUIREMENTS = (CHECKOUT / "requirements.txt").read_text()
 UV_VERSION = next(version for name, version, _ in PIN.findall(REQUIREMENTS) if name == "uv")
+UV = f'exec {Path(sys.executable).with_name("uv")} "$@"'
 
 
 def test_every_requirement_has_a_version_and_a_hash_and_names_no_address() -> None:
@@ -30,13 +32,14 @@ def test_every_requirement_has_a_version_and_a_hash_and_names_no_address() -> No
     assert "://" not in REQUIREMENTS
 
 
-def _wheel(folder: Path, name: str, version: str) -> Path:
+def _wheel(folder: Path, name: str, version: str, program: str = "") -> Path:
     path = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
+    info, script = f"{name}-{version}.dist-info", f"{name}-{version}.data/scripts/{name}"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+        archive.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n{script},,\n")
+        archive.writestr(script, f"#!/bin/sh\n{program}\n")
     return path
 
 
@@ -73,12 +76,13 @@ class Checkout:
             (folder / "pyproject.toml").write_text(project + build.group())
         shutil.copy(CHECKOUT / "include/fencepost_stack/setup.sh", self.root / "include/fencepost_stack")
         self.pins: dict[Path, str] = {}
-        self.pin(_wheel(self.index, "uv", UV_VERSION))  # of no content: the program is there already, but in one test
+        self.pin(_wheel(self.index, "uv", UV_VERSION, UV))
 
     def pin(self, file: Path) -> None:
         self.pins[file] = hashlib.sha256(file.read_bytes()).hexdigest()
 
-    def run(self, *, uv_is_there: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(self, *, uv_is_there: bool = True, python: str = BASE) -> subprocess.CompletedProcess[str]:
+        """Without `python`, set-up looks for one."""
         names = {file: re.sub(r"(-py3-none-any)?(\.whl|\.tar\.gz)$", "", file.name) for file in self.pins}
         (self.root / "requirements.txt").write_text(
             "".join(
@@ -87,14 +91,13 @@ class Checkout:
             )
         )
         venv = self.root / ".venv"
-        base = sys._base_executable  # type: ignore[attr-defined]
         if uv_is_there and not venv.exists():
-            subprocess.run([base, "-m", "venv", "--without-pip", venv], check=True)
-            (venv / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+            subprocess.run([BASE, "-m", "venv", "--without-pip", venv], check=True)
+            _program(venv / "bin" / "uv", UV)
         offline = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(self.index), "UV_CACHE_DIR": str(self.root / "cache")}
         offline |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
         return subprocess.run(
-            [self.root / "include/fencepost_stack/setup.sh", ".venv", base],
+            [self.root / "include/fencepost_stack/setup.sh", ".venv", python],
             env={**os.environ, **offline},
             capture_output=True,
             text=True,
@@ -167,6 +170,52 @@ def test_only_tests_and_pictures_fetch_the_browser_of_the_tests() -> None:
     assert "chromium" not in (CHECKOUT / "include/fencepost_stack/setup.sh").read_text()
 
 
+def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = checkout.root / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    calls = programs / "calls"
+    for version in ("3.11", "3.12"):
+        _program(programs / f"python{version}", f'echo "{version} $*" >>{calls}\nexec {BASE} "$@"')
+    _program(programs / "python3.13", "exit 127")
+    done = checkout.run(uv_is_there=False, python="")
+    assert done.returncode == 0, done.stderr
+    assert "3.12 -m venv .venv" in calls.read_text()
+    assert "3.11 " not in calls.read_text()
+    calls.unlink()
+    _program(programs / "python3.13", f'echo "3.13 $*" >>{calls}\nexec {BASE} "$@"')
+    assert checkout.run(python="").returncode == 0
+    assert not calls.exists()
+
+
+def test_an_environment_of_another_python_than_the_named_one_is_made_again(checkout: Checkout) -> None:
+    assert checkout.run().returncode == 0
+    python = checkout.root / ".venv" / "bin" / "python"
+    python.unlink()
+    _program(python, "echo 3.10")
+    done = checkout.run()
+    assert done.returncode == 0, done.stderr
+    made_of = subprocess.check_output([python, "-c", "import sys; print(sys.base_prefix)"], text=True)
+    assert made_of.strip() == sys.base_prefix
+
+
+@pytest.mark.parametrize("says", ["3.10", "3.14", ""])
+def test_a_python_that_is_not_supported_is_refused(checkout: Checkout, says: str) -> None:
+    python = checkout.root / "python"
+    _program(python, f"echo {says}")
+    done = checkout.run(python=str(python))
+    assert done.returncode == 1
+    assert f"Python 3.11, 3.12 or 3.13 is needed, and this is none: {python}. Install one" in done.stderr
+    assert not (checkout.root / ".venv" / ".fencepost-stamp").exists()
+
+
+def _program(file: Path, text: str) -> None:
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
 @pytest.mark.parametrize(
     ("says", "found"), [('openjdk version "11.0.2" 2019-01-15', "is version 11"), ("", "was not found")]
 )
@@ -176,8 +225,7 @@ def test_a_java_that_is_too_old_or_missing_is_named(
     home = checkout.root / "java"
     if says:
         (home / "bin").mkdir(parents=True)
-        (home / "bin" / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\n")
-        (home / "bin" / "java").chmod(0o755)
+        _program(home / "bin" / "java", f"echo '{says}' >&2")
     monkeypatch.setenv("JAVA_HOME", str(home))
     done = checkout.run()
     assert done.returncode == 1

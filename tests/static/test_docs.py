@@ -113,6 +113,19 @@ def test_every_link_leads_somewhere(document: Path) -> None:
             assert fragment in anchors, f"{target}: no such heading"
 
 
+def test_set_up_packages_and_documents_name_the_same_versions_of_python() -> None:
+    setup = (ROOT / "include/fencepost_stack/setup.sh").read_text()
+    (newest_first,) = re.findall(r"^supported=\((.*)\)$", setup, re.MULTILINE)
+    versions = newest_first.split()[::-1]
+    said = f"Python {', '.join(versions[:-1])} or {versions[-1]}"
+    assert [said in text for text in (README.read_text(), SECURITY, setup)] == [True] * 3
+    for file in ("pyproject.toml", "include/pyproject.toml"):
+        project = tomllib.loads((ROOT / file).read_text())["project"]
+        assert project["requires-python"] == f">={versions[0]}"
+        python = "Programming Language :: Python :: "
+        assert [one.removeprefix(python) for one in project["classifiers"] if one.startswith(python)] == versions
+
+
 def test_no_table_is_cut_in_two(document: Path) -> None:
     """A row behind an empty line is a table of its own, which needs a line of dashes."""
     lines = ["", *prose(document.read_text()).splitlines(), ""]
