@@ -28,7 +28,7 @@ COLLECTOR = "-XX:+UseSerialGC"  # a sixth less processor time than G1 for a heap
 READY = 120.0  # seconds: it starts in three, but not on a busy machine
 STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs and makes the next start quick
 
-_LOG4J = """<Configuration status="WARN">
+LOG4J = """<Configuration status="WARN">
   <Appenders><Console name="out"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
   <Loggers>
     <Root level="WARN"><AppenderRef ref="out"/></Root>
@@ -66,6 +66,7 @@ class Broker(Service):
     """One broker on one folder. Not safe if two users share a folder at the same time."""
 
     ready_within, stop_grace = READY, STOP_GRACE
+    log4j = LOG4J
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Broker(Service):
         config = self.folder / "server.properties"
         properties = self._all_properties()
         write_private(config, "".join(f"{key}={value}\n" for key, value in properties.items()))
-        (self.folder / "log4j2.xml").write_text(_LOG4J)
+        (self.folder / "log4j2.xml").write_text(self.log4j)
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(config)
         return [*self._java(HEAP, *self._java_options), "kafka.Kafka", str(config)]

@@ -27,6 +27,9 @@ from fencepost_stack.state_folder import write_private
 VALID = timedelta(days=365)
 RENEWED = timedelta(days=30)  # before the end
 AUTHORITY = "ca"
+LOCAL = (LOOPBACK, "localhost")
+
+Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def authority_file(folder: Path) -> Path:
@@ -47,15 +50,24 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hold(folder, names):
         return False
-    key = ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate("Fencepost local authority", key, None)
-    authority_file(folder).write_bytes(authority.public_bytes(Encoding.PEM))
-    for name in names:
-        own = ec.generate_private_key(ec.SECP256R1())
-        signed = _certificate(name, own, (authority, key), hosts)
-        secret = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        write_private(pair_file(folder, name), (secret + signed.public_bytes(Encoding.PEM)).decode())
+    make_certificates(folder, names, hosts)
     return True
+
+
+def make_certificates(folder: Path, names: Iterable[str], hosts: Iterable[str] = ()) -> Pair:
+    """Make an authority, and a certificate with each name, as in `ensure_certificates`; the authority, to sign more."""
+    authority = sign("Fencepost local authority", None)
+    authority_file(folder).write_bytes(authority[0].public_bytes(Encoding.PEM))
+    for name in names:
+        write_pair(folder, name, sign(name, authority, dict.fromkeys((*LOCAL, *hosts))))
+    return authority
+
+
+def write_pair(folder: Path, name: str, pair: Pair) -> None:
+    """A certificate and its key, in one file that only its owner can read."""
+    certificate, key = pair
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_private(pair_file(folder, name), (secret + certificate.public_bytes(Encoding.PEM)).decode())
 
 
 def hold(folder: Path, names: Sequence[str]) -> bool:
@@ -76,27 +88,39 @@ def _holds(file: Path) -> bool:
     return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc > datetime.now(UTC) + RENEWED
 
 
-def _certificate(
-    subject: str,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
-    hosts: Iterable[str] = (),
-) -> x509.Certificate:
-    """A certificate by this issuer, or an authority's own."""
+def sign(subject: str, issuer: Pair | None, hosts: Iterable[str] = LOCAL, valid: timedelta = VALID) -> Pair:
+    """A certificate by this issuer, or an authority's own, with its new key.
+
+    It is valid from yesterday on, and ends after `valid`, which may be negative.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = issuer[1] if issuer else key
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     now = datetime.now(UTC)
-    alternatives = [_host(host) for host in dict.fromkeys((LOOPBACK, "localhost", *hosts))]
-    return (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(issuer[0].subject if issuer else name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + VALID)
+        .not_valid_after(now + valid)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .sign(issuer[1] if issuer else key, hashes.SHA256())
+        .add_extension(_usage(issuer is None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    )
+    return builder.sign(signer, hashes.SHA256()), key
+
+
+def _usage(is_authority: bool) -> x509.KeyUsage:
+    """What a key may do: from 3.13 on, Python asks for it."""
+    others = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False
+    )
+    return x509.KeyUsage(
+        **others, digital_signature=True, key_cert_sign=is_authority, encipher_only=False, decipher_only=False
     )
 
 

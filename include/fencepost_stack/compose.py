@@ -21,7 +21,7 @@ from fencepost_stack.certificates import ensure_certificates, hold
 from fencepost_stack.pipeline_users import let_in, names_of, password_variable
 from fencepost_stack.ports import LOOPBACK, answers
 from fencepost_stack.reporting import READER, WRITER, ensure_reporting
-from fencepost_stack.secured_kafka import ADMIN, BROKER, BROKERS, SecuredBroker, SecuredKafka
+from fencepost_stack.secured_kafka import ADMIN, BROKER, BROKERS, SecuredKafka
 from fencepost_stack.standalone_spark import write_settings
 
 PORTS = {"clients": 19092, "host": 9092, "brokers": 19093, "controller": 19094}
@@ -72,7 +72,7 @@ def prepare() -> None:
 
 def broker(name: str) -> None:
     """Become this broker."""
-    command = SecuredBroker(ComposeKafka(), name, None).prepare()
+    command = ComposeKafka().broker(name).prepare()
     os.execvp(command[0], command)  # noqa: S606  # the container's one process, which gets its signals
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.rights import Resource, rights_of
+from fencepost.config.rights import Resource, Right, rights_of
 from fencepost.errors import SettingsError
 from fencepost_stack.secured_kafka import SecuredKafka
 
@@ -53,8 +53,12 @@ def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -
 
 def bindings_of(pipeline: Pipeline) -> Iterator[AclBinding]:
     """The ACLs of a pipeline's user, whose name is the pipeline's."""
-    for right in rights_of(pipeline):
-        pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
-        operation = AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()]
-        user = f"User:{pipeline.name}"
-        yield AclBinding(TYPES[right.resource], right.name, pattern, user, "*", operation, AclPermissionType.ALLOW)
+    return (binding_of(right, pipeline.name) for right in rights_of(pipeline))
+
+
+def binding_of(right: Right, user: str) -> AclBinding:
+    """The ACL that gives a user this right."""
+    pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
+    operation = AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()]
+    allow = AclPermissionType.ALLOW
+    return AclBinding(TYPES[right.resource], right.name, pattern, f"User:{user}", "*", operation, allow)

@@ -71,26 +71,24 @@ Ports = dict[str, dict[str, int]]  # by broker and listener
 class SecuredBroker(Broker):
     """One of the three."""
 
-    def __init__(self, brokers: SecuredKafka, name: str, process: Process | None) -> None:
-        super().__init__(
-            brokers.data / name,
-            log=brokers.logs / f"{name}.log",
-            jars=brokers.jars,
-            process=process,
-        )
+    def __init__(self, brokers: SecuredKafka, name: str) -> None:
+        super().__init__(brokers.data / name, log=brokers.logs / f"{name}.log", jars=brokers.jars)
         self._brokers, self._name = brokers, name
 
     def _all_properties(self) -> dict[str, str]:
         of = self._brokers
-        voters = (f"{_number(name)}@{of.address(name, 'controller')}" for name in BROKERS)
+        voters = (f"{_number(name)}@{of.address(name, 'controller')}" for name in of.controllers)
         advertised = {each: of.advertised(self._name, each) for each in of.listeners if each != "controller"}
+        is_controller = self._name in of.controllers
+        own = of.listeners if is_controller else advertised
         return {
             **PROPERTIES,
             **REPLICATED,
             **SECURED,
+            "process.roles": "broker,controller" if is_controller else "broker",
             "node.id": str(_number(self._name)),
             "log.dirs": str(self.folder / "data"),
-            "listeners": ",".join(f"{each.upper()}://{of.address(self._name, each)}" for each in of.listeners),
+            "listeners": ",".join(f"{each.upper()}://{of.address(self._name, each)}" for each in own),
             "advertised.listeners": ",".join(f"{each.upper()}://{address}" for each, address in advertised.items()),
             "controller.quorum.voters": ",".join(voters),
             "ssl.keystore.location": str(pair_file(of.certificates, BROKER)),
@@ -105,7 +103,8 @@ class SecuredBroker(Broker):
 class SecuredKafka:
     """The three brokers on one folder. Not safe if two users share a folder at the same time."""
 
-    names = BROKERS
+    names: Sequence[str] = BROKERS
+    controllers: Sequence[str] = BROKERS
     listeners: Sequence[str] = LISTENERS
 
     def __init__(
@@ -152,7 +151,7 @@ class SecuredKafka:
             stop(list(self.processes.values()), grace=STOP_GRACE)
             running = False
         if not running:
-            self.ports = {name: {each: self._port(name, each) for each in LISTENERS} for name in BROKERS}
+            self.ports = {name: {each: self._port(name, each) for each in self.listeners} for name in self.names}
             write_private(self.folder / "ports.json", json.dumps(self.ports))
         self.make_identity()
         self.write_admin_file()
@@ -163,13 +162,17 @@ class SecuredKafka:
         if not file.exists():
             file.write_text(f"{new_cluster_id()}\n")
 
+    def broker(self, name: str) -> SecuredBroker:
+        """One of the brokers."""
+        return SecuredBroker(self, name)
+
     def launch(self, name: str) -> Process:
         """Start one broker without waiting. A new one's folder is formatted first."""
-        self.processes[name] = SecuredBroker(self, name, None).launch()
+        self.processes[name] = self.broker(name).launch()
         return self.processes[name]
 
     def await_ready(self, timeout: float = 90.0) -> None:
-        """Wait until all three serve. Raises ServiceFailed with the log's tail of one that ended."""
+        """Wait until all serve. Raises ServiceFailed with the log's tail of one that ended."""
 
         def ready() -> bool:
             for name, process in self.processes.items():
@@ -177,19 +180,21 @@ class SecuredKafka:
                     await_ready(f"Kafka's {name}", process, self.logs / f"{name}.log", lambda: False, 0.0)
             return self.healthy()
 
-        first = self.processes[BROKERS[0]]
-        await_ready("Kafka", first, self.logs / f"{BROKERS[0]}.log", ready, timeout)
+        first = self.names[0]
+        await_ready("Kafka", self.processes[first], self.logs / f"{first}.log", ready, timeout)
 
     def healthy(self) -> bool:
-        """Whether all three have joined the cluster and serve, and each of them knows it.
+        """Whether all have joined the cluster and serve, and each of them knows it.
 
         A client that hears from one of a broker, and from another that there is none, ends what it asked of that broker
         (librdkafka's _DESTROY_BROKER).
         """
-        if not all(name in self.processes and self.processes[name].alive() for name in BROKERS):
+        if not all(name in self.processes and self.processes[name].alive() for name in self.names):
             return False
         try:
-            return all(len(self._admin(name).list_topics(timeout=5.0).brokers) == len(BROKERS) for name in BROKERS)
+            return all(
+                len(self._admin(name).list_topics(timeout=5.0).brokers) == len(self.names) for name in self.names
+            )
         except KafkaException:
             return False
 
@@ -221,7 +226,7 @@ class SecuredKafka:
         """librdkafka's settings of a user."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "security.protocol": "sasl_ssl",
+            "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
             "sasl.username": user,
             "sasl.password": password,
@@ -245,7 +250,7 @@ class SecuredKafka:
             self._await("ACLs", admin.create_acls(bindings).values())
 
     def stop(self, grace: float = STOP_GRACE) -> None:
-        """A controlled shutdown of all three."""
+        """A controlled shutdown of all."""
         stop(list(self.processes.values()), grace=grace)
         self.processes = {}
 
@@ -272,7 +277,7 @@ class SecuredKafka:
         return self.address(name, listener)
 
     def _all(self, listener: str) -> str:
-        return ",".join(self.advertised(name, listener) for name in BROKERS)
+        return ",".join(self.advertised(name, listener) for name in self.names)
 
     def _port(self, name: str, listener: str) -> int:
         """The one used before, if it is free."""

@@ -44,6 +44,7 @@ class StandaloneSpark:
     """The cluster on one folder."""
 
     names = (MASTER, *WORKERS)
+    hosts: Mapping[str, str] = {}  # of workers that are not at 127.0.0.1
 
     def __init__(
         self, folder: Path, secret: str, *, logs: Path | None = None, processes: Mapping[str, Process] | None = None
@@ -80,7 +81,7 @@ class StandaloneSpark:
 
     def launch(self, name: str) -> Process:
         """Start the master or a worker without waiting."""
-        at = ["--host", LOOPBACK]
+        at = ["--host", self.hosts.get(name, LOOPBACK)]
         environment = {**os.environ, **self.environment(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
         environment |= {"SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable}
         if name == MASTER:

@@ -1,7 +1,9 @@
 """Neither a record's content nor a secret shows in anything that a failing run leaves behind, but for the report.
 
 `fencepost run` is started as a user starts it, on a broker that asks for a login, once for every way to fail. What is
-looked through: both streams (Spark's job log is on stderr), the JSON, the ledger, and the files it wrote.
+looked through: both streams (Spark's job log is on stderr), the JSON, the ledger, and the files it wrote. On a Spark cluster,
+where one run publishes and another crashes on an executor, also what executors, master and workers say; and in both cases
+Spark's event log, and the arguments of every process while there is work.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from fencepost.spark.diagnosis import describe
 from fencepost.steps.jobs import JobOutcome
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all
+from rigs.kafka_cluster import KafkaCluster, secured_broker
+from rigs.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.deep
 
@@ -30,6 +34,7 @@ MARKER = "MARKER-of-a-record"
 LEAK = "hunter2-of-the-leak-tests"  # begins every secret, and stands in no other test
 SECRET = LEAK + '-"SECRET'  # a quote, which has to be escaped for Java
 SIDE_SECRET = LEAK + "-side"
+KEY = "PRIVATE KEY"
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "etl"}
 
 CAST = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "CAST(name AS INT) AS name")\n'
@@ -51,20 +56,30 @@ UNKNOWN = 'def transform(frame):\n    return frame.select("_key", "nn", "name")\
 KILLS = UDF.replace(
     "return int(text)", "[p.kill() for p in __import__('psutil').Process().parents() if p.name() == 'java']"
 )
-# A table that asks for a login, in Derby, which Spark brings. What every process was started with is noted meanwhile.
-SIDE = """
+# Notes what every process was started with.
+NOTE_ARGUMENTS = """
 import os
 from pathlib import Path
 
 from pyspark.sql import functions as F
 
 
+def note_arguments():
+    with open(ARGUMENTS, "ab") as noted:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                noted.write(process.read_bytes().replace(b"\\0", b" ") + b"\\n")
+            except OSError:  # it has ended
+                pass
+"""
+# A table that asks for a login, in Derby, which Spark brings.
+SIDE = """
 def transform(frame):
     password = os.environ["SIDE_PASSWORD"]
     properties = frame.sparkSession._jvm.java.lang.System
     properties.setProperty("derby.connection.requireAuthentication", "true")
     properties.setProperty("derby.user.etl", password)
-    note_arguments(Path(os.environ["ARGUMENTS"]))
+    note_arguments()
     sizes = frame.sparkSession.read.format("jdbc").options(
         url="jdbc:derby:memory:side;create=true",
         driver="org.apache.derby.jdbc.EmbeddedDriver",
@@ -73,15 +88,18 @@ def transform(frame):
         password=password + "WRONG",
     )
     return frame.join(F.broadcast(sizes.load()), "n").select("_key", "n", "size")
+"""
+# Runs on executors, beside which all processes of this machine are seen.
+ON_EXECUTORS = """
+def noted(text):
+    note_arguments()
+    if CRASHES:
+        raise ValueError(text)
+    return text
 
 
-def note_arguments(file):
-    with file.open("ab") as noted:
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                noted.write(process.read_bytes().replace(b"\\0", b" ") + b"\\n")
-            except OSError:  # it has ended
-                pass
+def transform(frame):
+    return frame.select("_key", "n", F.udf(noted, "string")("name").alias("name"))
 """
 SAME = 'def transform(frame):\n    return frame.select("_key", "n", "name")\n'
 REJECTS = """
@@ -134,64 +152,76 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
         kills = cases.popitem()  # the last one, since the session ends with it
         cases |= {SIDE_TABLE: {"transform": SIDE.replace("WRONG", "")}, kills[0]: kills[1]}
         names = {f"p{number}": case for number, case in enumerate(cases)}
+        kafka = {**LOGIN, "bootstrap.servers": broker.sasl_bootstrap, "sasl.password": "${KAFKA_PASSWORD}"}
         for name, case in names.items():
-            make_pipeline(folder / "pipelines" / name, broker, **cases[case])
-            create_topic(broker.bootstrap, f"{name}-in", 1)
-            produce(broker.bootstrap, f"{name}-in", [(MARKER.encode(), {"n": 1, "name": MARKER}, 0, at(1))])
+            make_pipeline(folder, name, broker.bootstrap, kafka, **cases[case])
         yield {names[name]: run for name, run in run_all(folder, list(names), broker)}
 
 
 def make_pipeline(
-    folder: Path, broker: Broker, transform: str = SAME, expectations: str = EXPECTATIONS, **changes: Any
+    folder: Path,
+    name: str,
+    bootstrap: str,
+    kafka: dict[str, str],
+    transform: str = SAME,
+    expectations: str = EXPECTATIONS,
+    **changes: Any,
 ) -> None:
-    """A pipeline's folder; `changes` go over its sections."""
+    """A pipeline's folder, and its source with a record; `changes` go over its sections."""
     settings = {
-        "source": {"topic": f"{folder.name}-in", "schema": {"n": "int", "name": "string"}},
-        "output": {"topic": f"{folder.name}-out", "key": "_key", "partitions": 1},
+        "source": {"topic": f"{name}-in", "schema": {"n": "int", "name": "string"}},
+        "output": {"topic": f"{name}-out", "key": "_key", "partitions": 1},
         "schedule": {"start": "2026-01-01"},
-        "kafka": {**LOGIN, "bootstrap.servers": broker.sasl_bootstrap, "sasl.password": "${KAFKA_PASSWORD}"},
+        "kafka": kafka,
         "spark": {"spark.eventLog.enabled": True, "spark.eventLog.compress": False, "spark.eventLog.dir": "${EVENTS}"},
     }
     for section, values in changes.items():
         settings[section] |= values
-    folder.mkdir(parents=True)
-    (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
-    (folder / "transform.py").write_text(transform)
-    (folder / "expectations.yaml").write_text(expectations)
+    made = folder / "pipelines" / name
+    made.mkdir(parents=True)
+    (made / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+    notes = NOTE_ARGUMENTS.replace("ARGUMENTS", repr(str(folder / "arguments")))
+    (made / "transform.py").write_text(notes + transform if "note_arguments" in transform else transform)
+    (made / "expectations.yaml").write_text(expectations)
+    create_topic(bootstrap, f"{name}-in", 1)
+    produce(bootstrap, f"{name}-in", [(MARKER.encode(), {"n": 1, "name": MARKER}, 0, at(1))])
 
 
-def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[str, Run]]:
+def fencepost_run(folder: Path, names: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """`fencepost run` for day 1 of every pipeline, in a process of its own."""
-    environment = os.environ | {
+    places = {
         "FENCEPOST_PIPELINES": str(folder / "pipelines"),
         "FENCEPOST_REPORTS": str(folder / "reports"),
-        "FENCEPOST_SPARK_MASTER": "local[1]",
-        "KAFKA_BOOTSTRAP": "127.0.0.1:1",
-        "KAFKA_PASSWORD": SECRET,
-        "SIDE_PASSWORD": SIDE_SECRET,
-        "ARGUMENTS": str(folder / "arguments"),
         "EVENTS": str(folder / "events"),
     }
-    work = folder / "work"
-    for made in (work, folder / "events"):
+    for made in (folder / "work", folder / "events"):
         made.mkdir()
     script = Path(__file__).with_name("run_in_one_session.py")
     done = subprocess.run(
         [sys.executable, str(script), day(1).start.isoformat(), day(1).end.isoformat(), *names],
-        env=environment,
-        cwd=work,
+        env={**os.environ, **places, "KAFKA_PASSWORD": SECRET, **environment},
+        cwd=folder / "work",
         capture_output=True,
         text=True,
         check=False,
         timeout=400,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def texts(files: Iterable[Path]) -> str:
+    """All that these files say."""
+    return "".join(file.read_text(errors="replace") for file in files if file.is_file())
+
+
+def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[str, Run]]:
+    """What the run of every pipeline left."""
+    environment = {"FENCEPOST_SPARK_MASTER": "local[1]", "KAFKA_BOOTSTRAP": "127.0.0.1:1", "SIDE_PASSWORD": SIDE_SECRET}
+    done = fencepost_run(folder, names, environment)
     errors = dict(part.split("\n", 1) for part in done.stderr.split("==== ")[1:])
-    files, events = (
-        "".join(f.read_text(errors="replace") for f in place.rglob("*") if f.is_file())
-        for place in (work, folder / "events")
-    )
-    arguments = (folder / "arguments").read_text(errors="replace")
+    files, events = (texts((folder / place).rglob("*")) for place in ("work", "events"))
+    arguments = texts([folder / "arguments"])
     for line in done.stdout.splitlines():
         run = json.loads(line)
         name = run["name"]
@@ -231,6 +261,65 @@ def test_spark_says_nothing_of_its_own_when_it_starts(runs: dict[str, Run]) -> N
     """The first run starts the JVM. Under `--json` it shows the step that went well, what Spark is doing, and no more."""
     lines = runs[next(iter(FAILURES))].stderr.splitlines()
     assert [line for line in lines if not line.startswith("plan ")] == ["writing"]
+
+
+@pytest.fixture(scope="module")
+def left_on_a_cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What was left behind, by place. `green` logs in by a password and `crashes` by a certificate whose key is given as text."""
+    folder, spark = tmp_path_factory.mktemp("on-a-cluster"), tmp_path_factory.mktemp("spark")
+    with secured_broker(tmp_path_factory.mktemp("kafka")) as broker, spark_cluster(spark):
+        logins = logins_by(broker)
+        for name, kafka in logins.items():
+            transform = ON_EXECUTORS.replace("CRASHES", str(name == "crashes"))
+            make_pipeline(folder, name, broker.direct, kafka, transform)
+        key = (broker.certificates / "client.key").read_text()
+        done = fencepost_run(folder, list(logins), {"CLIENT_KEY": key})
+        ledgers = "".join(str(r.value) for n in logins for r in read_all(broker.direct, f"fencepost.{n}.ledger"))
+    return {
+        "the driver's stdout": done.stdout,
+        "the driver's stderr": done.stderr,
+        "executors": texts(spark.glob("*/work/app-*/*/std*")),
+        "master and workers": texts(spark.glob("*.log")),
+        "event log": texts((folder / "events").rglob("*")),
+        "arguments": texts([folder / "arguments"]),
+        "ledgers": ledgers,
+    }
+
+
+def logins_by(broker: KafkaCluster) -> dict[str, dict[str, str]]:
+    """The settings of each pipeline's login, which may do all; the environment has their secrets."""
+    broker.set_password("etl", SECRET)
+    for user in ("etl", "client"):
+        broker.grant_all(user)
+    files = ("ssl.certificate.location", "ssl.key.location")
+    certificate = {
+        **{name: value for name, value in broker.mutual().items() if name not in files},
+        "ssl.certificate.pem": (broker.certificates / "client.pem").read_text(),
+        "ssl.key.pem": "${CLIENT_KEY}",
+    }
+    return {"green": broker.scram("etl", "${KAFKA_PASSWORD}"), "crashes": certificate}
+
+
+def test_on_a_cluster_one_run_publishes_and_the_other_crashes_on_an_executor(left_on_a_cluster: dict[str, str]) -> None:
+    """And each place was looked at while there was something to see."""
+    left = left_on_a_cluster
+    green, crashed = (json.loads(line) for line in left["the driver's stdout"].splitlines())
+    assert (green["exit_code"], crashed["exit_code"]) == (0, 4), left["the driver's stdout"]
+    assert "TransformFailed" in crashed["stdout"]
+    assert "CoarseGrainedExecutorBackend" in left["arguments"]
+    assert "kafka" in left["event log"]
+    assert "Registering worker" in left["master and workers"]
+    assert "Executor" in left["executors"]
+
+
+@pytest.mark.parametrize("secret", [LEAK, KEY])
+def test_on_a_cluster_no_secret_shows_anywhere(secret: str, left_on_a_cluster: dict[str, str]) -> None:
+    for place, text in left_on_a_cluster.items():
+        assert secret not in text, place
+
+
+def test_on_a_cluster_the_drivers_streams_quote_no_record(left_on_a_cluster: dict[str, str]) -> None:
+    assert MARKER not in left_on_a_cluster["the driver's stdout"] + left_on_a_cluster["the driver's stderr"]
 
 
 def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_words() -> None:

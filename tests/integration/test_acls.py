@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -42,21 +41,16 @@ from fencepost.steps.trial_input import newest, of_interval
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.jars import class_path
+from fencepost_stack.pipeline_users import binding_of
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
-from rigs.secured_broker import SecuredBroker, secured_broker
+from rigs.kafka_cluster import KafkaCluster, secured_broker
 from steps import announced, latest, on_session, replay, run
 
 pytestmark = pytest.mark.deep
 
 Make = Callable[..., Pipeline]
 USER, DAYS = "etl", 3
-KINDS = {
-    Resource.TOPIC: ResourceType.TOPIC,
-    Resource.GROUP: ResourceType.GROUP,
-    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
-    Resource.CLUSTER: ResourceType.BROKER,
-}
 NEEDED = [right for right in RIGHTS if right.use is Use.NEEDED]
 TOLERANT = {"quality": {"quarantine_limit": "none"}}
 RULE = """
@@ -69,7 +63,7 @@ STAGED = {"output": {"publish": "staged", "partitions": 1}, "source": {"on_malfo
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with secured_broker(tmp_path_factory.mktemp("acls")) as broker:
         broker.set_password(USER)
         yield broker
@@ -80,40 +74,29 @@ def named(right: Right) -> str:
     return f"{right.operation} on {right.resource} {right.name}"
 
 
-def patterned(right: Right) -> tuple[Any, ...]:
-    pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
-    return KINDS[right.resource], right.name, pattern
+def grant(broker: KafkaCluster, rights: Iterable[Right], user: str = USER) -> None:
+    broker.ensure_rights([binding_of(right, user) for right in set(rights)])
 
 
-def operation(right: Right) -> AclOperation:
-    return next(o for o in AclOperation if o.name.replace("_", "") == right.operation.upper())
-
-
-def grant(broker: SecuredBroker, rights: Iterable[Right], user: str = USER) -> None:
-    allowed = [
-        AclBinding(*patterned(r), f"User:{user}", "*", operation(r), AclPermissionType.ALLOW) for r in set(rights)
-    ]
-    for done in broker.admin.create_acls(allowed).values():
-        done.result(20)
-
-
-def revoke(broker: SecuredBroker, right: Right, user: str = USER) -> None:
-    asked = AclBindingFilter(*patterned(right), f"User:{user}", "*", operation(right), AclPermissionType.ALLOW)
+def revoke(broker: KafkaCluster, right: Right, user: str = USER) -> None:
+    given = binding_of(right, user)
+    kind, pattern = given.restype, given.resource_pattern_type
+    asked = AclBindingFilter(kind, given.name, pattern, given.principal, "*", given.operation, given.permission_type)
     assert broker.admin.delete_acls([asked])[asked].result(20), "it was granted"
 
 
-def prepare(broker: SecuredBroker, pipeline: Pipeline, *, missing: Iterable[str] = ()) -> None:
+def prepare(broker: KafkaCluster, pipeline: Pipeline, *, missing: Iterable[str] = ()) -> None:
     """Topics, and a record to publish, one that is malformed, and one that a rule sets aside."""
     topics = {pipeline.output.topic, pipeline.staging_topic, pipeline.quarantine_topic}
     for topic in topics - set(missing):
-        create_topic(broker.bootstrap, topic, 1)
+        create_topic(broker.direct, topic, 1)
     if pipeline.ledger_topic not in missing:
-        create_topic(broker.bootstrap, pipeline.ledger_topic, 1, **{"cleanup.policy": "compact"})
+        create_topic(broker.direct, pipeline.ledger_topic, 1, **{"cleanup.policy": "compact"})
     if pipeline.announcements_topic not in missing:
-        create_topic(broker.bootstrap, pipeline.announcements_topic, 1)
-    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+        create_topic(broker.direct, pipeline.announcements_topic, 1)
+    create_topic(broker.direct, pipeline.source.topic, 1)
     records = [{"n": 1, "name": "x"}, b"not JSON", {"n": 2, "name": None}]
-    produce(broker.bootstrap, pipeline.source.topic, [(b"k", value, 0, at(1)) for value in records])
+    produce(broker.direct, pipeline.source.topic, [(b"k", value, 0, at(1)) for value in records])
 
 
 def of(pipeline: Pipeline, wanted: Right) -> Right:
@@ -122,7 +105,7 @@ def of(pipeline: Pipeline, wanted: Right) -> Right:
 
 
 @pytest.fixture
-def staged(secured: SecuredBroker, make_pipeline: Make) -> Pipeline:
+def staged(secured: KafkaCluster, make_pipeline: Make) -> Pipeline:
     """A staged pipeline that quarantines, with all its rights; its topics are there."""
     pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
     prepare(secured, pipeline)
@@ -132,7 +115,7 @@ def staged(secured: SecuredBroker, make_pipeline: Make) -> Pipeline:
 
 @pytest.mark.parametrize("login", ["SCRAM", "client certificate", "plain TLS"])
 def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
-    login: str, spark: Any, secured: SecuredBroker, make_pipeline: Make
+    login: str, spark: Any, secured: KafkaCluster, make_pipeline: Make
 ) -> None:
     """Of SCRAM with all rights and topics that are missing; of a client certificate with those that are needed, and topics
     that are there. With plain TLS everybody is User:ANONYMOUS, of whom rights say little."""
@@ -146,9 +129,9 @@ def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
         prepare(secured, pipeline)
         grant(secured, [r for r in rights if r.use is Use.NEEDED], "client")
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
-    assert [r.json["n"] for r in read_all(secured.bootstrap, pipeline.output.topic)] == [1]
+    assert [r.json["n"] for r in read_all(secured.direct, pipeline.output.topic)] == [1]
     assert replay(spark, pipeline, day(1)).state is State.PUBLISHED
-    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": 3, "name": "x"}, 0, at(2))])
+    produce(secured.direct, pipeline.source.topic, [(b"k", {"n": 3, "name": "x"}, 0, at(2))])
     assert plan_batch(pipeline, day(2)).state is State.PLANNED  # it also looks how long unread records stay
     denied = secured.denials()[before:]
     if login == "client certificate":
@@ -158,7 +141,7 @@ def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
 
 def test_who_may_only_read_looks_back_and_tries(
     spark: Any,
-    secured: SecuredBroker,
+    secured: KafkaCluster,
     staged: Pipeline,
     make_pipeline: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +150,7 @@ def test_who_may_only_read_looks_back_and_tries(
     """The broker refuses nothing but a topic's settings, which are an extra."""
     for number in range(2, DAYS + 2):
         records = [{"n": n, "name": "x"} for n in range(number)] + [b"not JSON"]
-        produce(secured.bootstrap, staged.source.topic, [(b"k", value, 0, at(number)) for value in records])
+        produce(secured.direct, staged.source.topic, [(b"k", value, 0, at(number)) for value in records])
     for number in range(1, DAYS + 1):
         run(spark, staged, day(number))
     run(spark, staged, day(1), reprocess=True)
@@ -206,7 +189,7 @@ def test_who_may_only_read_looks_back_and_tries(
 
 @pytest.mark.parametrize("right", [r for r in NEEDED if r.name != "pipeline." or r.resource != "group"], ids=named)
 def test_a_plan_names_the_right_that_is_lacking_and_plans_nothing(
-    right: Right, secured: SecuredBroker, staged: Pipeline
+    right: Right, secured: KafkaCluster, staged: Pipeline
 ) -> None:
     lacking = of(staged, right)
     revoke(secured, lacking)
@@ -214,11 +197,11 @@ def test_a_plan_names_the_right_that_is_lacking_and_plans_nothing(
         AccessDenied, match=rf"{lacking.operation} on {lacking.resource} {lacking.name}.*fencepost acls"
     ):
         plan_batch(staged, day(1))
-    assert end_offset(secured.bootstrap, staged.ledger_topic, 0) == 0
-    assert group_offsets(secured.bootstrap, staged.group, staged.source.topic, [0]) == {}
+    assert end_offset(secured.direct, staged.ledger_topic, 0) == 0
+    assert group_offsets(secured.direct, staged.group, staged.source.topic, [0]) == {}
 
 
-def test_a_plan_names_all_that_is_lacking_on_topics_at_once(secured: SecuredBroker, make_pipeline: Make) -> None:
+def test_a_plan_names_all_that_is_lacking_on_topics_at_once(secured: KafkaCluster, make_pipeline: Make) -> None:
     pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
     prepare(secured, pipeline)
     with pytest.raises(AccessDenied) as raised:
@@ -228,7 +211,7 @@ def test_a_plan_names_all_that_is_lacking_on_topics_at_once(secured: SecuredBrok
             assert f"{right.operation} on topic {right.name}" in str(raised.value)
 
 
-def test_who_may_not_read_a_topics_settings_gets_no_ledger(secured: SecuredBroker, staged: Pipeline) -> None:
+def test_who_may_not_read_a_topics_settings_gets_no_ledger(secured: KafkaCluster, staged: Pipeline) -> None:
     """The check of all rights on topics comes first in a plan; this is what the right is for."""
     (right,) = (r for r in rights_of(staged) if (r.name, r.operation) == (staged.ledger_topic, "DescribeConfigs"))
     revoke(secured, right)
@@ -244,7 +227,7 @@ ADVANCE = ["output Write", "output Read", "pipeline Read", "announcements Write"
 
 
 def test_a_right_that_is_taken_away_behind_the_plan_is_named_by_the_step_that_needs_it(
-    spark: Any, secured: SecuredBroker, staged: Pipeline
+    spark: Any, secured: KafkaCluster, staged: Pipeline
 ) -> None:
     """So each is needed by itself, whatever a plan checks. The source's offsets stay, and nothing is half done: with the right
     given back the same step does its work."""
@@ -269,17 +252,17 @@ def test_a_right_that_is_taken_away_behind_the_plan_is_named_by_the_step_that_ne
             )
             assert re.search(told, str(raised.value)), f"{right}: {raised.value}"
             assert secured.denials()[began:], f"{right}: the broker did not refuse it"
-            moved = group_offsets(secured.bootstrap, staged.group, staged.source.topic, [0])
+            moved = group_offsets(secured.direct, staged.group, staged.source.topic, [0])
             assert moved.get(0, 0) == 0, right  # the beginning of a publication writes down where it stands
             grant(secured, [lacking])
         step()
     assert latest(staged, day(1)).state is State.PUBLISHED
-    assert [r.json["n"] for r in read_all(secured.bootstrap, staged.output.topic)] == [1]
+    assert [r.json["n"] for r in read_all(secured.direct, staged.output.topic)] == [1]
 
 
 @pytest.mark.parametrize("right", [r for r in RIGHTS if r.use is Use.CREATE], ids=named)
 def test_who_may_not_create_a_topic_that_is_missing_is_told_so(
-    right: Right, secured: SecuredBroker, make_pipeline: Make
+    right: Right, secured: KafkaCluster, make_pipeline: Make
 ) -> None:
     pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
     lacking = of(pipeline, right)
@@ -289,11 +272,11 @@ def test_who_may_not_create_a_topic_that_is_missing_is_told_so(
         AccessDenied, match=rf"creating topic {lacking.name}, which is missing.*Create on topic {lacking.name}"
     ):
         plan_batch(pipeline, day(1))
-    assert group_offsets(secured.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
+    assert group_offsets(secured.direct, pipeline.group, pipeline.source.topic, [0]) == {}
 
 
 def test_the_doctor_names_the_missing_topics_that_a_plan_may_not_create_and_creates_none(
-    secured: SecuredBroker, make_pipeline: Make
+    secured: KafkaCluster, make_pipeline: Make
 ) -> None:
     pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
     creates = [of(pipeline, right) for right in RIGHTS if right.use is Use.CREATE]
@@ -312,7 +295,7 @@ def test_the_doctor_names_the_missing_topics_that_a_plan_may_not_create_and_crea
     assert there.isdisjoint(right.name for right in creates)
 
 
-def test_create_is_asked_for_only_of_topics_that_are_missing(secured: SecuredBroker, staged: Pipeline) -> None:
+def test_create_is_asked_for_only_of_topics_that_are_missing(secured: KafkaCluster, staged: Pipeline) -> None:
     for right in rights_of(staged):
         if right.use is Use.CREATE:
             revoke(secured, right)
@@ -321,13 +304,11 @@ def test_create_is_asked_for_only_of_topics_that_are_missing(secured: SecuredBro
     assert secured.denials()[before:] == []
 
 
-def test_who_may_not_add_partitions_to_the_staging_topic_is_told_so(
-    secured: SecuredBroker, make_pipeline: Make
-) -> None:
+def test_who_may_not_add_partitions_to_the_staging_topic_is_told_so(secured: KafkaCluster, make_pipeline: Make) -> None:
     pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
     (right,) = (r for r in rights_of(pipeline) if r.use is Use.GROW)
     prepare(secured, pipeline, missing={pipeline.output.topic})
-    create_topic(secured.bootstrap, pipeline.output.topic, 2)
+    create_topic(secured.direct, pipeline.output.topic, 2)
     grant(secured, set(rights_of(pipeline)) - {right})
     with pytest.raises(AccessDenied, match=rf"Alter on topic {pipeline.staging_topic}\."):
         plan_batch(pipeline, day(1))
@@ -336,13 +317,13 @@ def test_who_may_not_add_partitions_to_the_staging_topic_is_told_so(
 
 
 def test_a_reader_with_the_printed_rights_reads_and_may_do_nothing_else(
-    spark: Any, secured: SecuredBroker, staged: Pipeline
+    spark: Any, secured: KafkaCluster, staged: Pipeline
 ) -> None:
     """By event and announcements, as a user of its own: no ledger, no source, no writing."""
     run(spark, staged, day(1))
     secured.set_password("reports")
     kafka = secured.scram("reports")
-    event = announced(staged, day(1), secured.bootstrap)
+    event = announced(staged, day(1), secured.direct)
     with pytest.raises(AccessDenied):
         read_validated(spark, event, kafka=kafka, group="reports")
     grant(secured, rights_of_reader(staged, "reports"), "reports")
@@ -361,12 +342,12 @@ def test_a_reader_with_the_printed_rights_reads_and_may_do_nothing_else(
     assert staged.source.topic not in seen
 
 
-def test_kafkas_own_tool_takes_the_commands(secured: SecuredBroker, make_pipeline: Make) -> None:
+def test_kafkas_own_tool_takes_the_commands(secured: KafkaCluster, make_pipeline: Make) -> None:
     """Of each kind of resource one, in one virtual machine each."""
     pipeline = make_pipeline(kafka=secured.scram(USER), **STAGED)
     principal = "User:CN=o'neill, O=x"
     ((_, commands), *_) = acl_commands(
-        [r for r in rights_of(pipeline) if r.name.startswith(f"{pipeline.name}.")], principal, secured.bootstrap
+        [r for r in rights_of(pipeline) if r.name.startswith(f"{pipeline.name}.")], principal, secured.direct
     )
     tool = f"{java()} -cp '{class_path(StateFolder.default().jars_kafka)}' org.apache.kafka.tools.AclCommand"
     for command in commands:
@@ -374,8 +355,7 @@ def test_kafkas_own_tool_takes_the_commands(secured: SecuredBroker, make_pipelin
     asked = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    found = {
-        (a.restype, a.name, a.resource_pattern_type, a.operation) for a in secured.admin.describe_acls(asked).result(20)
+    wanted = {
+        binding_of(r, principal.removeprefix("User:")) for r in rights_of(pipeline) if r.name == f"{pipeline.name}."
     }
-    wanted = [r for r in rights_of(pipeline) if r.name == f"{pipeline.name}."]
-    assert found == {(*patterned(r), operation(r)) for r in wanted}
+    assert set(secured.admin.describe_acls(asked).result(20)) == wanted

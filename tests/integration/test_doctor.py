@@ -16,14 +16,11 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions as Group
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ResourcePatternType,
     ResourceType,
 )
 
@@ -51,7 +48,7 @@ from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce
 from makers import a_decision
-from rigs.kafka_cluster import kafka_cluster
+from rigs.kafka_cluster import LOGIN_PASSWORD, KafkaCluster, kafka_cluster
 from rigs.spark_cluster import spark_cluster
 from steps import latest
 from waiting import await_true
@@ -62,20 +59,19 @@ pytestmark = pytest.mark.deep
 
 Make = Callable[..., Pipeline]
 DIRECT = {"publish": "direct"}  # one topic less to tell of
-# Forgets marks within a minute or two, ends transactions after ten seconds at most, and asks for rights where there is a login.
+# Forgets marks within a minute or two, and ends transactions after ten seconds at most.
 STRICT = {
     "offsets.retention.minutes": "1",
     "transactional.id.expiration.ms": "120000",
     "transaction.max.timeout.ms": "10000",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
 }
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with small limits and an authorizer; its plain listener may do everything."""
-    with Broker(tmp_path_factory.mktemp("strict"), properties=STRICT, sasl_users={"alice": "sesame"}) as running:
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker with small limits that asks for rights where there is a login."""
+    with kafka_cluster(tmp_path_factory.mktemp("strict"), STRICT, nodes=1, secured=True) as running:
+        running.set_password("alice")
         yield running
 
 
@@ -132,11 +128,13 @@ def everything(broker: Broker) -> tuple[Any, ...]:
     return ends, sorted(group.group_id for group in asked.list_consumer_groups().result(20).valid)
 
 
-def test_on_a_new_cluster_nothing_is_made_and_what_is_missing_is_said(strict: Broker, make_pipeline: Make) -> None:
-    pipeline = make_pipeline(kafka={"bootstrap.servers": strict.bootstrap}, output={"publish": "staged"})
-    before = everything(strict)
+def test_on_a_new_cluster_nothing_is_made_and_what_is_missing_is_said(
+    strict: KafkaCluster, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(kafka={"bootstrap.servers": strict.direct}, output={"publish": "staged"})
+    before = everything(strict.nodes[1])
     found = examine(pipeline)
-    assert everything(strict) == before == ({}, [])
+    assert everything(strict.nodes[1]) == before == ({}, [])
     assert only(found, "kafka").level is Level.OK
     missing = only(found, "source")
     assert (missing.level, "Create the topic" in missing.found) == (Level.ERROR, True)
@@ -161,9 +159,9 @@ def test_a_cluster_that_never_answers_ends_every_check(make_pipeline: Make) -> N
     assert {one.level for one in found if one.check not in without_kafka} == {Level.SKIPPED}
 
 
-def test_limits_of_the_broker_are_compared_with_the_pipelines_needs(strict: Broker, make_pipeline: Make) -> None:
-    limits = {"bootstrap.servers": strict.bootstrap, "transaction.timeout.ms": 10_001}
-    pipeline = filled(strict, make_pipeline(kafka=limits))
+def test_limits_of_the_broker_are_compared_with_the_pipelines_needs(strict: KafkaCluster, make_pipeline: Make) -> None:
+    limits = {"bootstrap.servers": strict.direct, "transaction.timeout.ms": 10_001}
+    pipeline = filled(strict.nodes[1], make_pipeline(kafka=limits))
     timeout = only(found := examine(pipeline), "transaction timeout")
     assert (timeout.level, "at most 10000" in timeout.do) == (Level.ERROR, True)
     patience, pause = of(found, "expiry of marks")
@@ -171,9 +169,9 @@ def test_limits_of_the_broker_are_compared_with_the_pipelines_needs(strict: Brok
     assert "The schedule pauses for up to 24 hours" in pause.found
 
 
-def test_a_batch_that_outlives_its_marks_is_named(strict: Broker, make_pipeline: Make) -> None:
-    kafka = {"bootstrap.servers": strict.bootstrap, "transaction.timeout.ms": 10_000}
-    pipeline = filled(strict, make_pipeline(kafka=kafka))
+def test_a_batch_that_outlives_its_marks_is_named(strict: KafkaCluster, make_pipeline: Make) -> None:
+    kafka = {"bootstrap.servers": strict.direct, "transaction.timeout.ms": 10_000}
+    pipeline = filled(strict.nodes[1], make_pipeline(kafka=kafka))
     plan_batch(pipeline, day(1))
     look = Look(pipeline)
     (batch,) = look.view.all()
@@ -323,33 +321,15 @@ def test_output_of_a_batch_that_the_ledger_lacks_is_named(broker: Broker, make_p
     assert (lost.level, f"has records of batch {batch}" in lost.found) == (Level.ERROR, True)
 
 
-def allow(broker: Broker, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    rules = [
-        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW)
-        for operation in operations
-    ]
-    asked = admin(broker)
-    for done in asked.create_acls(rules).values():
-        done.result(20)
-
-
-def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Broker, make_pipeline: Make) -> None:
-    login = {
-        "bootstrap.servers": strict.sasl_bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "sesame",
-        "transaction.timeout.ms": 10_000,
-    }
-    pipeline = make_pipeline(kafka=login, output=DIRECT)
-    create_topic(strict.bootstrap, pipeline.source.topic, 2)
-    create_topic(strict.bootstrap, pipeline.output.topic, 3)
-    allow(strict, ResourceType.TOPIC, pipeline.source.topic, AclOperation.READ)
-    allow(strict, ResourceType.TOPIC, pipeline.output.topic, AclOperation.READ, AclOperation.WRITE)
-    allow(strict, ResourceType.TOPIC, pipeline.ledger_topic, AclOperation.WRITE, AclOperation.READ)
+def test_missing_rights_are_named_with_the_command_that_grants_them(strict: KafkaCluster, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(kafka=strict.scram("alice") | {"transaction.timeout.ms": 10_000}, output=DIRECT)
+    create_topic(strict.direct, pipeline.source.topic, 2)
+    create_topic(strict.direct, pipeline.output.topic, 3)
+    strict.allow("alice", ResourceType.TOPIC, pipeline.source.topic, AclOperation.READ)
+    strict.allow("alice", ResourceType.TOPIC, pipeline.output.topic, AclOperation.READ, AclOperation.WRITE)
+    strict.allow("alice", ResourceType.TOPIC, pipeline.ledger_topic, AclOperation.WRITE, AclOperation.READ)
     for group in (pipeline.group, pipeline.validated_group):
-        allow(strict, ResourceType.GROUP, group, AclOperation.READ)
+        strict.allow("alice", ResourceType.GROUP, group, AclOperation.READ)
     found = examine(pipeline)
     told = {one.found.removesuffix(".") for one in of(found, "rights")}
     assert told == {
@@ -361,16 +341,16 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     }
     (lane,) = (one for one in of(found, "rights") if "groups" in one.found)
     assert lane.command == (
-        f"kafka-acls.sh --bootstrap-server {strict.sasl_bootstrap} --command-config client.properties --add --allow-principal "
+        f"kafka-acls.sh --bootstrap-server {strict.bootstrap} --command-config client.properties --add --allow-principal "
         f"User:NAME --operation Read --group {pipeline.name}. --resource-pattern-type prefixed"
     )
-    assert "sesame" not in "".join(one.message for one in found)
-    allow(strict, ResourceType.TOPIC, pipeline.output.topic, AclOperation.DESCRIBE_CONFIGS)
+    assert LOGIN_PASSWORD not in "".join(one.message for one in found)
+    strict.allow("alice", ResourceType.TOPIC, pipeline.output.topic, AclOperation.DESCRIBE_CONFIGS)
     announcements = AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
-    allow(strict, ResourceType.TOPIC, pipeline.announcements_topic, *announcements)
-    allow(strict, ResourceType.GROUP, pipeline.lane_group("0"), AclOperation.READ)
-    allow(
-        strict,
+    strict.allow("alice", ResourceType.TOPIC, pipeline.announcements_topic, *announcements)
+    strict.allow("alice", ResourceType.GROUP, pipeline.lane_group("0"), AclOperation.READ)
+    strict.allow(
+        "alice",
         ResourceType.BROKER,
         "kafka-cluster",
         AclOperation.DESCRIBE_CONFIGS,
@@ -381,10 +361,8 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     assert fine.level is Level.OK
 
 
-def test_a_wrong_password_is_a_finding_that_does_not_show_it(strict: Broker, make_pipeline: Make) -> None:
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
-    wrong = login | {"bootstrap.servers": strict.sasl_bootstrap, "sasl.password": "hush-hush"}
-    found = examine(make_pipeline(kafka=wrong))
+def test_a_wrong_password_is_a_finding_that_does_not_show_it(strict: KafkaCluster, make_pipeline: Make) -> None:
+    found = examine(make_pipeline(kafka=strict.scram("alice", "hush-hush")))
     refused = only(found, "kafka")
     assert (refused.level, "refused access" in refused.found) == (Level.ERROR, True)
     assert "hush-hush" not in "".join(one.message for one in found)
@@ -403,14 +381,14 @@ def test_executors_of_a_cluster_are_compared_with_the_driver(
     pipeline = make_pipeline(spark={"spark.executor.memory": "512m", "spark.cores.max": 2})
     greedy = make_pipeline(spark={"spark.executor.memory": "64g"})
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
-    with spark_cluster(tmp_path) as master:
-        assert check_spark_master(master).level is Level.OK
-        (alike,) = check_spark_executors(pipeline, master)
+    with spark_cluster(tmp_path) as cluster:
+        assert check_spark_master(cluster.master).level is Level.OK
+        (alike,) = check_spark_executors(pipeline, cluster.master)
         assert "Python and packages as the driver's" in alike.found
-        (starved,) = check_spark_executors(greedy, master, limit=5)
+        (starved,) = check_spark_executors(greedy, cluster.master, limit=5)
         assert (starved.level, "did not end within 5 s" in starved.found) == (Level.ERROR, True)
         monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "bare" / "bin" / "python"))
-        (bare,) = check_spark_executors(pipeline, master)
+        (bare,) = check_spark_executors(pipeline, cluster.master)
         assert (bare.level, "pyarrow missing" in bare.found) == (Level.ERROR, True)
 
 

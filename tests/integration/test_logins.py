@@ -25,8 +25,8 @@ from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, end_offset, produce
-from rigs.certificates import PASSWORD
-from rigs.secured_broker import SCRAM_PASSWORD, SecuredBroker, secured_broker
+from rigs.certificates import AUTHORITY, PASSWORD
+from rigs.kafka_cluster import LOGIN_PASSWORD, KafkaCluster, secured_broker
 
 pytestmark = pytest.mark.deep
 
@@ -34,24 +34,24 @@ Make = Callable[..., Pipeline]
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with secured_broker(tmp_path_factory.mktemp("logins")) as broker:
         yield broker
 
 
-def keystore(broker: SecuredBroker) -> dict[str, str]:
+def keystore(broker: KafkaCluster) -> dict[str, str]:
     return {
         **{k: v for k, v in broker.mutual().items() if not k.startswith(("ssl.certificate", "ssl.key"))},
-        "ssl.keystore.location": str(broker.files / "expired-client.p12"),
+        "ssl.keystore.location": str(broker.certificates / "expired-client.p12"),
         "ssl.keystore.password": PASSWORD,
     }
 
 
-def texts(broker: SecuredBroker) -> dict[str, str]:
+def texts(broker: KafkaCluster) -> dict[str, str]:
     return {
         **{k: v for k, v in broker.mutual().items() if not k.startswith(("ssl.certificate", "ssl.key"))},
-        "ssl.certificate.pem": (broker.files / "expired-client.pem").read_text(),
-        "ssl.key.pem": (broker.files / "expired-client.key").read_text(),
+        "ssl.certificate.pem": (broker.certificates / "expired-client.pem").read_text(),
+        "ssl.key.pem": (broker.certificates / "expired-client.key").read_text(),
     }
 
 
@@ -61,7 +61,7 @@ def expiry(file: Path) -> str:
 
 TLS = r"TLS failed: .*`fencepost doctor PIPELINE`"
 # What each client's error says, and what the doctor says of the certificates.
-LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str, str]] = {
+LOGINS: dict[str, tuple[Callable[[KafkaCluster], dict[str, Any]], str, str]] = {
     "a wrong password": (
         lambda b: b.scram("etl", "hunter2-wrong"), "Authentication failed: check sasl.username, sasl.pass", ""
     ),
@@ -76,18 +76,19 @@ LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str, str]] = 
         keystore, TLS, "client's certificate in ssl.keystore.location .CN=client. expired on DATE"
     ),
     "an expired broker": (
-        lambda b: b.tls("EXPIRED"), TLS, "broker's certificate .CN=server, issued by CN=authority. expired on DATE"
+        lambda b: b.tls("expired"), TLS, f"broker's certificate .CN=server, issued by {AUTHORITY}. expired on DATE"
     ),
     "an unknown authority": (
-        lambda b: b.tls() | {"ssl.ca.location": str(b.files / "other-ca.pem")}, TLS, "issued by CN=authority. is valid until"
+        lambda b: b.tls() | {"ssl.ca.location": str(b.certificates / "other-ca.pem")}, TLS,
+        f"issued by {AUTHORITY}. is valid until",
     ),
-    "no client certificate": (lambda b: b.tls("MUTUAL"), TLS, "shows no certificate; a broker that asks for one refuses it"),
+    "no client certificate": (lambda b: b.tls("brokers"), TLS, "shows no certificate; a broker that asks for one refuses it"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("login", LOGINS)
 def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
-    login: str, secured: SecuredBroker, make_pipeline: Make
+    login: str, secured: KafkaCluster, make_pipeline: Make
 ) -> None:
     """The admin client in the plan step; a consumer and a producer, which executors have; and the doctor, on certificates."""
     secured.set_password("etl")
@@ -106,26 +107,26 @@ def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
         assert "PRIVATE KEY" not in str(raised.value)
     found = ask(check_certificates, Look(pipeline))
     shown = "\n".join(one.message for one in found)
-    assert re.search(of_certificates.replace("DATE", expiry(secured.files / "expired-client.pem")), shown)
+    assert re.search(of_certificates.replace("DATE", expiry(secured.certificates / "expired-client.pem")), shown)
     assert ("expired on" in shown) == any(one.level is Level.ERROR for one in found)
     assert "hunter2" not in shown
     assert "PRIVATE KEY" not in shown
 
 
 def test_a_password_that_is_rotated_stops_the_next_step_and_the_new_one_goes_on(
-    spark: Any, secured: SecuredBroker, make_pipeline: Make
+    spark: Any, secured: KafkaCluster, make_pipeline: Make
 ) -> None:
     """Executors and Spark's reader log in anew, so they hear of it. Nothing is half done."""
     secured.set_password("etl")
     secured.grant_all("etl")
     pipeline = make_pipeline(kafka=secured.scram("etl"))
-    create_topic(secured.bootstrap, pipeline.source.topic, 1)
-    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    create_topic(secured.direct, pipeline.source.topic, 1)
+    produce(secured.direct, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     plan_batch(pipeline, day(1))
     secured.set_password("etl", "hunter2-rotated")
     with pytest.raises(AccessDenied, match=r"Authentication failed: check sasl\.username, sasl\.password") as raised:
         write_batch(spark, pipeline, day(1))
-    assert SCRAM_PASSWORD not in str(raised.value)
-    assert end_offset(secured.bootstrap, pipeline.output.topic, 0) == 0
+    assert LOGIN_PASSWORD not in str(raised.value)
+    assert end_offset(secured.direct, pipeline.output.topic, 0) == 0
     renewed = make_pipeline(name=pipeline.name, kafka=secured.scram("etl", "hunter2-rotated"))
     assert write_batch(spark, renewed, day(1)).state is State.WRITTEN

@@ -23,7 +23,7 @@ from fencepost.model import State
 from fencepost.pages.ledgers import Ledgers
 from fencepost.pages.logins import Logins
 from kafka_tools import create_topic, produce, read_all
-from rigs.secured_broker import SecuredBroker, secured_broker
+from rigs.kafka_cluster import KafkaCluster, secured_broker
 from vault import use_vault
 
 pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")]  # the provider's
@@ -33,7 +33,7 @@ ROTATED = "hunter2-rotated"
 
 
 @pytest.fixture
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with secured_broker(tmp_path_factory.mktemp("broker")) as broker:
         broker.set_password("etl")
         broker.grant_all("etl")
@@ -41,7 +41,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 
 @pytest.fixture
-def vault(tmp_path: Path, secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def vault(tmp_path: Path, secured: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file of a secrets backend."""
     monkeypatch.setattr(
         "fencepost.airflow.operators.last_cluster", lambda _: None
@@ -61,14 +61,14 @@ def connections(login: dict[str, Any]) -> dict[str, Any]:
 
 def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
     spark: Any,
-    secured: SecuredBroker,
+    secured: KafkaCluster,
     vault: Path,
     make_pipeline: Callable[..., Pipeline],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pipeline = make_pipeline(kafka={"connection": "kafka_prod"})
-    create_topic(secured.bootstrap, pipeline.source.topic, 1)
-    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1) + n) for n in range(3)])
+    create_topic(secured.direct, pipeline.source.topic, 1)
+    produce(secured.direct, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1) + n) for n in range(3)])
     plan = PlanOperator(task_id="plan", pipeline=pipeline)
     write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline)
     advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
@@ -94,7 +94,7 @@ def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
     monkeypatch.setitem(FakeTaskInstance.returned, "write", written)
     assert advance.execute(context_in(day(1)))["state"] == State.PUBLISHED
     assert [b.state for row in pages.snapshot(pipeline).rows for b in row.revisions.all] == [State.PUBLISHED]
-    (told,) = read_all(secured.bootstrap, pipeline.announcements_topic)
+    (told,) = read_all(secured.direct, pipeline.announcements_topic)
     rows = read_validated(spark, told.json, kafka={"connection": "kafka_prod"})
     assert sorted(row["n"] for row in rows.collect()) == [0, 1, 2]
     vault.write_text(json.dumps(connections(secured.scram("etl", "hunter2-wrong"))))

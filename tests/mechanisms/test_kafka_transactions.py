@@ -292,9 +292,9 @@ def test_a_coordinator_failover_keeps_a_prepared_commit(tmp_path: Path) -> None:
         producer.commit_transaction(60)
         cluster.nodes[2].kill()
         await_true(lambda: cluster.leader("__transaction_state", coordinated_by_2) != 2, "another coordinator")
-        assert read_all(output.direct, "prepared") == [], "prepared, and not yet to be seen"
+        assert read_all(output.bootstrap, "prepared") == [], "prepared, and not yet to be seen"
         output.proxy.refusing = False
-        await_true(lambda: len(read_all(output.direct, "prepared")) == 2, "the prepared commit", 60)
+        await_true(lambda: len(read_all(output.bootstrap, "prepared")) == 2, "the prepared commit", 60)
 
 
 # 6. What would switch the guarantee off is refused.

@@ -1,180 +1,211 @@
-"""Three real brokers for the tests that kill some: node 1 is the controller and stays, nodes 2 and 3 may die.
+"""The brokers of `make cluster` as tests need them: each can be killed, cut off and looked into.
 
-Secured ones have clients log in by SASL_SSL and forbid what no ACL allows; past the proxies everybody may do all.
+A client comes in by one of these listeners:
+
+- CLIENTS, through a proxy: by SASL_SSL with SCRAM, and may do what an ACL allows. On an open cluster everybody may do all there,
+  and brokers speak to each other through the proxies too.
+- BROKERS by a certificate, TLS without a login, and EXPIRED, where the broker's certificate has expired.
+- DIRECT, past everything: everybody may do all. Tests prepare and look through that one.
+
+Broker 1 is the only controller and stays; 2 and 3 may die.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
-    ScramCredentialInfo,  # type: ignore[attr-defined]
-    ScramMechanism,  # type: ignore[attr-defined]
-    UserScramCredentialUpsertion,  # type: ignore[attr-defined]
+    ResourcePatternType,
+    ResourceType,
 )
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError
-from fencepost.kafka.client_settings import ClientSettings
-from fencepost.kafka.cluster import Cluster
-from fencepost_stack.broker import Broker
+from fencepost.kafka.errors import COORDINATOR_MOVED
+from fencepost_stack.broker import LOG4J
 from fencepost_stack.pipeline_users import bindings_of
 from fencepost_stack.ports import any_free_port
-from kafka_tools import QUIET_LOG
-from rigs.certificates import PASSWORD
+from fencepost_stack.secured_kafka import ADMIN, BROKER, BROKERS, SecuredBroker, SecuredKafka
+from kafka_tools import QUIET_LOG, create_topic
+from rigs.certificates import PASSWORD, make_all_certificates
 from rigs.tcp_proxy import Proxy
 from waiting import await_true
 
-CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-REPLICATED = {
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "1",
+READY = 180.0  # seconds, on a machine that does other work as well
+LOGIN_PASSWORD = "hunter2-scram"
+ALWAYS = {
+    "listener.security.protocol.map": "CLIENTS:SASL_SSL,BROKERS:SSL,CONTROLLER:SSL,DIRECT:PLAINTEXT,TLS:SSL,EXPIRED:SSL",
+    "super.users": f"User:{BROKER};User:{ADMIN};User:ANONYMOUS",
+    "listener.name.expired.ssl.keystore.type": "PKCS12",
+    "listener.name.expired.ssl.keystore.password": PASSWORD,
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "4000",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.min.isr": "1",
+}
+ALONE = {
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+OPEN = {
+    "listener.security.protocol.map": ALWAYS["listener.security.protocol.map"].replace("SASL_SSL", "PLAINTEXT"),
+    "inter.broker.listener.name": "CLIENTS",
+    "authorizer.class.name": "",
 }
 
 
-class Node(Broker):
-    """One broker; the first is the controller too. Clients and other brokers reach it through `proxy` alone, a checker
-    straight, by its listener DIRECT."""
+class Node(SecuredBroker):
+    """One broker. Clients reach it through `proxy`, and straight at `bootstrap`, its listener DIRECT."""
 
-    def __init__(
-        self,
-        folder: Path,
-        number: int,
-        controller: Node | None,
-        properties: Mapping[str, str],
-        certificates: Path | None = None,
-    ) -> None:
-        direct = any_free_port()
-        super().__init__(folder, properties=properties, extra_listener=("DIRECT", direct, direct))
-        self.number, self.controller, self.certificates = number, controller, certificates
-        self.direct = f"127.0.0.1:{direct}"
-        self.proxy = Proxy(any_free_port(), self.port)
+    log4j = LOG4J.replace("</Loggers>", '<Logger name="kafka.authorizer.logger" level="INFO"/>\n  </Loggers>')
 
-    def _all_properties(self) -> dict[str, str]:
-        ours = super()._all_properties() | {"node.id": str(self.number)}
-        ours["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{self.proxy.port},DIRECT://{self.direct}"
-        if self.controller is not None:
-            ours["process.roles"] = "broker"
-            ours["listeners"] = f"PLAINTEXT://{self.bootstrap},DIRECT://{self.direct}"
-            ours["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{self.controller._controller_port()}"
-        return ours | (secured(self.certificates) if self.certificates else {})
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.port = cluster.ports[name]["direct"]
+        self.proxy = Proxy(any_free_port(), cluster.ports[name]["clients"])
 
-    def healthy(self) -> bool:
-        try:
-            return bool(Cluster(ClientSettings({"bootstrap.servers": self.direct})).broker_config("node.id", ""))
-        except FencepostError:
-            return False
-
-    def _controller_port(self) -> int:
-        """Other nodes ask for it while it is in use."""
-        memory = self.folder / "controller.port"
-        return int(memory.read_text()) if memory.exists() else super()._controller_port()
-
-    def _identity(self) -> list[str]:
-        role = "--standalone" if self.controller is None else "--no-initial-controllers"
-        return [role, "--cluster-id", CLUSTER_ID]
+    def denials(self) -> list[str]:
+        """What the authorizer has refused, a line each."""
+        return [line for line in self.log.read_text().splitlines() if "is Denied operation" in line]
 
 
-def secured(certificates: Path) -> dict[str, str]:
-    """The listener that the proxies serve asks for a login by SCRAM, over TLS."""
-    store = "listener.name.plaintext.ssl.keystore"
-    return {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT,DIRECT:PLAINTEXT",
-        "inter.broker.listener.name": "DIRECT",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "listener.name.plaintext.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
-        f"{store}.type": "PKCS12",
-        f"{store}.location": str(certificates / "server.p12"),
-        f"{store}.password": PASSWORD,
-    }
+class KafkaCluster(SecuredKafka):
+    """The nodes by number, and who leads what."""
 
+    listeners = ("clients", "brokers", "controller", "direct", "tls", "expired")
+    controllers = BROKERS[:1]
 
-class KafkaCluster:
-    """The nodes by number, and who leads what. With `certificates` it is secured."""
+    def __init__(self, folder: Path, properties: Mapping[str, str], *, nodes: int, secured: bool) -> None:
+        super().__init__(folder)
+        self.names = BROKERS[:nodes]
+        self.secured = secured
+        self.properties = {**ALWAYS, **({} if nodes > 1 else ALONE), **({} if secured else OPEN), **properties}
+        self.properties["listener.name.expired.ssl.keystore.location"] = str(self.certificates / "expired-server.p12")
+        self.certificates.mkdir(parents=True)
+        make_all_certificates(self.certificates)
+        self.prepare()
+        self.nodes = {number: Node(self, name) for number, name in enumerate(self.names, 1)}
 
-    def __init__(self, folder: Path, properties: Mapping[str, str], certificates: Path | None = None) -> None:
-        first = Node(folder / "1", 1, None, {**REPLICATED, **properties}, certificates)
-        self.certificates = certificates
-        self.nodes = {1: first}
-        for number in (2, 3):
-            self.nodes[number] = Node(folder / str(number), number, first, {**REPLICATED, **properties}, certificates)
+    def broker(self, name: str) -> Node:
+        """One of the brokers."""
+        return self.nodes[BROKERS.index(name) + 1]
 
-    @property
-    def bootstrap(self) -> str:
-        """Through the proxies."""
-        return ",".join(f"127.0.0.1:{node.proxy.port}" for node in self.nodes.values())
+    def advertised(self, name: str, listener: str) -> str:
+        """Where others find it."""
+        return f"127.0.0.1:{self.broker(name).proxy.port}" if listener == "clients" else self.address(name, listener)
 
     @property
     def direct(self) -> str:
-        """Past the proxies."""
-        return ",".join(node.direct for node in self.nodes.values())
+        """Past proxies and logins."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
 
-    def is_known_to_all(self) -> bool:
-        """Whether each node tells of all. A client that hears from one of a node, and from another that there is none, ends what
-        it asked of that node (librdkafka's _DESTROY_BROKER)."""
-        return all(self._told_by(node) == set(self.nodes) for node in self.nodes.values())
-
-    def _told_by(self, node: Node) -> set[int]:
-        """The nodes that this one tells of: a new client asks the one that it is given."""
-        admin = AdminClient({"bootstrap.servers": node.direct}, logger=QUIET_LOG)
-        return set(admin.list_topics(timeout=20).brokers)
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client that may do all. Keep it until it has answered."""
+        return AdminClient({"bootstrap.servers": self.nodes[1].bootstrap}, logger=QUIET_LOG)
 
     def let_in(self, pipeline: Pipeline) -> None:
         """A user of the pipeline's name, with the rights that it needs and no others."""
-        admin = AdminClient({"bootstrap.servers": self.direct}, logger=QUIET_LOG)
-        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        user = UserScramCredentialUpsertion(pipeline.name, credential, PASSWORD.encode())
-        asked = [*admin.alter_user_scram_credentials([user]).values()]
-        for done in (*asked, *admin.create_acls(list(bindings_of(pipeline))).values()):
-            done.result(60)
+        self.set_password(pipeline.name)
+        self.ensure_rights(list(bindings_of(pipeline)))
 
-    def settings(self, user: str) -> dict[str, str]:
-        """A client's settings, through the proxies."""
-        if self.certificates is None:
-            return {"bootstrap.servers": self.bootstrap}
+    def set_password(self, user: str, password: str = LOGIN_PASSWORD) -> None:
+        """Make a user, or give it another password. No process has it among its arguments."""
+        self.ensure_users({user: password})
+
+    def grant_all(self, user: str) -> None:
+        """Let a user do all that may be done with topics, groups and transactional ids."""
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+            self.allow(user, kind, "*", AclOperation.ALL)
+
+    def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        """Let a user do this with the resource of that name."""
+        literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        self.ensure_rights([AclBinding(kind, name, literal, f"User:{user}", "*", each, allow) for each in operations])
+
+    def scram(self, user: str, password: str = LOGIN_PASSWORD) -> dict[str, str]:
+        """A pipeline's settings to log in by name and password; on an open cluster, to come in."""
+        return self.login(user, password) if self.secured else {"bootstrap.servers": self.bootstrap}
+
+    def mutual(self, user: str = "client") -> dict[str, str]:
+        """A pipeline's settings to log in by the certificate of that name."""
         return {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": str(self.certificates / "ca.pem"),
+            "bootstrap.servers": self._all("brokers"),
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.authority),
+            "ssl.certificate.location": str(self.certificates / f"{user}.pem"),
+            "ssl.key.location": str(self.certificates / f"{user}.key"),
         }
+
+    def tls(self, listener: str = "tls") -> dict[str, str]:
+        """A pipeline's settings for TLS without a login."""
+        return {
+            "bootstrap.servers": self._all(listener),
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.authority),
+        }
+
+    def denials(self) -> list[str]:
+        """What the authorizers have refused, a line each."""
+        return [line for node in self.nodes.values() for line in node.denials()]
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition now; -1 when none does."""
-        admin = AdminClient({"bootstrap.servers": self.nodes[1].direct}, logger=QUIET_LOG)
-        return int(admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader)
+        return int(self.admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader)
+
+    def make_offsets_topic(self) -> None:
+        """Have Kafka make its topic for offsets: asked for a group before, confluent-kafka crashes *(measured)*."""
+        consumer = Consumer({"bootstrap.servers": self.direct, "group.id": "tests"}, logger=QUIET_LOG)
+        create_topic(self.direct, "first", 1)
+        await_true(lambda: _has_coordinator(consumer), "a broker to coordinate the group")
+        consumer.close()
+
+
+def _has_coordinator(consumer: Consumer) -> bool:
+    """Whether the group's coordinator answers: a broker that has just made its topic for offsets is not ready at once."""
+    try:
+        consumer.committed([TopicPartition("first", 0)], timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() not in COORDINATOR_MOVED:
+            raise
+        return False
+    return True
 
 
 @contextmanager
 def kafka_cluster(
-    folder: Path, properties: Mapping[str, str] | None = None, certificates: Path | None = None
+    folder: Path, properties: Mapping[str, str] | None = None, *, nodes: int = 3, secured: bool = False
 ) -> Iterator[KafkaCluster]:
     """A running cluster; whatever of it still runs is stopped at the end."""
-    cluster = KafkaCluster(folder, properties or {}, certificates)
+    cluster = KafkaCluster(folder, properties or {}, nodes=nodes, secured=secured)
     with ExitStack() as stack:
+        # pytest may hold the cluster for longer than a client may live
+        stack.callback(lambda: vars(cluster).pop("admin", None))
         for node in cluster.nodes.values():
             stack.enter_context(node.proxy)
             stack.callback(node.kill)
-        for node in cluster.nodes.values():
-            node.start()
-        await_true(cluster.is_known_to_all, "every node to know of all", 60)
+        for name in cluster.names:
+            cluster.launch(name)
+        cluster.await_ready(READY)
+        yield cluster
+
+
+@contextmanager
+def secured_broker(folder: Path) -> Iterator[KafkaCluster]:
+    """A secured cluster of one broker."""
+    with kafka_cluster(folder, nodes=1, secured=True) as cluster:
+        cluster.make_offsets_topic()
         yield cluster
 
 

@@ -1,88 +1,58 @@
-"""A standalone Spark cluster of two workers, each on a loopback address of its own.
+"""The Spark cluster of `make cluster`, with each worker at a loopback address of its own: workers can be killed.
 
 Spark starts no speculative twin on the host that runs the task already, so `local-cluster` never shows one.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGKILL
 
-import psutil
-import pyspark
+import pytest
 
-from fencepost_stack.ports import any_free_port
+from fencepost_stack.processes import family, stop
+from fencepost_stack.standalone_spark import STOP_GRACE, WORKERS, StandaloneSpark
 from waiting import await_true
 
-HOME = Path(pyspark.__file__).parent
-HOSTS = ("127.0.0.2", "127.0.0.3")
+READY = 180.0  # seconds, on a machine that does other work as well
 
 
-class SparkCluster:
-    """A master and its workers, by host."""
+class SparkCluster(StandaloneSpark):
+    """A master and its workers, which stay where they are when they are started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        port = any_free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        options = ("--host", "127.0.0.1", "--port", str(port))
-        self.processes = {"master": _start(folder, "master", "master.Master", *options)}
+    hosts = dict(zip(WORKERS, ("127.0.0.2", "127.0.0.3"), strict=True))  # noqa: RUF012  # read only
 
-    def start(self, host: str) -> None:
-        """Start a worker, and wait until the master knows it."""
-        before = self._registered()
-        options = ("--host", host, "--cores", "2", "--memory", "1g", "--work-dir", str(self.folder / host), self.master)
-        self.processes[host] = _start(self.folder, host, "worker.Worker", *options)
-        await_true(lambda: self._registered() > before, f"worker {host} to be registered", 60)
+    def environment(self) -> dict[str, str]:
+        """What a step needs to run on it."""
+        return {**super().environment(), "FENCEPOST_SPARK_MASTER": self.master}
 
-    def kill(self, host: str) -> None:
-        """End a worker and its executors at once, as with their machine."""
-        worker = psutil.Process(self.processes[host].pid)
-        for process in (worker, *worker.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        self.processes[host].wait(30)
+    def start(self, worker: str) -> None:
+        """Start a worker, and wait until the master counts both."""
+        self.launch(worker)
+        await_true(self.healthy, f"{worker} to be registered", READY)
 
-    def end(self) -> None:
-        """End it and all it started."""
-        for process in reversed(self.processes.values()):  # a worker ends its executors
-            process.terminate()
-        for process in self.processes.values():
-            process.wait(30)
-
-    def _registered(self) -> int:
-        return (self.folder / "master.log").read_text().count("Registering worker")
+    def kill(self, worker: str) -> None:
+        """End a worker and its executors at once, as with their machine; wait until the master knows."""
+        for process in family([self.processes[worker]]):
+            process.send(SIGKILL)
+        await_true(lambda: self.state().get("aliveworkers") != len(WORKERS), f"the master to miss {worker}", READY)
 
 
 @contextmanager
-def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """Start it, and end it and all it started."""
-    cluster = SparkCluster(folder)
+def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
+    """Start it, and end it and all it started. Steps that begin meanwhile run on it."""
+    cluster = SparkCluster(folder, secrets.token_hex(24))
+    cluster.prepare()
     try:
-        for host in HOSTS:
-            cluster.start(host)
-        yield cluster
+        for name in cluster.names:
+            cluster.launch(name)
+        cluster.await_ready(READY)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in cluster.environment().items():
+                patch.setenv(name, value)
+            yield cluster
     finally:
-        cluster.end()
-
-
-@contextmanager
-def spark_cluster(folder: Path) -> Iterator[str]:
-    """Its master's address."""
-    with running_spark_cluster(folder) as cluster:
-        yield cluster.master
-
-
-def _start(folder: Path, name: str, what: str, *options: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    environment["SPARK_DAEMON_JAVA_OPTS"] = "-Dspark.master.rest.enabled=false"  # it would listen on one port for all
-    with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", "--webui-port", "0", *options],
-            env=environment,
-            stdout=log,
-            stderr=log,
-        )
+        stop(list(cluster.processes.values()), grace=STOP_GRACE)

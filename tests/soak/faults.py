@@ -16,8 +16,8 @@ from threading import Event, Thread
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from fencepost_stack.standalone_spark import WORKERS
 from kafka_tools import QUIET_LOG
-from rigs.spark_cluster import HOSTS
 from waiting import await_true
 
 from .scene import FOREIGN, Scene
@@ -188,7 +188,7 @@ def foreign_transaction_is_open(scene: Scene, chance: random.Random) -> Iterator
 
 
 def _admin(scene: Scene) -> AdminClient:
-    return AdminClient({"bootstrap.servers": scene.cluster.nodes[1].direct}, logger=QUIET_LOG)
+    return AdminClient({"bootstrap.servers": scene.cluster.nodes[1].bootstrap}, logger=QUIET_LOG)
 
 
 @contextmanager
@@ -243,16 +243,16 @@ def marks_are_gone(scene: Scene, chance: random.Random) -> Iterator[None]:
 @contextmanager
 def spark_worker_is_killed(scene: Scene, chance: random.Random) -> Iterator[None]:
     """A machine with one of two executors dies, and comes back."""
-    host, wait, down = chance.choice(HOSTS), chance.uniform(0, 6), chance.uniform(0, 4)
-    scene.tell(f"Spark worker {host} killed after {wait:.1f} s for {down:.1f} s")
+    worker, wait, down = chance.choice(WORKERS), chance.uniform(0, 6), chance.uniform(0, 4)
+    scene.tell(f"Spark's {worker} killed after {wait:.1f} s for {down:.1f} s")
     workers = scene.workers
     assert workers is not None
 
     def strike(over: Event) -> None:
         over.wait(wait)
-        workers.kill(host)
+        workers.kill(worker)
         over.wait(down)
-        workers.start(host)
+        workers.start(worker)
 
     with meanwhile(strike):
         yield

@@ -20,9 +20,8 @@ from conftest import end_jvm
 from fencepost.config.pipeline import Pipeline
 from fencepost.spark.session import build_session
 from kafka_tools import create_topic
-from rigs.certificates import make_certificates
 from rigs.kafka_cluster import KafkaCluster, kafka_cluster
-from rigs.spark_cluster import SparkCluster, running_spark_cluster
+from rigs.spark_cluster import SparkCluster, spark_cluster
 
 from .play import play
 from .scene import Scene
@@ -45,10 +44,8 @@ FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "1"))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    if CLUSTER:
-        make_certificates(folder)
-    with kafka_cluster(folder, {"log.segment.bytes": str(8 * 1024 * 1024)}, folder if CLUSTER else None) as running:
+    folder, properties = tmp_path_factory.mktemp("cluster"), {"log.segment.bytes": str(8 * 1024 * 1024)}
+    with kafka_cluster(folder, properties, secured=CLUSTER) as running:
         yield running
 
 
@@ -57,7 +54,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster |
     if not CLUSTER:
         yield None
         return
-    with running_spark_cluster(tmp_path_factory.mktemp("spark")) as running:
+    with spark_cluster(tmp_path_factory.mktemp("spark")) as running:
         yield running
 
 
@@ -67,13 +64,10 @@ def session(request: pytest.FixtureRequest, workers: SparkCluster | None) -> Ite
     if workers is None:
         yield lambda pipeline: request.getfixturevalue("spark")
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FENCEPOST_SPARK_MASTER", workers.master)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        yield lambda pipeline: build_session(pipeline, "soak")
-        if active := SparkSession.getActiveSession():
-            active.stop()
-            end_jvm()
+    yield lambda pipeline: build_session(pipeline, "soak")
+    if active := SparkSession.getActiveSession():
+        active.stop()
+        end_jvm()
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
@@ -100,8 +94,7 @@ def test_faults_composed_at_random_lose_nothing_and_double_nothing(
         name=f"seed{seed}",
         source={"on_malformed": "quarantine" if quarantines else "fail"},
         output=output,
-        kafka=cluster.settings(f"seed{seed}"),
-        spark={"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 2} if CLUSTER else {},
+        kafka=cluster.scram(f"seed{seed}"),
         quality={"open_transaction_wait_seconds": 60, "quarantine_limit": "none"},
     )
     pipeline = make_pipeline(**settings)

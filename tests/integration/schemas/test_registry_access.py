@@ -32,7 +32,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
-from rigs.certificates import PASSWORD, make_certificates
+from rigs.certificates import PASSWORD, make_all_certificates
 from steps import latest, run
 
 pytestmark = pytest.mark.deep
@@ -129,7 +129,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, schema_registry: SchemaReg
     found = Guarded(tmp_path_factory.mktemp("certificates"))
     for name, host in (("ours", "127.0.0.1"), ("theirs", "127.0.0.2")):
         (found.folder / name).mkdir()
-        make_certificates(found.folder / name, host)
+        make_all_certificates(found.folder / name, host)
         found.gates[name] = Gate(found.folder / name, schema_registry.port)
     with serving(*found.gates.values()):
         yield found
