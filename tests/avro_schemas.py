@@ -39,11 +39,6 @@ def parsed(schema: Json) -> Any:
     return fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
-def framed(schema_id: int, payload: bytes) -> bytes:
-    """With Confluent's five bytes."""
-    return b"\0" + schema_id.to_bytes(4, "big") + payload
-
-
 def as_spark_has_it(kind: Json, value: Any) -> Any:
     """What a Spark column of this type holds, as Arrow gives it to Python, for a value as fastavro reads it."""
     if isinstance(kind, list):

@@ -23,7 +23,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from avro_schemas import framed, written
+from avro_schemas import written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.steps.plan import plan_batch
@@ -31,6 +31,7 @@ from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import Record, read_all
+from registry_tools import framed
 from steps import latest, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked

@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import NullType, StructField, StructType
 
-from avro_schemas import Chance, as_arrow_gives_it, as_spark_has_it, framed, read, written
+from avro_schemas import Chance, as_arrow_gives_it, as_spark_has_it, read, written
 from fencepost.formats import REGISTRY_FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.formats.avro import encode
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema
+from registry_tools import framed
 
 pytestmark = pytest.mark.deep
 

@@ -14,11 +14,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from avro_schemas import framed, written
+from avro_schemas import written
 from conftest import at, day
 from fencepost.cli.schema import as_plain
 from fencepost.config.loading import load_pipeline
@@ -33,6 +32,7 @@ from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from registry_tools import client, framed, register
 from rigs.tcp_proxy import Proxy
 from steps import latest, plan_and_write, replay, run
 
@@ -77,31 +77,7 @@ def transform(frame):
         "CAST(n AS decimal(5,0)) AS cents", "country AS place", "paid",
     )
 """
-SAME = "def transform(frame):\n    return frame\n"
-EXPECTATIONS = """
-expectations:
-  - type: expect_column_values_to_be_between
-    kwargs: {column: n, min_value: 0, max_value: 100}
-"""
-AVRO_IN: dict[str, Any] = {"format": "avro", "schema": {}}
-
-
-def client(registry: SchemaRegistry) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry.url})
-
-
-def register(registry: SchemaRegistry, subject: str, schema: Any) -> int:
-    return client(registry).register_schema(subject, Schema(json.dumps(schema), "AVRO"))
-
-
-def register_any(registry: SchemaRegistry, subject: str, schema: Any) -> int:
-    """Register what the subject's compatibility forbids. Apicurio takes NONE of a subject for no level of its own."""
-    everywhere = client(registry)
-    everywhere.set_compatibility(level="NONE")
-    try:
-        return register(registry, subject, schema)
-    finally:
-        everywhere.set_compatibility(level="BACKWARD")
+FORMAT = "avro"
 
 
 def serialized(registry: SchemaRegistry, topic: str, schema: Any, value: Any, *, key: bool = False) -> bytes:
@@ -117,18 +93,6 @@ def deserialized(registry: SchemaRegistry, topic: str, raw: bytes | None, *, key
     return AvroDeserializer(client(registry))(
         raw, SerializationContext(topic, MessageField.KEY if key else MessageField.VALUE)
     )
-
-
-@pytest.fixture
-def make(make_pipeline: Make, schema_registry: SchemaRegistry) -> Make:
-    """A pipeline with this registry; reads avro, and writes JSON unless a test says otherwise."""
-
-    def make(transform: str = SAME, expectations: str = EXPECTATIONS, **changes: Any) -> Pipeline:
-        changes["source"] = AVRO_IN | changes.get("source", {})
-        changes["schema_registry"] = {"url": schema_registry.url} | changes.get("schema_registry", {})
-        return make_pipeline(transform, expectations, **changes)
-
-    return make
 
 
 def n_of(**types: Any) -> dict[str, Any]:
@@ -197,7 +161,7 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     subject = f"{topic}-value"
     create_topic(broker.bootstrap, topic, 1)
     text = register(schema_registry, subject, n_of() | {"fields": [{"name": "n", "type": "string"}]})
-    good = register_any(schema_registry, subject, n_of())
+    good = register(schema_registry, subject, n_of())
     wider = register(schema_registry, f"{topic}-other", n_of(more="string"))
     other = register(schema_registry, f"{topic}-more", "string")
     payload = written(n_of(), {"n": 5})
@@ -322,7 +286,7 @@ def test_a_readers_schema_that_cannot_read_another_version_is_refused_at_plan(
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     subject = f"{pipeline.source.topic}-value"
     register(schema_registry, subject, n_of(when="int"))
-    register_any(schema_registry, subject, n_of(when="string"))
+    register(schema_registry, subject, n_of(when="string"))
     with pytest.raises(SettingsError, match=r"when: written as (int|string), read as (int|string)\)"):
         plan_batch(pipeline, day(1))
     assert Ledger(pipeline).read().last(day(1)) is None
@@ -424,7 +388,7 @@ def test_a_result_that_does_not_fit_the_outputs_schema_is_refused_before_a_row_i
         with pytest.raises(SettingsError, match=why):
             plan_and_write(spark, pipeline, day(1))
     assert read_all(broker.bootstrap, pipeline.staging_topic, committed=False) == []
-    fitting = register_any(schema_registry, subject, n_of(what="long"))
+    fitting = register(schema_registry, subject, n_of(what="long"))
     plan_and_write(spark, pipeline, day(1))
     (record,) = read_all(broker.bootstrap, pipeline.staging_topic)
     assert record.value[:5] == framed(fitting, b"")
@@ -579,7 +543,7 @@ def test_the_report_on_schemas_says_what_can_be_read_and_written(
     )
     source, out = pipeline.subject("source"), pipeline.subject("output")
     old = register(schema_registry, source, n_of() | {"fields": [{"name": "n", "type": "string"}]})
-    new = register_any(schema_registry, source, n_of())
+    new = register(schema_registry, source, n_of())
     written_with = register(schema_registry, out, n_of(ok="string"))
     first, second = (as_plain(part) for part in report_schemas(spark, pipeline))
     assert first == {

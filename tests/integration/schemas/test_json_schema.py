@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from jsonschema import Draft7Validator
 from pyspark.sql.types import StructType
 
+import registry_tools
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused, SettingsError
@@ -29,6 +30,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from registry_tools import client, framed
 from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -60,26 +62,8 @@ OUT = of(
     note={"type": "string"},
     lines={"type": "array", "items": {"anyOf": [of(sku={"type": "string"}, price={"type": ["number", "null"]}), NULL]}},
 )
-SAME = "def transform(frame):\n    return frame\n"
-EXPECTATIONS = """
-expectations:
-  - type: expect_column_values_to_be_between
-    kwargs: {column: n, min_value: 0, max_value: 100}
-"""
-
-
-def client(registry: SchemaRegistry) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry.url})
-
-
-def register(registry: SchemaRegistry, subject: str, schema: Any, kind: str = "JSON") -> int:
-    """Whatever the subject's compatibility says: that is the registry's business."""
-    everywhere = client(registry)
-    everywhere.set_compatibility(level="NONE")
-    try:
-        return everywhere.register_schema(subject, Schema(json.dumps(schema), kind))
-    finally:
-        everywhere.set_compatibility(level="BACKWARD")
+FORMAT = "json_schema"
+register = partial(registry_tools.register, kind="JSON")
 
 
 def serialized(registry: SchemaRegistry, topic: str, schema: Any, value: Any) -> bytes:
@@ -94,22 +78,6 @@ def deserialized(registry: SchemaRegistry, topic: str, raw: bytes | None) -> Any
     """As the SDK reads it."""
     reader = JSONDeserializer(None, schema_registry_client=client(registry))
     return reader(raw, SerializationContext(topic, MessageField.VALUE))
-
-
-def framed(schema_id: int, record: Any) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big") + (record if isinstance(record, bytes) else json.dumps(record).encode())
-
-
-@pytest.fixture
-def make(make_pipeline: Make, schema_registry: SchemaRegistry) -> Make:
-    """A pipeline with this registry; reads json_schema, and writes JSON unless a test says otherwise."""
-
-    def make(transform: str = SAME, expectations: str = EXPECTATIONS, **changes: Any) -> Pipeline:
-        changes["source"] = {"format": "json_schema", "schema": {}} | changes.get("source", {})
-        changes["schema_registry"] = {"url": schema_registry.url} | changes.get("schema_registry", {})
-        return make_pipeline(transform, expectations, **changes)
-
-    return make
 
 
 @pytest.mark.deep  # Avro goes that way in any case
@@ -169,7 +137,7 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_an_unknown
     create_topic(broker.bootstrap, topic, 1)
     good = register(schema_registry, f"{topic}-value", of(("n",), n={"type": "integer"}))
     later = register(schema_registry, f"{topic}-other", of(n={"type": "string"}))
-    avro = register(schema_registry, f"{topic}-avro", "string", "AVRO")
+    avro = register(schema_registry, f"{topic}-avro", "string", kind="AVRO")
     values = [
         framed(good, {"n": 5}),
         b'{"n": 5}',
@@ -222,7 +190,7 @@ def test_a_schema_that_is_no_columns_type_is_refused_at_plan_with_its_place(
     assert f"source: subject {subject} (version 1, id {number}): #/properties/amount/type: several types" in str(
         found.value
     )
-    register(schema_registry, f"{subject}-avro", "string", "AVRO")
+    register(schema_registry, f"{subject}-avro", "string", kind="AVRO")
     pipeline = make(name=pipeline.name, source={"subject": f"{subject}-avro"})
     with pytest.raises(SettingsError, match=r"is of type AVRO, and the pipeline's format needs JSON"):
         plan_batch(pipeline, day(1))

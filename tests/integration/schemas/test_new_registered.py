@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from avro_schemas import Chance, framed, written
+from avro_schemas import Chance, written
 from conftest import at
 from fencepost.cli.new import as_plain
 from fencepost.config.loading import load_pipeline
@@ -30,6 +30,7 @@ from fencepost.steps.trial_input import newest
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from registry_tools import framed, register
 from steps import latest, run
 
 New = Callable[..., Draft]
@@ -45,11 +46,6 @@ def new(tmp_path: Path, broker: Broker, schema_registry: SchemaRegistry, monkeyp
         return draft_pipeline(DraftRequest(name, topic, **options), given)
 
     return draft
-
-
-def register(registry: SchemaRegistry, subject: str, schema: Any, kind: str = "AVRO") -> int:
-    text = schema if isinstance(schema, str) else json.dumps(schema)
-    return SchemaRegistryClient({"url": registry.url}).register_schema(subject, Schema(text, kind))
 
 
 def fill(broker: Broker, topic: str, values: list[bytes | None]) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from avro_schemas import framed, written
+from avro_schemas import written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, Retriable, SettingsError
@@ -32,6 +32,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from registry_tools import framed
 from rigs.certificates import PASSWORD, make_all_certificates
 from steps import latest, run
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from avro_schemas import framed, written
+from avro_schemas import written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import State
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import Record, create_topic, produce, read_all
+from registry_tools import framed, register
 from steps import latest, replay, run
 
 Make = Callable[..., Pipeline]
@@ -46,17 +46,11 @@ VALUES = [1, -2, -30]
 def test_a_result_with_the_outputs_schema_is_published_and_one_with_another_stays(
     kind: str, spark: Any, broker: Broker, make_pipeline: Make, schema_registry: SchemaRegistry
 ) -> None:
-    client = SchemaRegistryClient({"url": schema_registry.url})
     schema_of = avro if kind == "avro" else json_schema
     name: str | None = None
 
-    def register(subject: str, *names: str) -> int:
-        client.set_compatibility(level="NONE")
-        try:
-            text = json.dumps(schema_of(*names))
-            return client.register_schema(subject, Schema(text, "AVRO" if kind == "avro" else "JSON"))
-        finally:
-            client.set_compatibility(level="BACKWARD")
+    def registered(subject: str, *names: str) -> int:
+        return register(schema_registry, subject, schema_of(*names), "AVRO" if kind == "avro" else "JSON")
 
     def pipeline_with(lowest: int) -> Pipeline:
         return make_pipeline(
@@ -72,8 +66,8 @@ def test_a_result_with_the_outputs_schema_is_published_and_one_with_another_stay
     pipeline = pipeline_with(0)
     name, source, out = pipeline.name, pipeline.source.topic, pipeline.output.topic
     create_topic(broker.bootstrap, source, 1)
-    incoming = register(f"{source}-value", "n", "more")
-    outgoing = register(f"{out}-value", "n")
+    incoming = registered(f"{source}-value", "n", "more")
+    outgoing = registered(f"{out}-value", "n")
     assert incoming != outgoing
 
     def encoded(n: int) -> bytes:
@@ -94,7 +88,7 @@ def test_a_result_with_the_outputs_schema_is_published_and_one_with_another_stay
     assert added.value == first[b"k-2"].value
     assert {r.key for r in left(broker, pipeline)} == {b"k-30", b"broken"}
 
-    newer = register(f"{out}-value", "n", "note")
+    newer = registered(f"{out}-value", "n", "note")
     replay(spark, pipeline_with(-100), day(1))
     kept = {r.key: r for r in left(broker, pipeline)}
     assert set(kept) == {b"k-30", b"broken"}
