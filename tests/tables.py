@@ -15,9 +15,11 @@ from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner
+from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
 from rigs.postgres_server import PostgresServer, query
+from steps import plan_and_write
 
 MINE = Owner("mine", "here")
 ROWS = """
@@ -36,6 +38,14 @@ def fill(broker: Broker, pipeline: Pipeline, numbers: Any = range(6), number: in
         create_topic(broker.bootstrap, pipeline.source.topic, 2)
     records = [(f"k{n}".encode(), {"n": n, "name": name}, i % 2, at(number) + i) for i, n in enumerate(numbers)]
     produce(broker.bootstrap, pipeline.source.topic, records)
+
+
+def judged(spark: Any, broker: Broker, pipeline: Pipeline, numbers: Any = range(6), name: str = "ü") -> Pipeline:
+    """The pipeline, with the first day's batch written and judged."""
+    fill(broker, pipeline, numbers, name=name)
+    plan_and_write(spark, pipeline, day(1))
+    validate_batch(spark, pipeline, day(1))
+    return pipeline
 
 
 def store_of(pipeline: Pipeline) -> dict[str, str]:

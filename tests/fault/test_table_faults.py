@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -24,7 +24,7 @@ from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.kafka import check_unfinished_batches
 from fencepost.doctor.topics import check_topics_of_batches
-from fencepost.errors import CommitStateUnknown, FencepostError, StoreUnavailable, Superseded
+from fencepost.errors import FencepostError, StoreUnavailable, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
@@ -35,12 +35,9 @@ from fencepost.preflight.found import found_of
 from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
-from fencepost.steps.validate import validate_batch
-from fencepost_stack.ports import any_free_port
 from rigs.postgres_server import PostgresServer, query
-from rigs.tcp_proxy import Proxy
-from steps import latest, plan_and_write, run
-from tables import fill, numbers_in, of_revision, store_of
+from steps import latest, run
+from tables import judged, numbers_in, of_revision, store_of
 from waiting import await_true
 
 from .conftest import finished
@@ -56,11 +53,7 @@ PLACES = ["advance.begun", "store.locked", "store.copied", "store.committed", "a
 @pytest.fixture
 def ready(spark: Any, broker: Any, make_table: Make) -> Pipeline:
     """A pipeline with a batch that has passed."""
-    pipeline = make_table()
-    fill(broker, pipeline)
-    plan_and_write(spark, pipeline, day(1))
-    validate_batch(spark, pipeline, day(1))
-    return pipeline
+    return judged(spark, broker, make_table())
 
 
 @pytest.fixture
@@ -159,10 +152,7 @@ def test_a_server_that_is_killed_in_the_middle_and_starts_again_has_all_or_nothi
 ) -> None:
     (tmp_path / "own").mkdir()
     with PostgresServer(tmp_path / "own" / "pg") as server:
-        pipeline = make_table(postgres=server.database())
-        fill(broker, pipeline)
-        plan_and_write(spark, pipeline, day(1))
-        validate_batch(spark, pipeline, day(1))
+        pipeline = judged(spark, broker, make_table(postgres=server.database()))
         process, struck = started(pipeline, f"{place}=stop")
         pid = pid_of(struck, process)
         server.kill()
@@ -173,78 +163,6 @@ def test_a_server_that_is_killed_in_the_middle_and_starts_again_has_all_or_nothi
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
         server.kill()
         assert numbers_in(pipeline) == of_revision(1, range(6)), "what was committed stays"
-
-
-@pytest.fixture
-def through_a_proxy(
-    postgres: PostgresServer, make_table: Make, broker: Any, spark: Any
-) -> Iterator[tuple[Pipeline, Proxy]]:
-    """A pipeline that reaches the server through a proxy only, with a batch that has passed."""
-    direct = postgres.database()
-    with Proxy(any_free_port(), postgres.port) as proxy:
-        pipeline = make_table(postgres=direct | {"port": str(proxy.port)})
-        fill(broker, pipeline)
-        plan_and_write(spark, pipeline, day(1))
-        validate_batch(spark, pipeline, day(1))
-        yield pipeline, proxy
-
-
-@pytest.mark.parametrize("commits", [True, pytest.param(False, marks=pytest.mark.deep)])
-def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
-    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch, commits: bool
-) -> None:
-    pipeline, proxy = through_a_proxy
-    real = connection.Session.commit
-    lost = list[bool]()
-
-    def commit(session: connection.Session) -> None:
-        if lost or not session.run("SELECT 1 FROM fencepost_batches WHERE lease >= 0"):
-            return real(session)  # a commit of another transaction
-        lost.append(True)
-        if commits:  # the server commits, and its answer is swallowed
-            proxy.swallowing = True
-            with ThreadPoolExecutor(1) as aside:
-                answer = aside.submit(real, session)
-                await_true(lambda: proxy.swallowed > 0, "the answer to be swallowed")
-                proxy.swallowing = False
-                proxy.cut()
-                return answer.result(60)
-        proxy.cut()  # the commit does not arrive
-        return real(session)
-
-    monkeypatch.setattr(connection.Session, "commit", commit)
-    if commits:
-        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
-    else:
-        with pytest.raises(StoreUnavailable):
-            advance_batch(pipeline, day(1))
-        assert numbers_in(pipeline) == []
-        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
-    assert lost
-    assert numbers_in(pipeline) == of_revision(1, range(6))
-
-
-@pytest.mark.deep
-def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
-    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline, proxy = through_a_proxy
-
-    def lost(session: connection.Session) -> None:
-        session._connection.commit()
-        proxy.refusing = True
-        proxy.cut()
-        raise CommitStateUnknown("no answer came.")
-
-    with monkeypatch.context() as patch:
-        begin_batch(pipeline, day(1))
-        patch.setattr(connection.Session, "commit", lost)
-        with pytest.raises(StoreUnavailable):
-            advance_batch(pipeline, day(1))
-    proxy.refusing = False
-    assert latest(pipeline, day(1)).state is State.PUBLISHING
-    assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
-    assert numbers_in(pipeline) == of_revision(1, range(6))
 
 
 def test_two_publishers_at_once_commit_once(ready: Pipeline) -> None:

@@ -1,4 +1,4 @@
-"""A table's server fails under a publication: its sessions are ended, its connections are cut, its disks are full.
+"""A table's server fails under a publication: sessions are ended, connections cut, answers lost, disks full.
 
 Afterwards the publication is run again, and the table equals the source row by row.
 """
@@ -11,6 +11,7 @@ import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,17 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import StoreUnavailable
+from fencepost.errors import CommitStateUnknown, StoreUnavailable
 from fencepost.model import State
-from fencepost.outputs.postgres import commit
+from fencepost.outputs.postgres import commit, connection
 from fencepost.steps.advance import advance_batch, begin_batch
-from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from rigs.postgres_server import PostgresServer
 from rigs.tcp_proxy import Proxy
-from steps import plan_and_write, run
-from tables import ask, fill, of_revision
+from steps import latest, run
+from tables import ask, judged, numbers_in, of_revision, store_of
+from waiting import await_true
 
 Make = Callable[..., Pipeline]
 
@@ -46,14 +47,6 @@ def truth(numbers: range, name: str, revision: int = 1) -> list[tuple[Any, ...]]
     """What the source says that the table has."""
     digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
     return [(n, 2 * n, digest, revision) for n, _ in of_revision(revision, numbers)]
-
-
-def passed(spark: Any, broker: Broker, pipeline: Pipeline, numbers: range = range(6), name: str = "ü") -> None:
-    """Have a batch written and judged, whose publication has begun."""
-    fill(broker, pipeline, numbers, name=name)
-    plan_and_write(spark, pipeline, day(1))
-    validate_batch(spark, pipeline, day(1))
-    begin_batch(pipeline, day(1))
 
 
 def strike(monkeypatch: pytest.MonkeyPatch, place: str, action: Callable[[], None]) -> list[str]:
@@ -78,6 +71,16 @@ def strike(monkeypatch: pytest.MonkeyPatch, place: str, action: Callable[[], Non
     return seen
 
 
+@pytest.fixture
+def through_a_proxy(
+    postgres: PostgresServer, make_table: Make, broker: Any, spark: Any
+) -> Iterator[tuple[Pipeline, Proxy]]:
+    """A pipeline that reaches the server through a proxy only, with a batch that has passed."""
+    direct = postgres.database()
+    with Proxy(any_free_port(), postgres.port) as proxy:
+        yield judged(spark, broker, make_table(postgres=direct | {"port": str(proxy.port)})), proxy
+
+
 @pytest.mark.parametrize("cut", ["by the network", "by the server"])
 @pytest.mark.parametrize(
     "place",
@@ -85,37 +88,89 @@ def strike(monkeypatch: pytest.MonkeyPatch, place: str, action: Callable[[], Non
 )
 def test_where_connections_are_cut_nothing_or_all_is_committed(
     spark: Any,
-    broker: Broker,
-    make_table: Make,
+    through_a_proxy: tuple[Pipeline, Proxy],
     postgres: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
     place: str,
     cut: str,
 ) -> None:
-    direct = postgres.database()
-    with Proxy(any_free_port(), postgres.port) as proxy:
-        pipeline = make_table(postgres=direct | {"port": str(proxy.port)})
-        passed(spark, broker, pipeline)
+    pipeline, proxy = through_a_proxy
+    begin_batch(pipeline, day(1))
 
-        def end_sessions() -> None:
-            ended = postgres.run(
-                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
-                values=(direct["dbname"],),
-            )
-            assert ended
+    def end_sessions() -> None:
+        name = store_of(pipeline)["dbname"]
+        assert postgres.run("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", values=(name,))
 
-        seen = strike(monkeypatch, place, proxy.cut if cut == "by the network" else end_sessions)
-        if place == "store.committed":
-            assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
-        else:
-            with pytest.raises(StoreUnavailable):
-                advance_batch(pipeline, day(1))
-            assert rows_in(pipeline) == []
-            assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
-        assert place in seen
-        assert rows_in(pipeline) == truth(range(6), "ü")
-        assert run(spark, pipeline, day(1), reprocess=True).revision == 2
-        assert rows_in(pipeline) == truth(range(6), "ü", 2)
+    seen = strike(monkeypatch, place, proxy.cut if cut == "by the network" else end_sessions)
+    if place == "store.committed":
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    else:
+        with pytest.raises(StoreUnavailable):
+            advance_batch(pipeline, day(1))
+        assert rows_in(pipeline) == []
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert place in seen
+    assert rows_in(pipeline) == truth(range(6), "ü")
+    assert run(spark, pipeline, day(1), reprocess=True).revision == 2
+    assert rows_in(pipeline) == truth(range(6), "ü", 2)
+
+
+@pytest.mark.parametrize("commits", [True, pytest.param(False, marks=pytest.mark.deep)])
+def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
+    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    pipeline, proxy = through_a_proxy
+    real = connection.Session.commit
+    lost = list[bool]()
+
+    def commit(session: connection.Session) -> None:
+        if lost or not session.run("SELECT 1 FROM fencepost_batches WHERE lease >= 0"):
+            return real(session)  # a commit of another transaction
+        lost.append(True)
+        if commits:  # the server commits, and its answer is swallowed
+            proxy.swallowing = True
+            with ThreadPoolExecutor(1) as aside:
+                answer = aside.submit(real, session)
+                await_true(lambda: proxy.swallowed > 0, "the answer to be swallowed")
+                proxy.swallowing = False
+                proxy.cut()
+                return answer.result(60)
+        proxy.cut()  # the commit does not arrive
+        return real(session)
+
+    monkeypatch.setattr(connection.Session, "commit", commit)
+    if commits:
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    else:
+        with pytest.raises(StoreUnavailable):
+            advance_batch(pipeline, day(1))
+        assert numbers_in(pipeline) == []
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert lost
+    assert numbers_in(pipeline) == of_revision(1, range(6))
+
+
+@pytest.mark.deep
+def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
+    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, proxy = through_a_proxy
+
+    def lost(session: connection.Session) -> None:
+        session._connection.commit()
+        proxy.refusing = True
+        proxy.cut()
+        raise CommitStateUnknown("no answer came.")
+
+    with monkeypatch.context() as patch:
+        begin_batch(pipeline, day(1))
+        patch.setattr(connection.Session, "commit", lost)
+        with pytest.raises(StoreUnavailable):
+            advance_batch(pipeline, day(1))
+    proxy.refusing = False
+    assert latest(pipeline, day(1)).state is State.PUBLISHING
+    assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert numbers_in(pipeline) == of_revision(1, range(6))
 
 
 @contextmanager
@@ -152,7 +207,7 @@ def test_a_full_disk_under_the_table_commits_nothing_and_a_larger_one_all(
         postgres.run(f"alter role {store['user']} set default_tablespace = small")
         pipeline = make_table(postgres=store)
         try:
-            passed(spark, broker, pipeline, numbers, name)
+            begin_batch(judged(spark, broker, pipeline, numbers, name), day(1))
             with pytest.raises(
                 StoreUnavailable, match=r"No space left on device \(SQLSTATE 53100\).*Nothing was committed"
             ):
@@ -182,7 +237,7 @@ def test_a_full_disk_under_the_servers_log_ends_it_and_what_was_committed_stays(
         server.run(f"grant create on tablespace large to {store['user']}")
         server.run(f"alter role {store['user']} set default_tablespace = large")
         pipeline = make_table(postgres=store)
-        passed(spark, broker, pipeline, numbers, name)
+        begin_batch(judged(spark, broker, pipeline, numbers, name), day(1))
         used = os.statvfs(disk)
         resize(str((used.f_blocks - used.f_bfree) * used.f_frsize + 2**20))
         with pytest.raises(StoreUnavailable):
