@@ -16,9 +16,10 @@ from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, KafkaUnavailable
 from fencepost.ledger.ledger import Change, Recorded, recorded
-from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
+from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult
 from fencepost.protocol.decisions import decide_publish, record_planned
 from fencepost.protocol.view import View
+from makers import a_decision, a_verdict
 from unit.quality.reports import batch as made
 
 from .conftest import PIPELINE_YAML, ContextOf
@@ -29,16 +30,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 def judged(state: State, outcome: Outcome | None) -> Batch:
-    verdict = outcome and Verdict(
-        outcome=outcome,
-        reason="# 1 of 4\n<script>",
-        number=1,
-        expectations=4,
-        suite_digest="d",
-        report="r",
-        seconds=1,
-        judged_at=NOON,
-    )
+    verdict = outcome and a_verdict(outcome, reason="# 1 of 4\n<script>", expectations=4, judged_at=NOON)
     return made().model_copy(update={"state": state, "verdict": verdict})
 
 
@@ -371,7 +363,7 @@ def test_a_revision_that_an_answer_planned_is_written_though_the_worker_died_bef
     """Once it is judged, it is asked about like any other."""
     outcome = Outcome.REJECTED if state is State.REJECTED else None
     older, newer = revised(state, outcome)
-    decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
+    decision = a_decision("write again", by="ann", reason="mended", decided_at=NOON)
     found = ask(newer.model_copy(update={"decision": decision}), older)
     assert (found == {"choice": "write again"}) is goes_on
 
@@ -468,7 +460,7 @@ def test_the_second_write_is_skipped_unless_it_was_chosen(
 
 def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> None:
     rejected = judged(State.REJECTED, Outcome.REJECTED)
-    decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
+    decision = a_decision("write again", by="ann", reason="mended", decided_at=NOON)
     view = View.of((rejected,))
     fresh, old = record_planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
     assert (fresh.decision, old.state, fresh.history[-1].note) == (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +19,10 @@ from openlineage.client.serde import Serde
 from fencepost.airflow import build_dag, lineage
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError
-from fencepost.model import Batch, Outcome, State, StepResult, Verdict
+from fencepost.model import Batch, State, StepResult
 from fencepost.paths import reports_folder
 from fencepost.protocol.view import View
-from fencepost.quality.report_files import write_report
+from unit.quality import reports
 from unit.quality.reports import REPORTS
 
 from .conftest import PIPELINE_YAML, ContextOf
@@ -150,19 +149,8 @@ def test_a_write_leads_to_quarantine_where_there_is_one(
 
 
 def judged(name: str) -> Batch:
-    report = REPORTS[name].model_copy(update={"batch": REPORTS[name].batch.model_copy(update={"pipeline": "counted"})})
-    verdict = Verdict(
-        outcome=report.evaluation.outcome,
-        reason=report.evaluation.reason,
-        number=1,
-        expectations=5,
-        suite_digest="d",
-        report=str(write_report(report, reports_folder()).html),
-        seconds=1,
-        judged_at=datetime(2013, 1, 2, tzinfo=UTC),
-    )
-    state = State.REJECTED if verdict.outcome is Outcome.REJECTED else State.WRITTEN
-    return report.batch.model_copy(update={"state": state, "verdict": verdict})
+    batch = REPORTS[name].batch.model_copy(update={"pipeline": "counted"})
+    return reports.judged(REPORTS[name].model_copy(update={"batch": batch}), reports_folder())
 
 
 def test_a_validate_that_passes_tells_its_checks_of_the_output_as_its_input(

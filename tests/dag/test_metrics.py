@@ -25,6 +25,7 @@ from fencepost.errors import BatchRejected, KafkaUnavailable
 from fencepost.model import Batch, State, StepResult
 from fencepost.protocol.view import View
 from fencepost_stack.ports import any_free_port
+from makers import a_verdict
 from rigs.receivers import UdpReceiver, http_receiver, udp_receiver
 from unit.quality.reports import batch as made
 
@@ -165,18 +166,9 @@ def test_what_a_table_refused_is_no_verdict_that_passed() -> None:
 
 
 def rejected() -> Batch:
-    from fencepost.model import Outcome, Verdict
+    from fencepost.model import Outcome
 
-    verdict = Verdict(
-        outcome=Outcome.REJECTED,
-        reason="no",
-        number=1,
-        expectations=1,
-        suite_digest="d",
-        report="r",
-        seconds=1,
-        judged_at=datetime(2013, 1, 2, tzinfo=UTC),
-    )
+    verdict = a_verdict(Outcome.REJECTED, judged_at=datetime(2013, 1, 2, tzinfo=UTC))
     return made().model_copy(update={"pipeline": "counted", "state": State.REJECTED, "verdict": verdict})
 
 

@@ -30,16 +30,16 @@ from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
-from fencepost.model import Batch, Interval, Outcome, State, StepResult, Tally, Verdict
+from fencepost.model import Batch, Interval, State, StepResult, Tally
 from fencepost.model import Event as Entered
 from fencepost.outputs.postgres.values import PostgresPublication
 from fencepost.paths import reports_folder
 from fencepost.protocol.view import View
 from fencepost.quality.checks import Status
-from fencepost.quality.report_files import write_report
 from makers import a_topic
 from rigs.notifiers import FailsAtFirst
 from rigs.receivers import HttpReceiver, http_receiver
+from unit.quality import reports
 from unit.quality.reports import NOON, REPORTS
 
 from .conftest import PIPELINE_YAML, ContextOf
@@ -139,21 +139,7 @@ def judged(name: str, number: int = 1) -> Batch:
     """A batch of pipeline `counted` that was judged as in that report, which lies in the folder of reports."""
     made = REPORTS[name]
     batch = made.batch.model_copy(update={"pipeline": "counted"})
-    report = made.model_copy(update={"batch": batch, "number": number})
-    verdict = Verdict(
-        outcome=report.evaluation.outcome,
-        reason=report.evaluation.reason,
-        number=number,
-        expectations=len(report.evaluation.checks),
-        failed_critical=report.evaluation.failed_critical,
-        failed_warning=report.evaluation.failed_warning,
-        suite_digest="d",
-        report=str(write_report(report, reports_folder()).html),
-        seconds=1,
-        judged_at=NOON,
-    )
-    state = State.REJECTED if verdict.outcome is Outcome.REJECTED else State.WRITTEN
-    return batch.model_copy(update={"state": state, "verdict": verdict})
+    return reports.judged(made.model_copy(update={"batch": batch, "number": number}), reports_folder())
 
 
 def refused(batch: Batch) -> Batch:

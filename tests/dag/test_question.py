@@ -9,13 +9,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from fencepost.airflow.question import body_of, subject_of
-from fencepost.model import Batch, Outcome, State, Verdict
+from fencepost.model import Batch, State
 from fencepost.protocol.awaiting import Awaiting, Need
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.report import Report
-from fencepost.quality.report_files import write_report
-from unit.quality.reports import FAILED_SET, FAILED_WARNING, NOON, PASSING, REPORTS, check, report, sample
+from unit.quality.reports import FAILED_SET, FAILED_WARNING, PASSING, REPORTS, check, judged, report, sample
 
 HOSTILE = [
     "\n\n# evil",
@@ -35,22 +34,7 @@ HOSTILE = [
 def rejected(made: Report, reports: Path | None, revision: int = 1) -> Batch:
     """The rejected batch that the report is about, with its report in the reports folder, where one is named."""
     made = made.model_copy(update={"batch": made.batch.model_copy(update={"revision": revision})})
-    html = str(write_report(made, reports).html) if reports else "/nowhere/revision-1-validation-1.html"
-    evaluation = made.evaluation
-    verdict = Verdict(
-        outcome=Outcome.REJECTED,
-        reason=evaluation.reason,
-        number=made.number,
-        expectations=len(evaluation.checks),
-        failed_critical=evaluation.failed_critical,
-        failed_warning=evaluation.failed_warning,
-        unexpected_rows=evaluation.unexpected_rows,
-        suite_digest=evaluation.suite_digest,
-        report=html,
-        seconds=1,
-        judged_at=NOON,
-    )
-    return made.batch.model_copy(update={"state": State.REJECTED, "verdict": verdict})
+    return judged(made, reports)
 
 
 @pytest.fixture

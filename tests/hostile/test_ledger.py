@@ -23,13 +23,14 @@ from fencepost.finding import Level
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
-from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
+from fencepost.model import LEDGER_VERSION, Batch, State
 from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from makers import a_decision
 from steps import latest, run
 from waiting import await_true
 
@@ -64,7 +65,7 @@ def changed(value: bytes | None, **fields: Any) -> bytes:
 
 
 def skip(pipeline: Pipeline) -> None:
-    skip_batch(pipeline, day(1), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, day(1), a_decision("skip"))
 
 
 # From the one record there is (key, value) to the record that is added, and words of the refusal.

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
-from fencepost.model import Decision, Receipt, State, Tally, utc_now
+from fencepost.model import Receipt, State, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from makers import a_decision
 from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -124,7 +125,7 @@ def follow_the_advice(spark: Any, broker: Broker, pipeline: Pipeline) -> None:
     """Delete the group, skip, reprocess: each record is published once."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     admin.delete_consumer_groups([pipeline.lane_group("0")])[pipeline.lane_group("0")].result(20)
-    skip_batch(pipeline, day(1), Decision(action="skip", by="ann", reason="a foreign mark", decided_at=utc_now()))
+    skip_batch(pipeline, day(1), a_decision("skip"))
     run(spark, pipeline, day(1), reprocess=True)
     batch = latest(pipeline, day(1))
     assert (batch.revision, batch.state) == (2, State.PUBLISHED)

@@ -13,10 +13,11 @@ from fencepost.errors import AnotherCluster
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Decision, State, utc_now
+from fencepost.model import State
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from kafka_tools import create_topic, produce
+from makers import a_decision
 from steps import latest, run
 
 Make = Callable[..., Pipeline]
@@ -61,7 +62,7 @@ def test_a_copied_ledger_tells_by_itself_until_somebody_says_that_the_pipeline_m
     assert Ledger(pipeline).read().all() == before
     assert not plan_batch(pipeline, day(1)).changed, "what is published needs no plan"
     plan_batch(pipeline, day(2), another_cluster=True)
-    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, day(2), a_decision("skip"))
     assert plan_batch(pipeline, day(2), reprocess=True).revision == 2, "it was said of this interval before"
     run(spark, pipeline, day(2))
     assert plan_batch(pipeline, day(3)).state is State.PLANNED
@@ -77,7 +78,7 @@ def test_a_request_that_says_that_the_pipeline_moved_means_the_cluster_that_it_p
     monkeypatch.setattr(Cluster, "id", "new")
     plan_batch(pipeline, day(2), another_cluster=True, request="backfill 7")
     assert latest(pipeline, day(2)).requests == ("backfill 7",)
-    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, day(2), a_decision("skip"))
     assert not plan_batch(pipeline, day(2), another_cluster=True, request="backfill 7").changed
     monkeypatch.setattr(Cluster, "id", "third")
     with pytest.raises(AnotherCluster, match="this is Kafka cluster third"):

@@ -14,7 +14,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, TransformNotDeterministic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Decision, State, utc_now
+from fencepost.model import State
 from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
@@ -22,6 +22,7 @@ from fencepost.steps.write import write_batch
 from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
+from makers import a_decision
 from steps import latest, run
 
 Make = Callable[..., Pipeline]
@@ -108,7 +109,7 @@ def test_an_input_that_changed_between_attempts_moves_no_row_and_what_the_error_
     table.write_text("1")
     with pytest.raises(TransformNotDeterministic, match=r"`fencepost skip` the interval and run it with --reprocess"):
         write_batch(spark, pipeline, day(1))
-    skip_batch(pipeline, day(1), Decision(action="skip", by="ann", reason="the table changed", decided_at=utc_now()))
+    skip_batch(pipeline, day(1), a_decision("skip"))
     assert run(spark, pipeline, day(1), reprocess=True).state is State.PUBLISHED
     assert counted(broker, pipeline) == ONCE
 

@@ -13,7 +13,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Decision, Interval, State, StepResult, utc_now
+from fencepost.model import Interval, State, StepResult, utc_now
 from fencepost.protocol.planning import Facts, Neighbours
 from fencepost.steps import plan as plan_module
 from fencepost.steps.advance import advance_batch, skip_batch
@@ -22,12 +22,13 @@ from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce
+from makers import a_decision
 from steps import latest
 
 Make = Callable[..., Pipeline]
 
 FAR = Interval.of(datetime(2834, 1, 1, tzinfo=UTC), datetime(2834, 1, 2, tzinfo=UTC))
-MISTAKE = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=utc_now())
+MISTAKE = a_decision("withdraw")
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_the_frontier_goes_on_from_where_it_was(pipeline: Pipeline, broker: Brok
     arrive(broker, pipeline, 2, 3)
     for number, end in ((1, 5), (2, 8)):
         plan_batch(pipeline, day(number))
-        skip_batch(pipeline, day(number), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+        skip_batch(pipeline, day(number), a_decision("skip"))
         assert frontier() == {0: end}
     assert [offsets(pipeline, day(n)) for n in (1, 2)] == [[(0, 5)], [(5, 8)]]
 
@@ -110,7 +111,7 @@ def test_what_would_be_lost_or_read_twice_is_not_withdrawn(pipeline: Pipeline, b
         plan_batch(pipeline, day(number))
     with pytest.raises(TransitionRefused, match="begins where it ends"):
         withdraw_batch(pipeline, day(1), MISTAKE)
-    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, day(2), a_decision("skip"))
     with pytest.raises(TransitionRefused, match="another interval would read them again"):
         withdraw_batch(pipeline, day(2), MISTAKE)
     with pytest.raises(TransitionRefused, match="never planned"):
@@ -183,7 +184,7 @@ def test_a_batch_says_which_stretch_it_covers_besides_its_own_interval(pipeline:
 
     assert plan_batch(pipeline, day(3)).details["starved_by"] == str(latest(pipeline, day(4)).id)
     assert latest(pipeline, day(3)).plan.also_covers is None, "it has no records"
-    skip_batch(pipeline, day(4), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, day(4), a_decision("skip"))
     plan_batch(pipeline, day(4), reprocess=True)
     assert latest(pipeline, day(4)).plan.also_covers == missed, "a new revision has the same records"
     plan_batch(pipeline, day(5))

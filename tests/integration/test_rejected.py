@@ -14,13 +14,14 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Decision, State, utc_now
+from fencepost.model import Batch, State
 from fencepost.protocol.frontier import holding_back
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import judge_what_was_written, validate_batch, validate_without_spark
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from makers import a_decision
 from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -100,12 +101,12 @@ def test_a_published_interval_behind_it_does_not_move_the_frontier(
     hole = holding_back(Ledger(rejected).read())
     assert hole is not None
     assert hole.interval == day(1)
-    skip_batch(rejected, day(1), decision("skip"))
+    skip_batch(rejected, day(1), a_decision("skip"))
     assert frontier(broker, rejected) == {0: 11}
 
 
 def test_what_metrics_tell_of_the_pipeline_follows_a_persons_decision(rejected: Pipeline) -> None:
-    skipped = skip_batch(rejected, day(1), decision("skip"))
+    skipped = skip_batch(rejected, day(1), a_decision("skip"))
     later = advance_batch(rejected, day(1))
     assert (skipped.changed, later.changed, later.state) == (True, False, State.SKIPPED)
     for told in (skipped.details, later.details):
@@ -125,11 +126,11 @@ def test_a_mended_transform_is_written_as_a_new_revision(
 
 
 def test_an_operator_may_publish_it_all_the_same(rejected: Pipeline, broker: Broker) -> None:
-    advance_batch(rejected, day(1), decision("publish"))
+    advance_batch(rejected, day(1), a_decision("publish"))
     batch = latest(rejected, day(1))
     assert batch.state is State.PUBLISHED
     assert batch.decision is not None
-    assert (batch.decision.by, batch.decision.reason) == ("ann", "checked by hand")
+    assert (batch.decision.by, batch.decision.reason) == ("operator", "looked at it")
     assert frontier(broker, rejected) == {0: 10}
 
 
@@ -169,10 +170,6 @@ def forge(broker: Broker, batch: Batch) -> None:
     else:
         producer.produce(topic, b'{"n": 1}', b"k", headers=[("fencepost-batch", str(batch.id).encode())])
     assert producer.flush(10) == 0
-
-
-def decision(action: str) -> Decision:
-    return Decision(action=action, by="ann", reason="checked by hand", decided_at=utc_now())
 
 
 LIKE_HISTORY = """

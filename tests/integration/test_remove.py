@@ -18,10 +18,11 @@ from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Decision, State, utc_now
+from fencepost.model import State
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
+from makers import a_decision
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -132,7 +133,7 @@ def test_nothing_is_deleted_while_anything_is_published(spark: Any, broker: Brok
     """By the ledger, and by the announcements where the ledger is gone; a group's offsets alone are enough."""
     from fencepost.steps.advance import advance_batch
 
-    advance_batch(tried, day(1), Decision(action="publish", by="ann", reason="test", decided_at=utc_now()))
+    advance_batch(tried, day(1), a_decision("publish"))
     before = everything(broker)
     for step in ("published", "without a ledger", "without announcements"):
         refused = remove(tried, "--yes")
@@ -160,7 +161,7 @@ def test_a_run_that_publishes_between_the_list_and_the_deletion_is_not_lost(
 
     ledger = Ledger(tried)
     removal = plan_removal(ledger, {})
-    advance_batch(tried, day(1), Decision(action="publish", by="ann", reason="test", decided_at=utc_now()))
+    advance_batch(tried, day(1), a_decision("publish"))
     before = everything(broker)
     with pytest.raises(TransitionRefused, match="1 interval is published"):
         list(remove_all(ledger, removal))

@@ -24,10 +24,11 @@ from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Decision, Interval, State, utc_now
+from fencepost.model import Batch, Interval, State
 from fencepost.steps.advance import skip_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
+from makers import a_decision
 
 VIENNA = ZoneInfo("Europe/Vienna")
 FIRST = datetime(2026, 3, 28, tzinfo=VIENNA)  # the second day has 23 hours
@@ -151,7 +152,7 @@ def test_it_stops_at_the_first_that_is_not_published_and_goes_on_there(pipeline:
     assert (as_json.exit_code, answer["exit_code"], answer["error"]["type"]) == (1, 1, "BatchRejected")
     assert (answer["left"], len(answer["intervals"])) == (3, 2)
 
-    skip_batch(pipeline, days()[1], Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    skip_batch(pipeline, days()[1], a_decision("skip"))
     pipeline.expectations_file.write_text(FEW % 100)
     assert run(pipeline).exit_code == 0
     passed = [State.PUBLISHED, State.SKIPPED, State.PUBLISHED, State.PUBLISHED]

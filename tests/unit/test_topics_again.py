@@ -12,15 +12,15 @@ import pytest
 from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded, recorded
-from fencepost.model import Batch, Outcome, State, Verdict
+from fencepost.model import Batch, Outcome, State
 from fencepost.outputs.topic import output
 from fencepost.outputs.topic.settings import TopicSettings
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.write_job import Wrote
-from makers import a_publication, a_receipt, a_topic, planned, staged
-from unit.quality.reports import NOON, batch, receipts
+from makers import a_publication, a_receipt, a_topic, a_verdict, planned, staged
+from unit.quality.reports import batch, receipts
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
 
@@ -56,17 +56,7 @@ def of(state: State) -> Batch:
     made = batch()
     if state is State.PLANNED:
         return made.model_copy(update={"state": state, "written": None})
-    verdict = Verdict(
-        outcome=Outcome.PASSED,
-        reason="",
-        number=1,
-        expectations=1,
-        suite_digest="",
-        report="",
-        seconds=0,
-        judged_at=NOON,
-    )
-    return made.model_copy(update={"verdict": verdict})
+    return made.model_copy(update={"verdict": a_verdict(Outcome.PASSED)})
 
 
 def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fencepost.config.sections import QuarantineLimit
@@ -12,8 +13,9 @@ from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
+from fencepost.quality.report_files import write_report
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
-from makers import a_plan, a_receipt, a_source, a_topic, an_output
+from makers import a_batch, a_plan, a_receipt, a_source, a_topic, a_verdict, an_output
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -159,16 +161,36 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
         software="fencepost 0.1.0, Spark 4.1.1",
         planned_at=NOON,
     )
-    return Batch(
+    return a_batch(
+        State.WRITTEN,
         pipeline="nyc_flights",
         interval=DAY,
         revision=revision,
-        state=State.WRITTEN,
         lease=41,
         plan=plan,
         written=written(tasks, rows, malformed),
         history=(Event(state=State.WRITTEN, at=NOON),),
     )
+
+
+def judged(made: Report, reports: Path | None) -> Batch:
+    """The batch that the report is about, with its verdict; the report lies in that folder, where one is named."""
+    found = made.evaluation
+    verdict = a_verdict(
+        found.outcome,
+        made.number,
+        reason=found.reason,
+        expectations=len(found.checks),
+        failed_critical=found.failed_critical,
+        failed_warning=found.failed_warning,
+        unexpected_rows=found.unexpected_rows,
+        suite_digest=found.suite_digest,
+        report=str(write_report(made, reports).html) if reports else "/nowhere/revision-1-validation-1.html",
+        seconds=1,
+        judged_at=NOON,
+    )
+    state = State.REJECTED if found.outcome is Outcome.REJECTED else State.WRITTEN
+    return made.batch.model_copy(update={"state": state, "verdict": verdict})
 
 
 def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int = 0, **fields: Any) -> Report:
