@@ -158,6 +158,19 @@ expectations:
   - type: expect_column_values_to_not_be_null
     kwargs: {column: n}
 """
+KEEPS_RECORDS = """
+def transform(frame):
+    return frame.selectExpr("_key", "_record", "n", "n * 2 AS doubled", "name")
+"""
+# Of what KEEPS_RECORDS gives: negative numbers go to quarantine.
+RULES = """
+expectations:
+  - type: expect_column_values_to_be_between
+    severity: quarantine
+    kwargs: {column: n, min_value: 0}
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: n}
+"""
 
 
 @pytest.fixture

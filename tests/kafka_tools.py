@@ -58,13 +58,19 @@ def create_topic(
         time.sleep(0.05)
 
 
-def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any, int, int]]) -> None:
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[Any, Any, int, int]],
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> None:
     """Records (key, value, partition, timestamp in milliseconds); values that are not bytes or None become JSON."""
     failed: list[Any] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}, logger=QUIET_LOG)
     for key, value, partition, timestamp in records:
         raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
-        producer.produce(topic, raw, key, partition, lambda e, _: failed.append(e) if e else None, timestamp=timestamp)
+        place = {"key": key, "partition": partition, "timestamp": timestamp, "headers": list(headers)}
+        producer.produce(topic, raw, on_delivery=lambda e, _: failed.append(e) if e else None, **place)
     assert producer.flush(30) == 0
     assert failed == []
 

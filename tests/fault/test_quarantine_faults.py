@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import day
+from conftest import KEEPS_RECORDS, RULES, day
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from steps import latest
@@ -21,16 +21,8 @@ from .checker import PARTITIONS, Attacked
 from .strikes import await_strike_and_retry, strike_worker_and_retry
 from .test_worker_faults import POINTS
 
-RULES = """
-expectations:
-  - type: expect_column_values_to_be_between
-    severity: quarantine
-    kwargs: {column: n, min_value: 0}
-  - type: expect_column_values_to_not_be_null
-    kwargs: {column: n}
-"""
 SETTINGS: dict[str, Any] = {
-    "transform": "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n",
+    "transform": KEEPS_RECORDS,
     "expectations": RULES,
     "source": {"on_malformed": "quarantine"},
     "quality": {"quarantine_limit": "none"},

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import day
+from conftest import RULES, day
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
@@ -25,7 +25,7 @@ from steps import replay, run
 from .checker import PARTITIONS, PER_PARTITION, Attacked
 from .strikes import await_strike_and_retry, strike_worker_and_retry
 from .test_process_faults import COORDINATOR
-from .test_quarantine_faults import RULES, SETTINGS
+from .test_quarantine_faults import SETTINGS
 from .test_worker_faults import POINTS
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -55,7 +55,7 @@ STEPS = {
 STEPS_IN_SHORT = {"write.results-answered=kill"}
 
 
-DROPPING = {"transform": SETTINGS["transform"].replace("'_record', ", "")}
+DROPPING = {"transform": SETTINGS["transform"].replace('"_record", ', "")}
 
 
 @pytest.fixture

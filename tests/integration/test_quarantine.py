@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
@@ -73,7 +73,6 @@ BROKEN = [b"", b"{", b'{"n": "5"}', b"\xff\xfe", b'{"n": 1, "n": 2}']
 def fill(broker: Broker, pipeline: Pipeline) -> dict[str, list[tuple[bytes | None, bytes | None, int]]]:
     """Good records, some that fail each rule, and malformed ones, on two partitions: key, value, timestamp by kind."""
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
-    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     made: dict[str, list[tuple[bytes | None, bytes | None, int]]] = {"good": [], "low": [], "nobody": [], "broken": []}
     for i in range(30):
         made["good"].append((b"k%d" % i, json.dumps({"n": i, "name": "x"}).encode(), at(1, i / 2)))
@@ -82,9 +81,8 @@ def fill(broker: Broker, pipeline: Pipeline) -> dict[str, list[tuple[bytes | Non
     made["nobody"].append((b"\xff", b' {"n": 3, "name": "nobody", "more": [1.10]}', at(1)))
     made["broken"] += [(b"b%d" % i, value, at(1)) for i, value in enumerate(BROKEN)]
     listed = [one for kind in made.values() for one in kind]
-    for number, (key, value, time) in enumerate(listed):
-        producer.produce(pipeline.source.topic, value, key, number % 2, timestamp=time, headers=HEADERS)
-    assert producer.flush(30) == 0
+    records = [(key, value, number % 2, time) for number, (key, value, time) in enumerate(listed)]
+    produce(broker.bootstrap, pipeline.source.topic, records, HEADERS)
     return made
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from conftest import at, day
@@ -64,12 +63,8 @@ BAD: list[tuple[bytes, Any]] = [
 def fill(broker: Broker, pipeline: Pipeline) -> dict[bytes, Record]:
     """Good and bad records on two partitions; the bad ones by key, as they lie in the source."""
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
-    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    for number, (key, value) in enumerate([*GOOD, *BAD]):
-        raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-        time = at(1, number)
-        producer.produce(pipeline.source.topic, raw, key, number % 2, timestamp=time, headers=HEADERS)
-    assert producer.flush(30) == 0
+    records = [(key, value, number % 2, at(1, number)) for number, (key, value) in enumerate([*GOOD, *BAD])]
+    produce(broker.bootstrap, pipeline.source.topic, records, HEADERS)
     bad = {key for key, _ in BAD}
     return {r.key: r for r in read_all(broker.bootstrap, pipeline.source.topic) if r.key in bad}
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from conftest import end_jvm
+from conftest import KEEPS_RECORDS, RULES, end_jvm
 from fencepost.config.pipeline import Pipeline
 from fencepost.spark.session import build_session
 from kafka_tools import create_topic
@@ -28,15 +28,7 @@ from .scene import Scene
 
 pytestmark = pytest.mark.deep
 
-RULES = """
-expectations:
-  - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
-  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}
-"""
 MENDED = RULES.replace("min_value: 0", "min_value: -1000000")
-KEEPS_RECORDS = (
-    "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n"
-)
 
 CLUSTER = bool(os.environ.get("CLUSTER"))
 FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "1"))
