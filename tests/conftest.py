@@ -75,33 +75,18 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session for all tests of a process; it has the Kafka connector."""
+    """One session for all tests of a process, with the settings of a pipeline that has none of its own."""
     import sys
 
     from pyspark.sql import SparkSession
 
-    from fencepost.spark.class_archive import java_options
-    from fencepost.spark.submit import connector_folder
+    from fencepost.spark.submit import submit_conf
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("fencepost tests")
-        .config("spark.driver.extraClassPath", f"{connector_folder()}/*")
-        .config("spark.driver.defaultJavaOptions", java_options(connector_folder()))
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.daemon.module", "fencepost.rows.daemon")
-        .config("spark.executor.killOnFatalError.depth", "0")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
+    ours = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
+    conf = submit_conf(Pipeline.model_construct(spark=ours), "local[2]", records=0)
+    session = SparkSession.builder.master("local[2]").appName("fencepost tests").config(map=dict(conf)).getOrCreate()
     # It tells of sockets closed by the garbage collector, after pytest has closed its streams.
     logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
     yield session
