@@ -85,7 +85,7 @@ def spark() -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     ours = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
-    conf = submit_conf(Pipeline.model_construct(spark=ours), "local[2]", records=0)
+    conf = submit_conf(Pipeline.model_construct(spark=ours), "local[2]")
     session = SparkSession.builder.master("local[2]").appName("fencepost tests").config(map=dict(conf)).getOrCreate()
     # It tells of sockets closed by the garbage collector, after pytest has closed its streams.
     logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)

@@ -178,7 +178,6 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
     "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "a map with number keys": (GOOD.replace("n: int", "n: 'map<int, int>'"), "map<string, type>"),
-    "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "too many digits": (GOOD.replace("n: int", "n: 'decimal(39, 2)'"), "up to 38 digits"),
     "a type nested deeply": (GOOD.replace("n: int", f"n: '{'array<' * 5000}int{'>' * 5000}'"), "not a Spark SQL type"),
     "a topic of two words": (GOOD.replace("topic: in", "topic: a b"), "source.topic: a topic name has 1 to 249"),
