@@ -236,7 +236,7 @@ def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
         spark.conf.unset("spark.sql.ansi.enabled")
     batch = latest(lenient, day(1))
     assert batch.revision == 2
-    assert batch.history[0].note == "what decides its output changed since it was planned: Spark settings"
+    assert batch.history[0].note == "these parts changed since it was planned: Spark settings"
     staged = read_all(broker.bootstrap, lenient.staging_topic)
     own = [r.json for r in staged if r.timestamp == batch.plan.staged_at]
     assert sorted((r["n"], r["code"]) for r in own if r["n"] < 3) == [(0, 0), (1, 1), (2, 2)]

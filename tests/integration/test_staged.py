@@ -211,7 +211,7 @@ def test_what_is_being_published_is_finished_by_whoever_comes_next_and_others_go
     begun = begin_batch(pipeline, day(1))
     assert (begun.state, begun.message) == (State.PUBLISHING, "began to publish revision 1, in 3 task-partitions")
     assert advance_without_spark(pipeline, day(1)) is None, "it is for Spark"
-    with pytest.raises(TransitionRefused, match="nothing keeps it from its output"):
+    with pytest.raises(TransitionRefused, match="is being published and can be finished"):
         skip_batch(pipeline, day(1), a_decision("skip"))
     assert plan_batch(pipeline, day(1), reprocess=True).message == "already planned, revision 1; it is publishing"
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
@@ -248,7 +248,7 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
     old, new = Ledger(pipeline).read().known(day(1)).all
     assert (old.state, new.state) == (State.SUPERSEDED, State.WRITTEN)
     assert f"its staging topic {pipeline.staging_topic} no longer has partition" in new.history[0].note
-    told = "by revision 2; given up while it was published, when readers may have seen 0 of its 40 records"
+    told = "by revision 2; given up during its publication; readers may have seen 0 of its 40 records"
     assert old.history[-1].note == (told if begun else "by revision 2")
     if begun:
         ledger = Ledger(pipeline)

@@ -148,7 +148,7 @@ def test_a_publication_is_given_up_in_another_database_where_its_server_is_gone(
     def with_store(**changes: str) -> Pipeline:
         return make_table(name=pipeline.name, postgres=store_of(pipeline) | changes)
 
-    with pytest.raises(StoreUnavailable, match=r"is not given up: .* name another one in postgres:") as raised:
+    with pytest.raises(StoreUnavailable, match=r"cannot be given up .* name another one in postgres:") as raised:
         skip_batch(with_store(port="1"), day(1), a_decision("skip"))
     assert "Run again" in str(raised.value)
     assert latest(pipeline, day(1)).state is State.PUBLISHING

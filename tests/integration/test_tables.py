@@ -171,7 +171,7 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
     copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     assert latest(pipeline, day(1)).state is State.PUBLISHING
     assert numbers_in(pipeline) == of_revision(1, range(6)), "the store's commit is the truth"
-    with pytest.raises(TransitionRefused, match="nothing keeps it from its output"):
+    with pytest.raises(TransitionRefused, match="is being published and can be finished"):
         skip_batch(pipeline, day(1), a_decision("skip"))
     ledger, held = Ledger(pipeline), latest(pipeline, day(1))
     ledger.read()

@@ -46,12 +46,12 @@ def doctor(pipeline: Pipeline) -> Finding:
     [
         (
             SECONDS,
-            "partition 0: 100, the last one with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken for milliseconds?",
+            "partition 0: 100, the last record with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken for milliseconds?",
         ),
-        (-1, "partition 0: 100, the last one without a timestamp"),
+        (-1, "partition 0: 100, the last record without a timestamp"),
         (
             at(1) * 1000,
-            "partition 0: 100, the last one with timestamp 1767268800000000, in the year 57972: microseconds taken for",
+            "partition 0: 100, the last record with timestamp 1767268800000000, in the year 57972: microseconds taken for",
         ),
     ],
     ids=["seconds", "none", "microseconds"],

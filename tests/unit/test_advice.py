@@ -131,7 +131,7 @@ def test_what_is_refused_names_commands_that_exist_and_help(asked: str, state: S
 
 
 def test_an_interval_that_was_never_planned_is_told_how_to_begin() -> None:
-    with pytest.raises(TransitionRefused, match=r"never planned. `fencepost run` begins"):
+    with pytest.raises(TransitionRefused, match=r"never planned. `fencepost run` plans it"):
         batch_to_judge(View(), batch(State.PLANNED).interval)
 
 

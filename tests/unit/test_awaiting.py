@@ -94,7 +94,7 @@ def test_it_says_what_happened_and_what_stays(older: Batch, newest: Batch, says:
 def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_published_revision() -> None:
     first, second = batch(1), batch(1, State.REJECTED, revision=2)
     said = what_next(second, first)
-    assert "replaces revision 1 by it" in said
+    assert "publishes it in place of revision 1" in said
     assert "leaves revision 1 published" in said
     decision = batch(0, State.SKIPPED).decision
     assert decision is not None
@@ -109,7 +109,7 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
 def test_a_reprocess_awaits_nobody_until_it_is_judged_and_then_a_person_at_once() -> None:
     """Through the ledger's own transitions, as a run makes them."""
     first = batch(1)
-    (fresh,) = record_planned(View.of([first]), hour(1), "orders", first.plan, "reprocess was asked for")
+    (fresh,) = record_planned(View.of([first]), hour(1), "orders", first.plan, "reprocess was requested")
     view = View.of([first, fresh.model_copy(update={"lease": 99})])
     assert snapshot_of(view).awaiting(SOON, PATIENCE) == ()
     written = fresh.model_copy(update={"state": State.WRITTEN, "written": first.written, "lease": 99})

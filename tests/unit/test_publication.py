@@ -213,8 +213,8 @@ def test_a_late_attempt_of_a_publication_that_was_given_up_records_nothing() -> 
 @pytest.mark.parametrize(
     ("asked", "word"),
     [
-        (lambda view: decide_skip(view, a_day(0), a_decision("skip")), "nothing keeps it from its output"),
-        (lambda view: decide_withdraw(view, a_day(0), a_decision("withdraw")), "is publishing"),
+        (lambda view: decide_skip(view, a_day(0), a_decision("skip")), "is being published and can be finished"),
+        (lambda view: decide_withdraw(view, a_day(0), a_decision("withdraw")), "is being published"),
     ],
 )
 def test_an_operator_cannot_take_back_what_readers_may_see(asked: Callable[[View], object], word: str) -> None:
@@ -250,7 +250,7 @@ def test_it_gives_way_to_a_new_revision_only_when_it_was_given_up() -> None:
     fresh, gone = record_planned(view, a_day(0), "p", a_plan((0, 1)), "its records are gone", given_up=given_up)
     assert gone.state is State.SUPERSEDED
     assert gone.history[-1].note == (
-        "by revision 2; given up while it was published, when readers may have seen 2 of its 5 records"
+        "by revision 2; given up during its publication; readers may have seen 2 of its 5 records"
     )
 
 
@@ -263,7 +263,7 @@ def test_an_operator_skips_or_reprocesses_what_was_given_up_and_no_other_publica
     (skipped,) = decide_skip(view, a_day(0), a_decision("skip"), given_up)
     assert skipped.state is State.SKIPPED
     assert skipped.history[-1].note.endswith(
-        "given up while it was published, when readers may have seen 2 of its 5 records"
+        "given up during its publication; readers may have seen 2 of its 5 records"
     )
     with pytest.raises(TransitionRefused):
         decide_skip(view, a_day(0), a_decision("skip"), GivenUp(lease=6, seen=2))

@@ -68,5 +68,5 @@ def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str)
 
 
 def test_a_write_whose_interval_was_withdrawn_does_not_say_that_it_wrote() -> None:
-    with pytest.raises(Superseded, match="has been withdrawn"):
+    with pytest.raises(Superseded, match="was withdrawn"):
         recorded(record_withdrawn(PLANNED, DECISION))

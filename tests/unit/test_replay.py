@@ -112,7 +112,7 @@ def test_results_of_a_transform_are_left_to_replay_too() -> None:
         ([], r"was never planned.*`fencepost run p"),
         (
             [a_base(State.PLANNED)],
-            r"is planned: only the quarantined records of a published.*`fencepost run .*finishes it",
+            r"is planned: only a published interval's records can be replayed.*`fencepost run .*finishes it",
         ),
         ([a_base(State.REJECTED)], r"is rejected: only.*`fencepost run"),
         ([a_base(State.SKIPPED)], r"is skipped: only.*`fencepost run .*--reprocess"),
@@ -185,7 +185,8 @@ def test_an_addition_is_skipped_alone_and_not_withdrawn() -> None:
     assert (skipped.revision, skipped.state) == (2, State.SKIPPED)
     assert frontier(view.updated([skipped])) == frontier(view)
     with pytest.raises(
-        TransitionRefused, match=r"is an addition to revision 1.*`fencepost skip .* drops the addition alone"
+        TransitionRefused,
+        match=r"is an addition to the published revision 1.*`fencepost skip .* drops the addition alone",
     ):
         decide_withdraw(view, DAY, a_decision("withdraw"))
     with pytest.raises(TransitionRefused, match=r"/2, an addition to revision 1, is skipped.*`fencepost replay"):

@@ -84,7 +84,7 @@ def test_the_reason_names_the_parts_that_changed() -> None:
 
 def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     found = replace(SAME, software="2")
-    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned with 1, and this is 2"
+    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned with 1, and this software is 2"
     assert reason_to_revise(batch(State.WRITTEN), found) is None
     assert reason_to_revise(batch(State.REJECTED), found) is None
 
@@ -121,7 +121,7 @@ def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str,
             TopicRecreated,
             "planned on source topic in, but .* reads other.*rename its folder",
         ),
-        (replace(SOURCE, partitions=0), KafkaUnavailable, "has 0 partitions as far as the broker.*run again"),
+        (replace(SOURCE, partitions=0), KafkaUnavailable, "the broker that answered knows only 0.*run again"),
     ],
 )
 def test_what_a_new_revision_would_meet_as_well_is_told_and_nothing_is_revised(
@@ -155,7 +155,7 @@ def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> 
     for gone in (replace(there, topic_id="bad-2"), replace(there, topic_id=""), replace(there, expired=GONE)):
         stopped = obstacle(addition, replace(SAME, sources=(gone,)))
         assert stopped is not None
-        assert "cannot replay what batch p/1 quarantined: quarantine topic bad " in stopped.why
+        assert "the quarantined records of batch p/1 cannot be replayed: quarantine topic bad " in stopped.why
         assert "drops addition 2" in stopped.next_step(addition)
     assert obstacle(addition.model_copy(update={"state": State.WRITTEN}), SAME) is None
 
@@ -306,7 +306,7 @@ def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
         ({"software": "2"}, None),
         (
             {"digests": {"transform": "e"}},
-            "Kafka refused its copy: too large. And what decides its output changed since it was",
+            "Kafka refused its copy: too large. And these parts changed since it was",
         ),
         ({"output": TopicState("out-1", WHOLE), "digests": {"transform": "e"}}, None),
         ({"staged_gone": GONE}, "no longer has"),

@@ -191,7 +191,7 @@ def test_what_the_store_has_committed_is_recorded_once_and_supersedes_what_count
     assert done[0].known_publication.ended_at == NOW
     assert validated_ends(view.updated(done)) == {}, "a table has no offsets"
     assert record_stored(view.updated(done), a_day(0), 2, 7, 1.5, NOW) == ()
-    with pytest.raises(Superseded, match="given up meanwhile"):
+    with pytest.raises(Superseded, match="has been given up"):
         record_stored(View.of([of_table(State.PUBLISHING, publication=publication(8))]), a_day(0), 1, 7, 1.5, NOW)
 
 

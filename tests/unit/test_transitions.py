@@ -329,7 +329,7 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
 def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
     batch = batch_of(0, 1, state, 1, None, plan_of())
     view = View.of([record_withdrawn(batch, DECISION.model_copy(update={"action": "withdraw"}))])
-    said = r"has been withdrawn \(withdraw by operator: looked at it\): its output does not count. `fencepost run"
+    said = r"was withdrawn \(withdraw by operator: looked at it\), so its output does not count. `fencepost run"
     with pytest.raises(Superseded, match=said):
         record_written(view, day(0), 1, result_of(1, 1), receipts_of(1, 1))
     with pytest.raises(Superseded, match=said):
@@ -360,7 +360,7 @@ def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
     """Found by the model: the frontier stood behind a planned batch, and the next advance moved it back."""
     view = View.of([batch_of(0, 1, State.SKIPPED, 0, None, plan_of())])
     assert standing_plan(view, day(0), reprocess=True) is None
-    (fresh,) = record_planned(view, day(0), "p", plan_of(), "reprocess was asked for")
+    (fresh,) = record_planned(view, day(0), "p", plan_of(), "reprocess was requested")
     again = View.of([*view.all(), fresh.model_copy(update={"lease": 1})])
     assert frontier(again) == frontier(view) == {("in", 0): 1}
     after = View.of([*view.all(), batch_of(0, 2, State.WRITTEN, 1, Outcome.PASSED, plan_of())])

@@ -131,11 +131,11 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
     [
         (
             SECONDS,
-            "partition 0: 90, the last one with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken for milliseconds?",
+            "partition 0: 90, the last record with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken for milliseconds?",
         ),
-        (-1, "partition 0: 90, the last one without a timestamp"),
-        (0, "the last one with timestamp 0, 1970-01-01 00:00 UTC"),
-        (SECONDS * 1000 - 1000, "the last one with timestamp 1767225599000, 2025-12-31 23:59 UTC)"),
+        (-1, "partition 0: 90, the last record without a timestamp"),
+        (0, "the last record with timestamp 0, 1970-01-01 00:00 UTC"),
+        (SECONDS * 1000 - 1000, "the last record with timestamp 1767225599000, 2025-12-31 23:59 UTC)"),
         (SECONDS * 1_000_000, "in the year 57971: microseconds taken for milliseconds?"),
         (None, "(partition 0: 90)"),
     ],
@@ -145,8 +145,8 @@ def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, 
     found = Unread(a_day(0).start, NOW, (part,))
     assert said in found.reason
     assert found.description.startswith(
-        "90 offsets of topic in lie before the first range, and no batch reads them. Records there are stamped before "
-        "2026-01-01 00:00 UTC, where the first interval begins, have no timestamp, or are dated ahead of the clock"
+        "90 offsets of topic in lie before the first range, and no batch reads them. Their records have timestamps "
+        "before 2026-01-01 00:00 UTC, where the first interval begins, no timestamp, or a timestamp ahead of the clock"
     )
     assert "`fencepost run p --start 1970-01-01T00:00:00Z --end 2026-01-01T00:00:00Z` reads them" in found.advice("p")
 
@@ -163,7 +163,7 @@ def test_it_is_announced_with_the_first_interval_and_not_with_its_withdrawal() -
     (told,) = history(View.of([batch]), "cluster")
     assert told.unread is not None
     assert (told.unread.offsets, told.unread.ranges) == (100, {"in": {"1": (0, 100)}})
-    assert "the last one without a timestamp" in told.unread.reason
+    assert "the last record without a timestamp" in told.unread.reason
     assert told.of(told.json_value) == told
     withdrawn = a_batch(State.WITHDRAWN, plan=a_plan(inputs=inputs))
     assert [one.unread for one in history(View.of([withdrawn]), "cluster")] == [None]

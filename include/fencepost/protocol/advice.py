@@ -1,6 +1,6 @@
-"""What a person can do next about a batch: commands that exist and that help in its state.
+"""The next step for a person: a command that exists and that helps in the batch's state.
 
-Every message words a next step by these functions, so the command and what to do in Airflow instead stand together.
+Every message takes its next step from here, so each names the command and what to do in Airflow instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ REASON = '--reason "..."'
 
 
 def next_task(batch: Batch) -> str:
-    """The DAG's task that an interval's newest revision needs next. A superseded one needs a new plan."""
+    """The DAG's task that has to run next for an interval's newest revision. A superseded revision needs a new plan."""
     match batch.state:
         case State.PLANNED:
             return "write"
@@ -34,12 +34,12 @@ def in_airflow(task: str) -> str:
 
 
 def plan_first(command: str) -> str:
-    """How to begin an interval of which the ledger knows nothing. `command` is the `fencepost run` that plans it."""
-    return f"{command} begins with that (in Airflow: the task plan)"
+    """How to begin an interval that is not in the ledger. `command` is the `fencepost run` that plans it."""
+    return f"{command} plans it (in Airflow: the task plan)"
 
 
 def run_from(batch: Batch, task: str) -> str:
-    """How to run the interval's steps, of which this task is the first that has something to do."""
+    """How to run the interval's steps from this task on."""
     return f"{batch.command('run')} {in_airflow(task)}"
 
 
@@ -49,12 +49,12 @@ def go_on(batch: Batch) -> str:
 
 
 def write_again(batch: Batch) -> str:
-    """How to get a new revision of a batch that cannot go on, or whose parts have changed."""
+    """How to write a new revision of a batch that cannot go on, or whose settings or transform have changed."""
     return f"{run_from(batch, 'write')} writes and judges a new revision"
 
 
 def _or_write_again() -> str:
-    """The same, behind a sentence that names the command."""
+    """`write_again` after a sentence that names the command."""
     return f"the same command {in_airflow('write')} writes and judges a new revision"
 
 
@@ -64,12 +64,12 @@ def judge_again(batch: Batch) -> str:
 
 
 def reprocess(batch: Batch) -> str:
-    """How to write the interval again from its source although nothing has changed, once the batch is finished."""
+    """How to write a finished interval again from its source, even if nothing has changed."""
     return f"{batch.command('run', '--reprocess')} writes the interval again from its source"
 
 
 def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
-    """How a batch of so many rows gets on whose verdict is rejected by the checks that `failed`; none if it is only empty."""
+    """What to do about a batch of `rows` rows that was rejected. `failed` are the failed checks; none if it is only empty."""
     right, wrong = "If the suite is wrong, fix expectations.yaml", "If the data are wrong, fix the transform"
     if set(failed) == {QUARANTINE_LIMIT}:
         right = "If so many bad records are right, raise quality.quarantine_limit"
@@ -81,7 +81,7 @@ def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
 
 
 def after_disagreement(batch: Batch, cure: str) -> str:
-    """How a batch gets on whose records are not those that its receipts promise, once what caused that is cured."""
+    """What to do about a batch whose records differ from its receipts. `cure` removes the cause and comes first."""
     return f"{cure}. Then {batch.command('skip', REASON)}, and {batch.command('run', '--reprocess')}."
 
 
@@ -97,49 +97,50 @@ def why_not_passed(batch: Batch) -> str:
 
 
 def after_refusal(batch: Batch) -> str:
-    """How a publication gets on that its output refused."""
+    """What to do about a publication that its output refused."""
     taker = batch.publication.taker if batch.publication else "Kafka"
     return (
-        f"Once {taker} takes it, {run_from(batch, 'advance')} publishes the batch as it is. Once the transform or the "
-        f"output's settings are changed, {_or_write_again()}; {batch.command('run', '--reprocess')} does so "
+        f"Once {taker} accepts it, {run_from(batch, 'advance')} publishes the batch as it is. After a change of the transform "
+        f"or of the output's settings, {_or_write_again()}; {batch.command('run', '--reprocess')} does so "
         f"without a change. {batch.command('skip', REASON)} drops the batch."
     )
 
 
 def after_table_refused(batch: Batch, skip: str = "") -> str:
-    """How a batch gets on whose data its table refused."""
+    """What to do about a batch whose data its table refused."""
     skip = skip or f"{batch.command('skip', REASON)} drops it"
     return (
-        f"Nothing of it is in the table. Once the table takes such data, {batch.command('publish', REASON)} publishes the "
-        f"batch as it is. If the data are wrong, fix the transform; then {write_again(batch)}. "
+        f"None of its rows are in the table. Once the table accepts the data, {batch.command('publish', REASON)} publishes "
+        f"the batch as it is. If the data are wrong, fix the transform; then {write_again(batch)}. "
         f"Otherwise {skip}."
     )
 
 
 def or_give_up(batch: Batch) -> str:
-    """How an operator ends a publication to a table that does not come to its end, whatever the reason."""
+    """How an operator gives up a publication to a table that does not end."""
     return (
-        f"Until it is committed nobody sees anything of it, so {batch.command('skip', REASON)} and "
+        f"Readers see nothing of it before its commit, so {batch.command('skip', REASON)} and "
         f"{batch.command('run', '--reprocess')} can give it up."
     )
 
 
 def store_has_to_answer(batch: Batch) -> str:
-    """Why a publication to a table is not given up where the database does not do its part, and what to do."""
+    """Why a publication to a table cannot be given up while the database does not answer, and what to do."""
     return (
-        f"Batch {batch.id} is not given up: its publication is closed in the table's own database, since an attempt may have "
-        "committed there. Where that is gone for good, name another one in postgres:, a restored copy or an empty one, and run "
-        "the same command again."
+        f"Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may have "
+        "committed there. If that database is gone for good, name another one in postgres: (a restored copy or an empty one), "
+        "and run the same command again."
     )
 
 
 def what_next(batch: Batch, older: Batch | None = None) -> str:
-    """What a person can do about an unpublished batch: commands that exist and that help in its state.
+    """What a person can do about an unpublished batch, in a few sentences.
 
-    `older` is the revision that counts until this one is published, if there is one; of an addition, the one it adds to.
+    `older` is the revision that counts until this one is published, if there is one. For an addition it is the revision that
+    the addition adds to.
     """
     run, publish = go_on(batch), batch.command("publish", REASON)
-    instead = f"replaces revision {older.revision} by it" if older else "publishes it"
+    instead = f"publishes it in place of revision {older.revision}" if older else "publishes it"
     without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
     if batch.adds_to is not None:
         instead = f"adds it to revision {batch.adds_to}"
@@ -166,8 +167,6 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
         case State.PUBLISHING if batch.publication is not None and batch.publication.is_unseen:
             return f"{run} finishes its publication. {or_give_up(batch)}"
         case State.PUBLISHING:
-            return (
-                f"{run} finishes its publication. Where it cannot go on, the error says why, and {_or_write_again()}."
-            )
+            return f"{run} finishes its publication. If it cannot, the error says why, and {_or_write_again()}."
         case _:
             return f"{reprocess(batch)}."

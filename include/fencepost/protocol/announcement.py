@@ -1,7 +1,7 @@
-"""The announcement of a batch: what a reader who has neither the pipeline's folder nor its ledger knows of it.
+"""The announcement of a batch: all that a reader without the pipeline's folder and ledger needs to know about it.
 
-It is the record in topic `fencepost.<pipeline>.published` and the `extra` of the asset event, field by field. Its JSON Schema is
-`docs/announcement.schema.json`, which a test compares with the fields here.
+A record in topic `fencepost.<pipeline>.published` and the `extra` of the asset event both have these fields. Their JSON Schema
+is `docs/announcement.schema.json`; a test compares it with the fields here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Announced: TypeAlias = Literal["published", "skipped", "withdrawn"]
 
 
 class Known(BaseModel):
-    """Immutable, and tolerant of fields that a newer release adds: a reader passes over what it does not know."""
+    """Immutable. A reader ignores fields that it does not know, so that a newer release can add some."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", json_schema_serialization_defaults_required=True)
 
 
 class Column(Known):
-    """A column of the output: `type` as Spark writes one in JSON, a name such as `long`, or an object of a nested type."""
+    """A column of the output. `type` is Spark's JSON form: a name such as `long`, or an object for a nested type."""
 
     name: str
     type: JsonValue
@@ -34,14 +34,14 @@ class Column(Known):
 
 
 class SchemaIds(Known):
-    """Ids in the schema registry: of the values, and of the keys where these have a schema."""
+    """Ids in the schema registry, of the value's schema and of the key's. None without such a schema."""
 
     value: int | None = None
     key: int | None = None
 
 
 class UnreadOffsets(Known):
-    """Offsets of the source that no batch read: by topic and partition the first and the end (exclusive), and why."""
+    """Source offsets that no batch has read: `[start, end)` by topic and partition, and the reason."""
 
     offsets: int = Field(ge=1)
     ranges: dict[str, dict[str, tuple[Offset, Offset]]]
@@ -49,80 +49,82 @@ class UnreadOffsets(Known):
 
 
 class Announcement(Known):
-    """A publication, a skip or a withdrawal, as the ledger has recorded it. `ledger_id` and `batch` together name a batch.
+    """A publication, a skip or a withdrawal, as recorded in the ledger. `ledger_id` and `batch` together identify a batch.
 
-    Of a batch that was skipped or withdrawn nothing counts: `rows` is 0, and `ranges`, `quarantined` and `columns` are empty.
+    A skipped or withdrawn batch has no output: its `rows` is 0, and its `ranges`, `quarantined` and `columns` are empty.
     """
 
     version: Literal[1] = Field(
-        default=1, description="Of this shape. A reader refuses a version that it does not know."
+        default=1, description="Version of this format. A reader refuses a version that it does not know."
     )
     state: Announced = Field(description="What became of the batch.")
     ledger_id: str = Field(
-        description="Id of the ledger topic in which it was recorded. Names of batches are unique under one id: a pipeline that "
-        "begins anew has another ledger."
+        description="Id of the ledger topic in which it was recorded. A batch's name is unique under one id: a pipeline that "
+        "starts again from nothing has another ledger."
     )
     cluster_id: str = Field(description="Id of the Kafka cluster.")
     batch: str = Field(
         description="The batch's name, `<pipeline>/<interval>/<revision>`: the value of its records' header."
     )
-    interval: Interval = Field(description="The half-open stretch of time that it is for.")
-    revision: int = Field(ge=1, description="Which writing of the interval it is.")
+    interval: Interval = Field(description="The batch's interval `[start, end)`.")
+    revision: int = Field(ge=1, description="The number of the batch within its interval, 1 and up.")
     adds_to: int | None = Field(
-        default=None, ge=1, description="Of an addition, which replaces nothing: the revision that it adds records to."
+        default=None, ge=1, description="The revision that an addition adds records to; null unless it is an addition."
     )
     replaces: tuple[int, ...] = Field(
-        default=(), description="Revisions of this interval that were announced before and count no more."
+        default=(), description="Announced revisions of this interval that no longer count because of this one."
     )
-    kind: str = Field(description="Of the output: `topic` or `postgres`.")
+    kind: str = Field(description="The kind of output: `topic` or `postgres`.")
     topic: str | None = Field(default=None, description="The output topic; null if the output is a table.")
     topic_id: str | None = Field(
         default=None,
-        description="Its id. One that was deleted and created again has another, and none of these records.",
+        description="The output topic's id. A topic that was deleted and created again has another id and none of these records.",
     )
     ranges: dict[str, tuple[Offset, Offset]] = Field(
         default_factory=dict,
-        description="By partition of the topic, the first offset and the end (exclusive). Other batches may have records there.",
+        description="First offset and end (exclusive) by partition of the topic. Other batches may have records in between.",
     )
     table: str | None = Field(default=None, description="The output table; null if the output is a topic.")
     header: str | None = Field(
-        default=None, description="The header of a record that names its batch; null if its records have none."
+        default=None,
+        description="The name of the header that names a record's batch; null if the records have no such header.",
     )
     format: str | None = Field(
-        default=None, description="Of a topic's values: `json`, `bytes`, `avro` or `json_schema`."
+        default=None, description="The format of a topic's values: `json`, `bytes`, `avro` or `json_schema`."
     )
     columns: tuple[Column, ...] = Field(default=(), description="The value's fields, or the table's columns.")
     schema_ids: SchemaIds | None = Field(
-        default=None, description="The schemas in the registry that its records name; null without a registry."
+        default=None, description="Ids of the schemas that the records name; null without a registry."
     )
-    rows: int = Field(ge=0, description="How many records or rows it has.")
+    rows: int = Field(ge=0, description="Number of records or rows.")
     quarantined: dict[str, int] = Field(
-        default_factory=dict, description="By rule, how many source records or rows went to quarantine."
+        default_factory=dict, description="Number of source records or rows in quarantine, by rule."
     )
     unread: UnreadOffsets | None = Field(
         default=None,
-        description="What the source had before the batch's range when it was planned, of the first interval of all; null if "
-        "there was nothing. No batch reads it unless an earlier interval is planned.",
+        description="Source offsets before the range of the pipeline's first interval, as they were when it was planned; null "
+        "if there were none, and for other intervals. No batch reads them unless an earlier interval is planned.",
     )
-    verdict: Outcome | None = Field(default=None, description="Of the suite; null if it was not judged.")
-    decided_by_person: bool = Field(description="Whether a person decided, and not the verdict alone.")
+    verdict: Outcome | None = Field(default=None, description="The verdict; null if the batch was not judged.")
+    decided_by_person: bool = Field(description="Whether a person decided, instead of the verdict alone.")
     time: AwareDatetime = Field(description="When it was recorded.")
     complete_until: AwareDatetime | None = Field(
         default=None,
-        description="Every interval that was planned by then and begins before this is published or skipped; null without any.",
+        description="Of the intervals planned so far, each that begins before this time is published or skipped; null if none "
+        "is planned.",
     )
 
     @classmethod
     def of(cls, told: Mapping[str, Any], where: str = "the event") -> Self:
-        """The announcement in an event's `extra`, or in a record's value.
+        """Parse the `extra` of an event, or the value of a record.
 
         Raises:
-            SettingsError: it is none, or is of a version that this release does not know.
+            SettingsError: it is not an announcement, or this release does not know its version.
         """
         version = told.get("version")
         if isinstance(version, int) and version != ANNOUNCEMENT_VERSION:
             raise SettingsError(
-                f"{where} is an announcement of version {version}, and this release of Fencepost reads {ANNOUNCEMENT_VERSION}. "
+                f"{where} is an announcement of version {version}; this release of Fencepost reads {ANNOUNCEMENT_VERSION}. "
                 "Use the release that wrote it."
             )
         try:
@@ -130,28 +132,28 @@ class Announcement(Known):
         except ValidationError as error:
             fields = ", ".join(sorted({str(e["loc"][0]) if e["loc"] else "itself" for e in error.errors()}))
             raise SettingsError(
-                f"{where} is not an announcement of Fencepost: wrong in {fields}. `extra` of an asset event, or the value of a "
-                "record of topic fencepost.<pipeline>.published, is one."
+                f"{where} is not an announcement of Fencepost: wrong in {fields}. Pass the `extra` of an asset event, or the "
+                "value of a record of topic fencepost.<pipeline>.published."
             ) from None
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What names the batch among all that ever were."""
+        """Ledger id and batch name: unique among all batches, also after the pipeline got a new ledger."""
         return self.ledger_id, self.batch
 
     @property
     def pipeline(self) -> str:
-        """The pipeline that it is a batch of."""
+        """The pipeline of the batch, from the batch's name."""
         return self.batch.partition("/")[0]
 
     @property
     def output(self) -> str:
-        """The output's name: topic or table."""
+        """The name of the output topic or table."""
         return self.topic or self.table or ""
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        """Where in the topic it is, in order of partitions."""
+        """The batch's ranges in the output topic, in order of partitions."""
         found = (
             OffsetRange(topic=self.output, partition=int(p), start=start, end=end)
             for p, (start, end) in self.ranges.items()
@@ -160,19 +162,19 @@ class Announcement(Known):
 
     @property
     def json_value(self) -> dict[str, JsonValue]:
-        """As JSON's values, with every field."""
+        """All fields as JSON values."""
         return self.model_dump(mode="json")
 
     def record(self) -> bytes:
-        """A record's value."""
+        """The announcement as the value of a Kafka record."""
         return self.model_dump_json().encode()
 
 
 def counting(told: Iterable[Announcement]) -> list[Announcement]:
-    """The publications that count after these announcements of one pipeline, in order of time, additions behind their batches.
+    """The publications of one pipeline that count after these announcements, in order of time; additions follow their batches.
 
-    A publication takes the place of all of its interval, and an addition stands beside it. A withdrawal leaves nothing of the
-    interval, and a skip changes nothing: what was published before still counts.
+    A publication replaces everything that was published for its interval; an addition replaces nothing. A withdrawal removes
+    the interval. A skip changes nothing: what was published before still counts.
     """
     found: dict[Interval, list[Announcement]] = {}
     for one in told:
@@ -184,5 +186,5 @@ def counting(told: Iterable[Announcement]) -> list[Announcement]:
 
 
 def json_schema() -> str:
-    """The JSON Schema of a record, as the documents have it."""
+    """The text of `docs/announcement.schema.json`."""
     return json.dumps(Announcement.model_json_schema(mode="serialization"), indent=2) + "\n"

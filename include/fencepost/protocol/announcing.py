@@ -1,8 +1,7 @@
-"""Which announcements a change of the ledger makes, and which its history has made; pure.
+"""The announcements that follow from a change of the ledger, and from its whole history; pure.
 
-A batch is announced when it becomes published, skipped or withdrawn. That is derived from the records that are about to be
-committed, so no step has to think of it, and none can forget it. All that an announcement says is in the ledger, so a topic that
-was lost can be written again.
+A batch is announced when it becomes published, skipped or withdrawn. Announcements are derived from the records that are about
+to be committed, so no step can forget one. They contain nothing that is not in the ledger, so a lost topic can be written again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PUBLISHES = {"publish", PUBLISH_ANYWAY}
 
 @dataclass(frozen=True)
 class News:
-    """A batch that is announced: the line of its history that says why, and the announced revisions that count no more."""
+    """A batch to announce: the event in its history that causes it, and the announced revisions that no longer count."""
 
     batch: Batch
     entered: Event
@@ -41,9 +40,9 @@ class News:
 
 
 def news(before: View, changed: Sequence[Batch]) -> tuple[News, ...]:
-    """The publications, skips and withdrawals among batches that change: none for most changes.
+    """The publications, skips and withdrawals among changed batches; none for most changes.
 
-    A withdrawal of several revisions of an interval is one, of the newest batch among them.
+    A withdrawal of several revisions of an interval is announced once, for the newest batch among them.
     """
     entered: dict[Interval, list[Batch]] = defaultdict(list)
     over: dict[Interval, list[int]] = defaultdict(list)
@@ -63,7 +62,7 @@ def _state_in(view: View, batch: Batch) -> State | None:
 
 
 def _standing(batch: Batch) -> tuple[bool, int]:
-    """The order of batches that are withdrawn together: the last one stands for all."""
+    """Sorts batches that are withdrawn together: the last one is announced for all of them."""
     return batch.adds_to is None, batch.revision
 
 
@@ -72,7 +71,7 @@ def _without(own: Batch, revisions: Sequence[int]) -> tuple[int, ...]:
 
 
 def complete_until(view: View) -> datetime | None:
-    """The start of the first planned interval that is neither published nor skipped; where each is, the end of the last one."""
+    """The start of the first planned interval that is not published or skipped; if there is none, the end of the last one."""
     end = None
     for interval, revisions in view.in_order:
         if revisions.is_withdrawn:
@@ -84,7 +83,7 @@ def complete_until(view: View) -> datetime | None:
 
 
 def announcement(view: View, one: News, cluster_id: str, until: datetime | None) -> Announcement:
-    """What is announced of a batch, by a view that has it. Of one that is skipped or withdrawn nothing counts."""
+    """The announcement of a batch in this view. A skipped or withdrawn batch has no output in it."""
     batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
     written = batch.written if counts else None
     return Announcement(
@@ -119,13 +118,13 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
 
 
 def _is_by_person(batch: Batch) -> bool:
-    """Whether a batch is published on a person's word: it has not passed, or its table refused it, and a person published it."""
+    """Whether a person decided to publish: the batch did not pass, or a person published it after its table refused it."""
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     return not passed or (batch.decision is not None and batch.decision.action in PUBLISHES)
 
 
 def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
-    """The fields of its values. A batch whose transform did not run has those of the newest batch whose did by then."""
+    """The columns of the output. If the transform did not run, those of the newest batch written by then whose transform ran."""
     schema = batch.written.value_schema if batch.written else ""
     if not schema:
         known = [b.written for b in view.all() if b.written and b.written.value_schema and b.written.written_at <= at]
@@ -143,13 +142,13 @@ def _schema_ids(batch: Batch) -> SchemaIds | None:
     )
 
 
-Told = tuple[News, datetime | None]  # with what `complete_until` was
+Told = tuple[News, datetime | None]  # with the value of `complete_until` at that time
 
 
 def told(view: View) -> Iterator[Told]:
-    """All that the ledger's history has announced, in order of time; within an interval in order of revisions.
+    """Every announcement that follows from the ledger's history, in order of time; within an interval in order of revisions.
 
-    Where intervals changed within one second, the order is that of the intervals.
+    Intervals that changed within one second are in order of their start.
     """
     moments = [
         (at, interval.start, number, interval, one)
@@ -171,17 +170,17 @@ def told(view: View) -> Iterator[Told]:
 
 
 def history(view: View, cluster_id: str) -> list[Announcement]:
-    """The same, as they were announced."""
+    """The announcements of `told`, as readers get them."""
     return [announcement(view, one, cluster_id, until) for one, until in told(view)]
 
 
 def told_of(view: View, batch: Batch) -> Told | None:
-    """What the ledger's history announced of a batch last; None if nothing."""
+    """The last announcement of a batch; None if there is none."""
     return next((one for one in reversed([*told(view)]) if one[0].batch.id == batch.id), None)
 
 
 def _moments(revisions: Revisions) -> Iterator[tuple[datetime, News | None]]:
-    """An interval's announcements, and (None) where it began to stand: planned first, or first after a withdrawal."""
+    """An interval's announcements with their times, and None where it was planned first, or first after a withdrawal."""
     at, stands = ALWAYS, False
     for batch in revisions.all:
         at = max(at, batch.plan.planned_at)
@@ -203,7 +202,7 @@ def _moments(revisions: Revisions) -> Iterator[tuple[datetime, News | None]]:
 
 
 def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
-    """A publication or a skip. A published batch replaces what was in force: what passed since the one published before it."""
+    """A publication or a skip. A published batch replaces the revisions that passed since the previous published batch."""
     if event.state is State.SKIPPED or batch.adds_to is not None:
         return News(batch, event)
     published = [b.revision for b in revisions.batches if b.revision < batch.revision and State.PUBLISHED in _states(b)]
@@ -218,7 +217,7 @@ def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
 
 
 def _withdrawn(revisions: Revisions, batch: Batch, event: Event) -> News | None:
-    """A withdrawal, told once, with the last revision that was withdrawn in it; None with the others."""
+    """A withdrawal, announced once for all revisions that it withdraws: with the last of them; None for the others."""
     together = [b for b in revisions.all if b.history[-1] == event]
     if batch is not together[-1]:
         return None

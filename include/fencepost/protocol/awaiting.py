@@ -1,7 +1,7 @@
-"""Why a revision awaits a person, and what is said of it. `Row.awaiting` asks it of an interval, `Snapshot.awaiting` of all.
+"""Why a revision awaits a person, and the words for it; pure.
 
-Pure. A person may have to act on the newest revision of an interval. An older revision, published or skipped, stays in force
-until the newer one is published; that does not hide the newer one here.
+`Row.awaiting` answers for one interval, `Snapshot.awaiting` for all. A person acts on the newest revision of an interval, even
+while an older one that was published or skipped still counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True)
 class Awaiting:
-    """A revision that awaits a person, and the older one that counts until then, if there is one."""
+    """A revision that awaits a person. `in_force` is the older revision that counts until this one is published, if any."""
 
     batch: Batch
     need: Need
@@ -34,7 +34,7 @@ class Awaiting:
 
     @property
     def says(self) -> str:
-        """`revision 2 was rejected; revision 1 stays published until revision 2 is`."""
+        """For example `revision 2 was rejected; revision 1 stays published until revision 2 is published`."""
         return f"{_happened(self.batch, self.need)}{what_stays(self.batch, self.in_force, '; ')}"
 
     @property
@@ -63,13 +63,13 @@ def need_of(
 
 
 def in_force(revisions: Revisions) -> Batch | None:
-    """The older revision that counts, published or skipped; None if the newest one counts, or is an addition that is done."""
+    """The older published or skipped revision that counts; None if the newest revision counts or is a finished addition."""
     counts, last = revisions.in_force, revisions.last
     return None if last.state in PASSED or counts.revision == last.revision else counts
 
 
 def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
-    """What stays as it is until `batch` is published; empty if no older revision counts."""
+    """Which older revision stays in force until `batch` is published; empty if there is none."""
     if older is None:
         return ""
     if batch.adds_to is not None:

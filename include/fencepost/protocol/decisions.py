@@ -6,15 +6,14 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
-A batch that is staged, or is for a table, is `publishing` between written, or rejected, and published:
-`protocol/publication.py`. From there it can only become published, be given up for a new revision or a skip, or be rejected by
-its table.
+A staged batch, and a batch for a table, is `publishing` before it is published (`protocol/publication.py`). From `publishing` it
+can become published, be given up for a new revision or a skip, or be rejected by its table.
 
 An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
-published. An operator may withdraw an interval that has no offsets or is not published: what stands of it becomes withdrawn.
+published. An operator may withdraw an interval that has no offsets or is not published: its remaining revisions become withdrawn.
 
-An addition (`protocol/replay.py`) takes the same way. It replaces nothing, and it is skipped alone. Publishing a new revision of
-its interval supersedes it together with the batch it adds to.
+An addition (`protocol/replay.py`) passes through the same states. It replaces nothing, and skipping it leaves its batch as it is.
+Publishing a new revision of the interval supersedes the batch and its additions.
 
 Every function returns the records to write (none if the work is done already), or raises with the reason.
 """
@@ -48,9 +47,9 @@ from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, ha
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
-    """The lowest of so many lanes that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
+    """The lowest lane, of `lanes` in all, that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
 
-    Additions are not in the way: they have lanes of their own.
+    Additions have lanes of their own and take none of these.
 
     Raises:
         NoFreeLane: names the batches that hold lanes.
@@ -67,9 +66,9 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
 
 
 def replay_lane(view: View, but_for: Batch | None) -> str:
-    """The lowest lane for additions that no other planned one holds. There are as many as additions that are planned at once.
+    """The lowest lane for additions that no other planned addition holds. Their number is not limited.
 
-    Lanes of batches keep them in order, and an addition has no place in that: one that fails must not hold the schedule up.
+    Additions have lanes of their own so that one that fails does not hold up the scheduled batches.
     """
     held = {b.plan.lane for b in view.all() if b.state is State.PLANNED and b.adds_to is not None and b != but_for}
     return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
@@ -78,9 +77,9 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
 def unsettled_ids(view: View, lane: str) -> int:
     """How many of the lane's transactional ids, counted from 0, may have an open transaction.
 
-    A batch that was written has left none: each of its task-partitions has a mark, whoever held the id before was fenced, and who
-    comes later finds the mark. What batches before it had left, it fenced before it wrote. A batch without offsets uses no id and
-    fences none.
+    A written batch leaves no open transaction: each of its task-partitions has a mark, earlier holders of the id were fenced, and
+    later ones find the mark. Before it wrote, it also fenced the ids that earlier batches had left. A batch without offsets uses
+    no id and fences none.
     """
     most = 0
     for batch in sorted((b for b in view.all() if b.plan.lane == lane), key=view.order, reverse=True):
@@ -95,9 +94,9 @@ def unsettled_ids(view: View, lane: str) -> int:
 def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: GivenUp | None = None) -> Batch | None:
     """The interval's newest revision, or None if one has to be planned.
 
-    `reprocess` asks for another revision of a finished interval. A revision that is under way is kept, so a retried request
-    makes one revision, not two. What is being published gives way to `reprocess` only where that very publication was
-    `given_up`. An addition that is under way is kept by a plain run, which finishes it, and gives way to `reprocess`.
+    `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried request
+    makes one revision, not two. It replaces a batch that is being published only if that very publication was `given_up`. It
+    replaces an addition that is under way; a plain run finishes that addition instead.
 
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
@@ -105,8 +104,8 @@ def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: Giv
     for other in view.standing:
         if other != interval and other.overlaps(interval):
             raise TransitionRefused(
-                f"interval {interval} overlaps the planned interval {other} and is not the same, so their records could not "
-                "be told apart. Use the planned interval's own start and end, or an interval outside of it."
+                f"interval {interval} overlaps the planned interval {other}, and no record may belong to two intervals. Use "
+                "the start and end of the planned interval, or an interval outside of it."
             )
     latest = None if view.is_withdrawn(interval) else view.last(interval)
     if latest is None:
@@ -119,18 +118,18 @@ def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: Giv
 
 
 def answer_to(view: View, interval: Interval, request: str | None) -> Batch | None:
-    """The revision of the interval that answers the request; None if none does, or the request has no name.
+    """The revision of the interval that answers the request; None if there is none, or the request has no id.
 
-    Whatever became of that revision, the request is not carried out again.
+    The request is then not carried out again, whatever the state of that revision.
     """
     known = view.revisions.get(interval)
     return next((batch for batch in known.all if request in batch.requests), None) if known else None
 
 
 def record_answer(view: View, interval: Interval, request: str) -> tuple[Batch, ...]:
-    """Record that the interval's newest revision answers the request too, which found it under way.
+    """Record that the interval's newest revision, which is under way, also answers this request.
 
-    One that is being published does not: it may be what the request is to replace.
+    A batch that is being published does not answer it: the request may be meant to replace that batch.
     """
     batch = view.last(interval)
     if batch is None or batch.state not in REPLACEABLE or answer_to(view, interval, request) is not None:
@@ -149,11 +148,10 @@ def record_planned(
     adds_to: int | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
+    """The records of a new revision: its own, and that of the unfinished revision that it supersedes, if there is one.
 
-    An addition `adds_to` a revision; it may replace an unfinished addition only.
-
-    A batch that is being published is replaced only if that very publication was `given_up`.
+    A published or skipped revision stays. `adds_to` is the revision that an addition adds to; an addition may supersede an
+    unfinished addition only. A batch that is being published is superseded only if that very publication was `given_up`.
     """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.last(interval)
@@ -179,13 +177,13 @@ def record_planned(
 def record_schemas(
     view: View, interval: Interval, revision: int, known: Schemas | None, found: Schemas
 ) -> tuple[Batch, ...]:
-    """Record the schemas that a planned batch is written with from now on, if it still has those that are `known` here.
+    """Record `found` as the schemas of a planned batch, if the batch still has the schemas that are `known` to this attempt.
 
-    If it does not, another attempt was faster, and what it recorded holds for both: all of a batch is decoded and encoded alike.
+    Otherwise another attempt was faster, and both use the schemas that it recorded: a whole batch is decoded and encoded alike.
 
     Raises:
         Superseded: see `record_written`.
-        Overtaken: the batch has those that are known here, and is no longer planned. It was skipped, for example.
+        Overtaken: the batch still has the known schemas, but is no longer planned. It was skipped, for example.
     """
     batch = own_revision(view, interval, revision)
     if batch.plan.schemas != known or known == found:
@@ -200,11 +198,11 @@ def record_schemas(
 def record_written(
     view: View, interval: Interval, revision: int, result: Written, receipts: Sequence[Receipt]
 ) -> tuple[Batch, ...]:
-    """Record that all task-partitions of a planned batch have committed: the result that sums up these receipts.
+    """Record that all task-partitions of a planned batch have committed. `result` is the sum of the receipts.
 
     Raises:
         TransitionRefused: the receipts do not cover the plan.
-        Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
+        Superseded: a newer revision was planned while this one was written, or its interval was withdrawn.
     """
     batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
@@ -217,7 +215,8 @@ def record_written(
 def check_receipts(batch: Batch, receipts: Sequence[Receipt], aside: int) -> None:
     """Check that receipts cover the plan: each task-partition once, and under the batch's own lease.
 
-    The task-partitions for malformed records need receipts only if records are read that are not for the transform: `aside`.
+    `aside` is the number of records that bypass the transform. Without any, the task-partitions for malformed records need no
+    receipts.
     """
     wanted = batch.plan.task_count(aside)
     tasks = sorted(r.task for r in receipts)
@@ -232,11 +231,11 @@ def check_receipts(batch: Batch, receipts: Sequence[Receipt], aside: int) -> Non
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """The batch for a validate step: a written one, or one that is (being) published or skipped, which stays as it is."""
+    """The batch for a validate step. A batch that is published, being published or skipped is returned too; it stays as it is."""
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
+            f"batch {batch.id} is {batch.state}; only a written batch can be judged. {go_on(batch)} writes and judges it."
         )
     return batch
 
@@ -252,7 +251,7 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
         return ()  # recorded by a commit whose answer got lost; or published or skipped by a concurrent run
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
+            f"batch {batch.id} is {batch.state}; only a written batch can be judged. {go_on(batch)} writes and judges it."
         )
     before = batch.verdict.number if batch.verdict else 0
     if verdict.number != before + 1:
@@ -263,12 +262,12 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
     after = in_state(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
-    # What its table refused counts no more: it is judged anew, and asked anew once it has passed.
+    # A refusal by its table no longer counts: once the batch has passed again, the table is asked again.
     return (after.model_copy(update={"verdict": verdict, "publication": None}),)
 
 
 def is_carried_out(view: View, interval: Interval, decision: Decision | None) -> bool:
-    """Whether a decision that answers a question is recorded already, by a commit whose answer got lost.
+    """Whether a decision that answers a question is recorded already, by a commit whose response was lost.
 
     Raises:
         Overtaken: the batch has changed since the question was asked, so the answer no longer applies.
@@ -292,7 +291,7 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
 
 
 def asked_about(batch: Batch) -> Asked:
-    """What identifies a judged batch as it stands."""
+    """The identity and the present verdict of a judged batch: an answer counts only while both are the same."""
     return Asked(
         batch=str(batch.id),
         lease=batch.known_lease,
@@ -357,9 +356,9 @@ def decide_publish(
 
 
 def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
-    """The records of a batch's publication: itself, and the older revision that counted until now, with its additions.
+    """The records of a batch's publication: the published batch, and the superseded older revision with its additions.
 
-    An addition replaces nothing.
+    An addition supersedes nothing.
     """
     records = [in_state(batch, State.PUBLISHED, now, note)]
     if batch.adds_to is not None:
@@ -373,9 +372,9 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 def decide_skip(
     view: View, interval: Interval, decision: Decision, given_up: GivenUp | None = None
 ) -> tuple[Batch, ...]:
-    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone.
+    """Skip the interval on an operator's decision: the frontier passes it without output. For an addition, drop only that.
 
-    What is being published is skipped only where that very publication was `given_up`.
+    A batch that is being published is skipped only if that very publication was `given_up`.
     """
     if is_carried_out(view, interval, decision):
         return ()
@@ -387,8 +386,8 @@ def decide_skip(
         note += f"; {given_up.told(batch)}"
     elif batch.state is State.PUBLISHING:
         raise TransitionRefused(
-            f"batch {batch.id} is being published, and nothing keeps it from its output: {_seen(batch)}, so it cannot be skipped "
-            f"any more. {go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
+            f"batch {batch.id} is being published and can be finished, so it can no longer be skipped: {_seen(batch)}. "
+            f"{go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
         )
     elif batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -400,11 +399,11 @@ def decide_skip(
 
 
 def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Take an interval out of the order of intervals on an operator's decision, as if it had never been planned.
+    """Withdraw an interval on an operator's decision, as if it had never been planned.
 
-    An interval without offsets can be withdrawn in any state: nothing was read under it. An interval with offsets can be
-    withdrawn while it is not published or skipped and no later interval begins where it ends. Its offsets then fall in the
-    interval that is planned next. A withdrawn interval can be planned again, from what is left then.
+    An interval without offsets can be withdrawn in any state. An interval with offsets can be withdrawn while it is not
+    published or skipped and no later interval begins where it ends. Its offsets then fall in the interval that is planned next.
+    A withdrawn interval can be planned again, with the offsets that no other interval has by then.
 
     Raises:
         TransitionRefused: its records would end up in no interval, or in two.
@@ -429,7 +428,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     under_way = planned.last
     if under_way.adds_to is not None and under_way.state not in DECIDED:
         return (
-            f"batch {under_way.id} is an addition to revision {under_way.adds_to}, which is published: neither can be withdrawn. "
+            f"batch {under_way.id} is an addition to the published revision {under_way.adds_to}: neither can be withdrawn. "
             f"{under_way.command('skip', REASON)} drops the addition alone."
         )
     if passed is not None and passed.state is State.PUBLISHING:
@@ -440,24 +439,24 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
             "drops it."
         )
         return (
-            f"batch {passed.id} is publishing: {_seen(passed)}, and after a withdrawal another interval would read its records "
-            f"again. {go_on(passed)} finishes it. {stuck}"
+            f"batch {passed.id} is being published: {_seen(passed)}, and after a withdrawal another interval would read its "
+            f"records again. {go_on(passed)} finishes it. {stuck}"
         )
     if passed is not None:
         return (
             f"batch {passed.id} is {passed.state} and has offsets of {describe_topics(passed.plan.ranges)}: after a withdrawal "
-            "another interval would read them again. Only an interval without offsets, or one not published, can be withdrawn."
+            "another interval would read them again. Only an interval without offsets, or an unpublished one, can be withdrawn."
         )
     if after is not None:
         return (
-            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: after a withdrawal they "
-            f"would be in no interval. Withdraw {after.interval} first, or finish this one."
+            f"batch {latest.id} has records, and interval {after.interval} begins where it ends. After a withdrawal these "
+            f"records would be in no interval. Withdraw {after.interval} first, or finish this one."
         )
     return None
 
 
 def _seen(batch: Batch) -> str:
-    """What readers may see of a publication that nobody has given up. In a table they see nothing of it before its commit."""
+    """What readers may already see of a publication that was not given up. A table shows nothing before the commit."""
     return (
         f"{batch.known_publication.taker} may have committed it"
         if is_unseen(batch)
@@ -488,24 +487,24 @@ def _standing(view: View, interval: Interval) -> Batch:
     batch = _known(view, interval)
     if batch.state is State.WITHDRAWN:
         raise TransitionRefused(
-            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval counts as never planned. "
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}), so its interval counts as never planned. "
             f"{batch.command('run')} plans it again."
         )
     return batch
 
 
 def own_revision(view: View, interval: Interval, revision: int) -> Batch:
-    """The interval's newest revision, if it is this one.
+    """The interval's newest revision, which has to be this one.
 
     Raises:
-        Superseded: it is not, or was withdrawn.
+        Superseded: a newer revision was planned, or this one was withdrawn.
     """
     batch = _known(view, interval)
     if batch.revision != revision:
         raise Superseded(f"revision {revision} of {interval} has been superseded by revision {batch.revision}.")
     if batch.state is State.WITHDRAWN:
         raise Superseded(
-            f"batch {batch.id} has been withdrawn ({batch.history[-1].note}): its output does not count. "
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}), so its output does not count. "
             f"{batch.command('run')} plans the interval again."
         )
     return batch

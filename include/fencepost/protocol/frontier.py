@@ -15,7 +15,7 @@ def of_topic(ends: Mapping[PartitionId, int], topic: str) -> dict[int, int]:
 
 
 def by_topic(ends: Mapping[PartitionId, int]) -> dict[str, dict[str, int]]:
-    """The ends for programs, as JSON has them: by topic, and by partition in it."""
+    """The ends as JSON objects: by topic, then by partition."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), end in sorted(ends.items()):
         found.setdefault(topic, {})[str(partition)] = end
@@ -25,8 +25,8 @@ def by_topic(ends: Mapping[PartitionId, int]) -> dict[str, dict[str, int]]:
 def frontier(view: View) -> Mapping[PartitionId, int]:
     """Per source partition, the end of the longest unbroken run of published or skipped batches.
 
-    The run begins at the anchor, so planning an earlier interval moves nothing. Withdrawing a former anchor moves nothing
-    either. A batch with an empty range in a partition does not break that partition's run.
+    The run begins at the interval that was planned first (`View.anchor`), so planning an earlier interval moves nothing.
+    Withdrawing a former anchor moves nothing either. An empty range in a partition does not break that partition's run.
     """
     return view.once(_frontier)
 
@@ -54,8 +54,8 @@ def _frontier(view: View) -> Mapping[PartitionId, int]:
 def accounted_for(view: View) -> dict[PartitionId, int]:
     """Per source partition, the furthest committed offset that the ledger can explain.
 
-    That is the frontier. In a partition that only withdrawn batches have, it is where the frontier may have stood before
-    the withdrawal.
+    It is the frontier. In a partition that only withdrawn batches have, it is the furthest point that the frontier may have
+    reached before the withdrawal.
     """
     ends: dict[PartitionId, int] = {}
     for batch in view.all():
@@ -74,9 +74,9 @@ def _former_anchors(view: View) -> list[Batch]:
 
 
 def holding_back(view: View) -> Batch | None:
-    """The batch that holds the frontier back: the first one of the run that has offsets and is not published or skipped.
+    """The batch that holds the frontier back: the first of the run that has offsets and is not published or skipped.
 
-    None if no finished batch waits behind it, unless it is rejected.
+    A batch that is not rejected holds it back only if a published or skipped batch follows; otherwise None.
     """
     run = view.run
     for position, batch in enumerate(run):

@@ -1,7 +1,7 @@
-"""Intervals of a schedule that have no batch, though a later one has; pure.
+"""Intervals of a schedule that have no batch although a later interval has one; pure.
 
-Airflow schedules on from its latest run. So a backfill of later intervals, made while a DAG is paused, leaves the earlier ones
-without a run for ever.
+Airflow continues its schedule after its latest run. So if a DAG is paused and later intervals are backfilled, the intervals
+before them never get a run.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from itertools import islice
 from fencepost.counts import count_of
 from fencepost.model import Interval
 
-MOST = 100  # intervals that are counted: each stretch takes milliseconds to find, and a page waits for them
-LISTED = 3  # stretches in a text
+MOST = 100  # counted intervals: finding each period takes milliseconds, and a page waits for them
+LISTED = 3  # periods in a text
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The intervals, in order, as far as they are counted. `more`: there are others behind them."""
+    """The first `MOST` of the intervals, in order. `more`: others follow."""
 
     intervals: tuple[Interval, ...] = ()
     more: bool = False
 
     @classmethod
     def of(cls, found: Iterable[Interval]) -> LeftOut:
-        """The first `MOST` of these."""
+        """Take the first `MOST` of these intervals."""
         first = tuple(islice(found, MOST + 1))
         return cls(first[:MOST], len(first) > MOST)
 
     def without(self, intervals: Container[Interval]) -> LeftOut:
-        """Those that are none of these, which have a run."""
+        """The intervals except these, which have a run."""
         return LeftOut(tuple(one for one in self.intervals if one not in intervals), self.more)
 
     @property
     def stretches(self) -> tuple[Interval, ...]:
-        """The time that they cover, in order: neighbours are one stretch."""
+        """The time that the intervals cover, in order. Intervals that touch are one period."""
         found: list[Interval] = []
         for one in self.intervals:
             if found and found[-1].end == one.start:
@@ -47,28 +47,28 @@ class LeftOut:
 
     @property
     def description(self) -> str:
-        """How many there are, where, and why; empty if there are none."""
+        """How many intervals are left out, which, and why; empty if there are none."""
         if not self.intervals:
             return ""
         stretches = self.stretches
         listed = "; ".join(one.told for one in stretches[:LISTED])
-        rest = f"; and {len(stretches) - LISTED:,} more stretches" if len(stretches) > LISTED else ""
+        rest = f"; and {len(stretches) - LISTED:,} more periods" if len(stretches) > LISTED else ""
         have = count_of(len(self.intervals), "interval of the schedule has", "intervals of the schedule have")
         return (
-            f"{'More than ' if self.more else ''}{have} no batch, though a later one has: {listed}{rest}. Airflow makes runs "
-            "behind its latest one only, and a backfill's counts for that too"
+            f"{'More than ' if self.more else ''}{have} no batch, although a later one has: {listed}{rest}. Airflow makes runs "
+            "only for intervals after its latest run, and a backfill's run counts as the latest too"
         )
 
     @property
     def advice(self) -> str:
-        """What to do about them."""
+        """How to process the intervals, or to leave them out for good."""
         return (
-            f"To have them processed, backfill from {self.intervals[0].start.isoformat()} to "
-            f"{self.intervals[-1].start.isoformat()}, with Missing Runs; they get the records that are in no batch yet. If the "
-            "first of them are not wanted, let schedule.start say so"
+            f"To process them, backfill from {self.intervals[0].start.isoformat()} to "
+            f"{self.intervals[-1].start.isoformat()}, with Missing Runs. They get the records that are in no batch yet. If you "
+            "do not want the first of them, set schedule.start after them"
         )
 
     def command(self, pipeline: str) -> str:
-        """Airflow's command for it."""
+        """Airflow's command that backfills them."""
         first, last = self.intervals[0].start.isoformat(), self.intervals[-1].start.isoformat()
         return f"airflow backfill create --dag-id {pipeline} --from-date {first} --to-date {last}"

@@ -1,4 +1,4 @@
-"""Marks: a group offset committed inside a writer's transaction, and what it tells the next attempt.
+"""Marks: group offsets that writers commit inside their transactions, and what the next attempt may do after it reads one.
 
 A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`. Its metadata is the
 receipt as compact JSON, far below Kafka's limit of 4,096 bytes.
@@ -20,16 +20,17 @@ class Standing(StrEnum):
 
     WRITE = "write"  # this lease has not committed: the mark is an older lease's or another ledger's, or there is none
     DONE = "done"  # this lease has committed: skip, and return the receipt
-    LOST = "lost"  # it had a mark from the beginning and has none now: what was committed is unknown
+    LOST = "lost"  # its opening mark is gone, so what was committed is unknown
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
 
 def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> Standing:
-    """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark.
+    """What a writer with this lease may do, by the mark. Valid only after init_transactions: before that, an older attempt may
+    still commit its mark.
 
-    `opened`: the task-partition had a mark before its first attempt, as those of a publication have.
+    `opened`: the task-partition had a mark before its first attempt, like every partition of a publication.
 
-    Leases of two ledgers cannot be compared: a mark under a lost ledger proves nothing and blocks nothing.
+    Leases of two ledgers cannot be compared, so a mark of a lost ledger proves nothing and blocks nothing.
     """
     if mark is None and opened:
         return Standing.LOST
@@ -39,7 +40,7 @@ def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool 
 
 
 def same_rows(mark: Receipt, seen: Receipt) -> bool:
-    """Whether an attempt has the rows that another has committed: their number and fingerprint in each topic."""
+    """Whether two attempts have the same rows: the same number and fingerprint in each topic."""
     one, other = (
         {topic: (tally.rows, tally.fingerprint) for topic, tally in receipt.topics.items() if tally.rows}
         for receipt in (mark, seen)
@@ -48,12 +49,12 @@ def same_rows(mark: Receipt, seen: Receipt) -> bool:
 
 
 def mark_metadata(receipt: Receipt) -> str:
-    """A receipt as a mark's metadata."""
+    """The receipt as text for a mark's metadata."""
     return receipt.model_dump_json()
 
 
 def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
-    """The receipt in a mark's metadata; `opened` as in `compare_mark`.
+    """Parse the receipt in a mark's metadata. `opened` is that of `compare_mark`.
 
     Raises:
         NeedsOperator: the offset was not committed by Fencepost.
@@ -63,7 +64,7 @@ def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
     except ValidationError:
         then = "then `fencepost skip` the interval and run it with --reprocess."
         if opened:
-            then = f"then run the interval again {in_airflow('advance')}. The output tells what is copied."
+            then = f"then run the interval again {in_airflow('advance')}. It finds the copied records in the output."
         raise NeedsOperator(
             f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> and "
             f"<pipeline>.publish-<n> are for marks only: delete the group with kafka-consumer-groups.sh, {then}"

@@ -1,9 +1,9 @@
-"""Whether a batch can go on, and what to do where it cannot; pure.
+"""Whether a batch can go on, and what to do if it cannot; pure.
 
-One answer for everybody who asks: plan, of the batches whose ranges bound the next ones; write, validate and advance, before they
-work and before they record; skip and reprocess, before they put a decision or a new revision in the batch's place; the doctor.
-An obstacle that lasts ends a publication. One that does not, Kafka's own refusal, ends an attempt: the next one may succeed once
-somebody has changed what Kafka named. Either way the publication may be given up.
+Every caller gets the same answer. Plan asks about the batches whose ranges bound the next one. Write, validate and advance ask
+before they work and before they record. Skip and reprocess ask before they record a decision or a new revision. The doctor asks
+too. A lasting obstacle ends a publication. Any other, such as Kafka's own refusal, ends an attempt only: the next attempt may
+succeed after a person has changed what the error names. In both cases the publication may be given up.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fencepost.protocol.advice import REASON, reprocess, write_again
 from fencepost.protocol.view import PASSED
 
 NEW_NAME = (
-    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
-    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
+    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to the end "
+    "of the last interval of the old one. Published records stay as they are, and the old ledger keeps its history."
 )
 ACCEPT_LOSS = (
     "Nothing was changed. Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again. The run "
@@ -45,10 +45,10 @@ ACCEPT_LOSS = (
 
 @dataclass(frozen=True)
 class SourceFound:
-    """The topic that a batch would be read from now; without an id it does not exist.
+    """The topic that the batch would be read from now. An empty id means that the topic does not exist.
 
-    `expired` are the parts of the batch's ranges that it no longer has, and `accept_loss` is whether the pipeline goes on
-    without them (`on_expired: skip`).
+    `expired` are the parts of the batch's ranges that the topic no longer has. With `accept_loss` (`on_expired: skip`) the
+    pipeline continues without them.
     """
 
     topic: str
@@ -59,20 +59,20 @@ class SourceFound:
 
 
 class OutputState(Protocol):
-    """An output as a batch finds it, and its publication there. Each kind of output has its own."""
+    """The present state of an output, and of a batch's publication there. Each kind of output has its own class."""
 
     def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
-        """What keeps the batch from this output; `found` is what it finds otherwise. While it is being published, that is all
-        that can keep it from going on."""
+        """What keeps the batch from this output, or None. `found` is everything else that was observed. For a batch that is
+        being published this is the only possible obstacle."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a batch finds of what it was planned with, by the names in its plan. A topic without an id does not exist.
+    """The present state of what a batch was planned with. An empty topic id means that the topic does not exist.
 
-    `sources` has what the topic of each input is now, in the plan's order; none where the batch needs them no more.
-    `staged_gone`: the deleted part of a staged batch's offsets. `output` is None where the batch needs nothing of its output yet.
+    `sources` has the topic of each input, in the plan's order; it is empty once the batch no longer needs them. `staged_gone` is
+    the deleted part of a staged batch's offsets. `output` is None while the batch needs nothing of its output.
     """
 
     output: OutputState | None = None
@@ -85,20 +85,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a batch cannot go on, and what kind of error that is.
+    """Why a batch cannot go on, and the error to raise for it.
 
-    `cure` is the next step. It is empty where a new revision gets past the obstacle. `lasting`: no attempt can succeed any
-    more, whatever is changed.
+    `cure` is the next step; it is empty if a new revision gets past the obstacle. `lasting` means that no later attempt can
+    succeed.
     """
 
     why: str
     kind: type[FencepostError] = NeedsOperator
     cure: str = ""
     lasting: bool = True
-    refused: str = ""  # why its table refused its data
+    refused: str = ""  # why the table refused the batch's data
 
     def next_step(self, batch: Batch) -> str:
-        """What to do about it."""
+        """The next step of the error message: `cure`, or else a new revision."""
         return self.cure or f"{reprocess(batch) if batch.state in PASSED else write_again(batch)}."
 
     def error(self, batch: Batch) -> FencepostError:
@@ -109,26 +109,26 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A publication that was given up: its lease, and how many of its records readers may have seen."""
+    """A publication that was given up. `lease` is its lease; readers may have seen `seen` of its records."""
 
     lease: int
     seen: int
 
     def is_of(self, batch: Batch) -> bool:
-        """Whether it is the batch's present publication."""
+        """Whether the given-up publication is the batch's present one."""
         return batch.publication_under(self.lease) is not None
 
     def told(self, batch: Batch) -> str:
-        """For the batch's history."""
+        """A line for the batch's history."""
         rows = batch.written.rows if batch.written else 0
-        return f"given up while it was published, when readers may have seen {self.seen:,} of its {count_of(rows, 'record')}"
+        return f"given up during its publication; readers may have seen {self.seen:,} of its {count_of(rows, 'record')}"
 
 
 def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     """What keeps a batch from going on, or None.
 
-    From the beginning of its publication only its copy counts: it needs neither its source nor its quarantine any more, and
-    readers may see some of it, so it is finished if it can be.
+    Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see part of it, so only an
+    obstacle of the output can stop it.
     """
     of_output = found.output.obstacle(batch, found) if found.output is not None else None
     if batch.state is State.PUBLISHING:
@@ -143,20 +143,20 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
 
 
 def is_unseen(batch: Batch) -> bool:
-    """Whether readers see nothing of the batch's publication before all of it is committed, so that it may be given up whatever
-    holds it, and also where nothing does."""
+    """Whether readers see nothing of the batch's publication before its commit. Such a publication may be given up at any time,
+    even if nothing keeps it from being finished."""
     return batch.publication is not None and batch.publication.is_unseen
 
 
 def refusal_obstacle(publication: Publication) -> Obstacle | None:
-    """What keeps a publication from its output that the output has refused: it may take the next attempt."""
+    """The obstacle of a publication that its output has refused. The output may accept the next attempt."""
     if not publication.refused:
         return None
     return Obstacle(f"{publication.taker} refused its copy: {publication.refused}", lasting=False)
 
 
 def source_obstacle(batch: Batch, found: Sequence[SourceFound]) -> Obstacle | None:
-    """What keeps a batch from being read from these topics. One whose ranges bound those of the next ones has to be, too."""
+    """What keeps a batch from being read from these topics. Batches whose ranges bound the next one are checked too."""
     each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
     return next((one for one in each if one is not None), None)
 
@@ -166,24 +166,26 @@ def _of_source(batch: Batch, planned: TopicInput, found: SourceFound) -> Obstacl
     if replays is not None:
         what = _lacks(planned, found)
         drop = f"{batch.command('skip', REASON)} drops addition {batch.revision}. {reprocess(batch)}."
-        return Obstacle(f"it cannot replay what batch {replays.batch} quarantined: {what}", cure=drop) if what else None
+        why = f"the quarantined records of batch {replays.batch} cannot be replayed: {what}"
+        return Obstacle(why, cure=drop) if what else None
     if planned.topic != found.topic:
         return Obstacle(
-            f"it was planned on source topic {planned.topic}, but the pipeline now reads {found.topic}, and offsets of one topic "
-            "mean nothing in another",
+            f"it was planned on source topic {planned.topic}, but the pipeline now reads {found.topic}, whose offsets belong to "
+            "other records",
             TopicRecreated,
             NEW_NAME,
         )
     if planned.topic_id != found.topic_id:
         return Obstacle(
-            f"its source topic {found.topic} {remade(found.topic_id)} since it was planned, so its offsets mean other records",
+            f"its source topic {found.topic} {remade(found.topic_id)} since it was planned, so its offsets now belong to other "
+            "records",
             TopicRecreated,
             NEW_NAME,
         )
     if found.partitions < len(planned.ranges):
         return Obstacle(
-            f"its source topic {found.topic} has {found.partitions} partitions as far as the broker that answered knows, and it "
-            f"was planned on {len(planned.ranges)}",
+            f"it was planned on {len(planned.ranges)} partitions of source topic {found.topic}, and the broker that answered "
+            f"knows only {found.partitions}",
             KafkaUnavailable,
             "Nothing was changed. Brokers learn of new partitions within moments: run again.",
             lasting=False,
@@ -192,14 +194,14 @@ def _of_source(batch: Batch, planned: TopicInput, found: SourceFound) -> Obstacl
 
 
 def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceFound) -> Obstacle | None:
-    """What keeps an addition from being planned that reads there what this batch or addition has quarantined."""
+    """What keeps an addition from being planned that replays the quarantined records of `link`, or None."""
     what = _lacks(read, found)
     cure = f"Nothing was planned. {reprocess(link)}."
-    return Obstacle(f"what it quarantined cannot be replayed: {what}", cure=cure) if what else None
+    return Obstacle(f"its quarantined records cannot be replayed: {what}", cure=cure) if what else None
 
 
 def _lacks(planned: TopicInput, found: SourceFound) -> str:
-    """What a quarantine topic lacks of the records there; empty if nothing."""
+    """Which records the quarantine topic no longer has; empty if none are missing."""
     if planned.topic_id != found.topic_id:
         return f"quarantine topic {planned.topic} {remade(found.topic_id)}"
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
@@ -216,7 +218,7 @@ def staging_obstacle(batch: Batch, found: Found) -> Obstacle | None:
     if found.staged_gone:
         return Obstacle(
             f"its staging topic {staging.topic} no longer has {describe_ranges(found.staged_gone)}: retention "
-            "(output.staging_hours when it was made), or somebody, deleted them before it was published"
+            "(output.staging_hours when the topic was created) or a person deleted them before the batch was published"
         )
     return None
 
@@ -230,16 +232,16 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
 
 
 def _of_expired(batch: Batch, sources: Sequence[SourceFound]) -> Obstacle | None:
-    """What keeps a batch from being written whose records expired. One that is written needs them no more."""
+    """What keeps a planned batch from being written because its records expired. A written batch no longer needs them."""
     found = next((one for one in sources if one.expired), None)
     if batch.state is not State.PLANNED or found is None:
         return None
     gone = f"its source topic {found.topic} no longer has {describe_ranges(found.expired)}"
     if found.accept_loss:  # a retry makes a new revision without them
-        return Obstacle(f"{gone}, and the pipeline says on_expired: skip", WriteFailed)
+        return Obstacle(f"{gone}, and the pipeline has on_expired: skip", WriteFailed)
     return Obstacle(f"{gone}: retention deleted them before the batch was written", SourceDataExpired, ACCEPT_LOSS)
 
 
 def remade(identity: str) -> str:
-    """What happened to a topic that had another identity, and has this one now; none: it is not there."""
+    """What happened to a topic that had another id. `identity` is its id now; empty if the topic does not exist."""
     return "was deleted and created again" if identity else "was deleted"

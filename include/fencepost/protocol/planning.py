@@ -1,9 +1,9 @@
-"""What the next plan of an interval is, from facts that were gathered for it; pure.
+"""The next plan of an interval, from facts that were gathered for it; pure.
 
-Facts are gathered before the decision, against the ledger as it was read then: asking Kafka and the registry, hashing files and
-creating topics takes seconds, in which another run may plan. So the decision refuses facts whose neighbours are others than
-those in the ledger now, and they are gathered again. Without that, a plan that knew four partitions of its source could follow
-one that knew five: the plan after it would read the fifth from its beginning, for the second time.
+Gathering facts takes seconds: it asks Kafka and the registry, hashes files and creates topics. Meanwhile another run may plan. So
+the decision refuses facts if the neighbours in the ledger have changed since, and the facts are gathered again. Otherwise a plan
+that knew four partitions of its source could follow one that knew five, and the plan after it would read the fifth partition from
+its beginning a second time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from fencepost.protocol.view import View
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The batches whose ranges bound an interval's: its own, which it keeps, or else those of the intervals beside it."""
+    """The batches that decide an interval's ranges: its own, whose ranges it keeps, or else the batches before and after."""
 
     own: Batch | None = None
     before: Batch | None = None
@@ -60,17 +60,17 @@ class Neighbours:
 
     @classmethod
     def of(cls, view: View, interval: Interval) -> Neighbours:
-        """Those in the ledger."""
+        """The interval's neighbours in the ledger."""
         own = view.holder(interval)
         return cls(own) if own is not None else cls(None, view.before(interval), view.after(interval))
 
     @property
     def planned(self) -> tuple[Batch, ...]:
-        """Those that there are."""
+        """The neighbours that exist."""
         return tuple(batch for batch in (self.own, self.before, self.after) if batch is not None)
 
     def bound_alike(self, other: Neighbours) -> bool:
-        """Whether the others bound the interval's ranges in the same way, whatever else became of them."""
+        """Whether the other neighbours give the interval the same ranges. Their states do not matter."""
         return all(
             _bounds(one) == _bounds(two)
             for one, two in ((self.own, other.own), (self.before, other.before), (self.after, other.after))
@@ -83,12 +83,12 @@ def _bounds(batch: Batch | None) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """What Kafka says of a source topic, a number for each partition that it knows.
+    """Offsets of a source topic, one for each partition that the broker knows.
 
-    `by_start` has the first record at or after the interval's start, if no interval was planned before it; `by_end` the first at
-    or after its end, from where its range starts. Both have None where there is no such record yet. `stable` was asked first: a
-    record that arrives meanwhile is the next batch's. `last_timestamps` are those of the last records before `by_start`, by
-    partition, where there are such.
+    `by_start` is the first record at or after the interval's start; it is None if an interval before it is planned. `by_end` is
+    the first record at or after the interval's end, from the range's start on. Both have None for a partition without such a
+    record. `stable` is asked first, so a record that arrives meanwhile belongs to the next batch. `last_timestamps` are the
+    timestamps of the last records before `by_start`, for partitions that have such records.
     """
 
     topic: str
@@ -101,22 +101,23 @@ class SourceFacts:
 
     @property
     def begins(self) -> dict[PartitionId, int]:
-        """Where each partition begins."""
+        """The earliest offset of each partition."""
         return by_partition(self.topic, self.earliest)
 
     @property
     def partitions(self) -> int:
-        """How many the broker that answered knows."""
+        """The number of partitions that the broker knows."""
         return len(self.earliest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a plan depends on beside the ledger. `neighbours` are those that `source` was asked about.
+    """Everything besides the ledger that a plan depends on. `neighbours` are those that `source` was gathered for.
 
-    Of an addition `link` is the batch whose quarantine it takes, and `source` is None: that this is all there was checked.
-    `unkept` is why a topic would not take the batch's records, or not keep them until they are judged: then nothing that has
-    offsets is planned. `quarantine` is None if the pipeline quarantines nothing. `clock` is `now` to the millisecond, since 1970.
+    For an addition, `link` is the batch whose quarantined records it replays, and `source` is None, because those records were
+    checked already. `unkept` is why a topic would refuse the batch's records or delete them before they are judged; with it, only
+    a batch without offsets is planned. `quarantine` is None if the pipeline quarantines nothing. `clock` is `now` in milliseconds
+    since 1970.
     """
 
     pipeline: str
@@ -142,16 +143,16 @@ class Facts:
 
 
 def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
-    """Check that a plan is made on the cluster that the last publication was made on, which is `known`.
+    """Check that this cluster is the `known` one, to which the last publication went.
 
     Raises:
-        AnotherCluster: it is another one. Its topics have other records, and its ledger is empty, or a copy.
+        AnotherCluster: it is not. The topics here have other records, and the ledger here is empty or a copy.
     """
     if known != cluster_id:
         raise AnotherCluster(
             f"pipeline {pipeline}: this is Kafka cluster {cluster_id}, but the last publication was on cluster {known}. Nothing "
-            "was planned or made here. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
-            "say so once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
+            "was planned or created. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
+            "confirm it once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
         )
 
 
@@ -162,16 +163,16 @@ def last_cluster(view: View) -> str | None:
 
 
 def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
-    """Whether a request that says that the pipeline has moved may mean this cluster: it has planned on no other one."""
+    """Whether a request that confirms a move may apply to this cluster: none of its batches was planned on another one."""
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
-    """Check that the batch's offsets were frozen in this very source topic, and that all of its partitions are known.
+    """Check that the batch's offsets belong to this source topic, and that the broker knows all of their partitions.
 
     Raises:
-        TopicRecreated: they were not, so they mean other records here.
-        KafkaUnavailable: the batch has partitions that the broker did not know yet.
+        TopicRecreated: the topic is another one, so the offsets belong to other records here.
+        KafkaUnavailable: the batch has partitions that the broker does not know yet.
     """
     stopped = source_obstacle(batch, (SourceFound(topic, topic_id, partitions),))
     if stopped is not None:
@@ -179,17 +180,17 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
 
 
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
-    """Where the ranges of an interval start that has none yet."""
+    """The start of each range, for an interval that has no batch yet."""
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
 def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
-    """What the interval's next batch reads, and which stretch before the interval it covers too.
+    """The input of the interval's next batch, and the time before the interval that the batch covers too, if any.
 
-    It keeps the ranges of the batch before it. What expired of them is recorded.
+    A new revision keeps the ranges of the interval's last batch. Their expired parts are recorded as lost.
 
     Raises:
-        SourceDataExpired: some of it has expired, and the pipeline does not accept that.
+        SourceDataExpired: a part of the ranges has expired, and the pipeline does not accept the loss.
     """
     near = facts.neighbours
     for batch in near.planned:
@@ -223,10 +224,10 @@ def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
     """The plan of the interval's next revision.
 
     Raises:
-        FactsOutdated: the interval's neighbours are not those any more that its facts were gathered for.
+        FactsOutdated: the interval's neighbours have changed since the facts were gathered.
         NoFreeLane: see `free_lane`.
-        TopicRecreated, KafkaUnavailable, SourceDataExpired: the source is not what the ranges need.
-        NeedsOperator: a topic would not keep the records.
+        TopicRecreated, KafkaUnavailable, SourceDataExpired: the source topic does not have the ranges.
+        NeedsOperator: a topic would not keep the records until they are judged.
     """
     if not facts.neighbours.bound_alike(Neighbours.of(view, interval)) or facts.source is None:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
@@ -237,14 +238,14 @@ def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
 
 
 def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
-    """The plan of an addition: it takes from quarantine all that its link, a published batch or addition, sent there.
+    """The plan of an addition: it replays all records that its link, a published batch or addition, has quarantined.
 
     Raises:
-        FactsOutdated: another link is the last by now.
+        FactsOutdated: the interval has a newer link since the facts were gathered.
     """
     link = known_link(view, interval)
     if facts.link is None or facts.link.id != link.id:
-        raise FactsOutdated(f"interval {interval}: what is left of its quarantine changed while a replay was prepared.")
+        raise FactsOutdated(f"interval {interval}: its records in quarantine changed while a replay was prepared.")
     read = TopicInput(
         topic=link.known_quarantine.topic,
         topic_id=link.known_quarantine.topic_id,
@@ -256,9 +257,9 @@ def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
 
 
 def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed: bool) -> Plan:
-    """The plan of a batch that reads that in this lane, with everything else as the facts have it.
+    """A plan with this input and lane, and everything else from the facts.
 
-    `malformed`: it has task-partitions for malformed records.
+    `malformed`: the plan has task-partitions for malformed records.
     """
     kinds = (TaskKind.ROWS, TaskKind.MALFORMED) if malformed else (TaskKind.ROWS,)
     plan = Plan(
@@ -289,7 +290,7 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed:
 
 
 def _moment_of_its_own(view: View, clock: int) -> int:
-    """The first millisecond, from `clock` on, that no batch in the ledger is known by."""
+    """The first millisecond from `clock` on that is not the `staged_at` of another batch in the ledger."""
     taken = {batch.plan.staged_at for batch in view.all()}
     return next(moment for moment in count(clock) if moment not in taken)
 
@@ -304,16 +305,16 @@ def decide_plan(
     given_up: GivenUp | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """The interval's first revision, or another one on `reprocess`; nothing if its batch stays as it is.
+    """The interval's first revision, or a new one on `reprocess`; nothing if its batch stays as it is.
 
-    A `request` for a reprocess is carried out once: the revision that it plans records it.
+    A `request` for a reprocess is carried out once: the planned revision records the request.
 
-    `facts` are None where it stayed as it was when they would have been gathered.
+    `facts` are None if, when they would have been gathered, the batch was to stay as it is.
     """
     asks = reprocess and answer_to(view, interval, request) is None
     if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
         return ()
-    note, known = f"reprocess was asked for{_by(request)}" if view.holder(interval) else "", gathered(interval, facts)
+    note, known = f"reprocess was requested{_by(request)}" if view.holder(interval) else "", gathered(interval, facts)
     plan = next_plan(view, interval, known)
     return record_planned(view, interval, known.pipeline, plan, note, decision, given_up, request=request)
 
@@ -329,7 +330,7 @@ def decide_revision(
     facts: Facts | None,
     given_up: GivenUp | None = None,
 ) -> tuple[Batch, ...]:
-    """The revision that replaces the batch; nothing if another run has revised it, or if no reason to holds any more.
+    """The revision that replaces the batch; nothing if another run has revised it, or if no reason for a revision is left.
 
     A batch that is being published is replaced only if that very publication was given up.
     """
@@ -364,17 +365,17 @@ def decide_replay(
     if link is None:
         return ()
     plan = next_addition(view, interval, gathered(interval, facts))
-    note = f"replay of what batch {link.id} quarantined{', asked for' + _by(request) if request else ''}"
+    note = f"replay of the quarantined records of batch {link.id}{', requested' + _by(request) if request else ''}"
     base = link.adds_to or link.revision
     return record_planned(view, interval, pipeline, plan, note, decision, adds_to=base, request=request)
 
 
 def gathered(interval: Interval, facts: Facts | None) -> Facts:
-    """The facts.
+    """Require the facts.
 
     Raises:
-        FactsOutdated: none were gathered, for there was nothing to plan then.
+        FactsOutdated: none were gathered, because there was nothing to plan at that time.
     """
     if facts is None:
-        raise FactsOutdated(f"interval {interval}: it has to be planned by now, and had not when the ledger was read.")
+        raise FactsOutdated(f"interval {interval}: a plan became necessary after the ledger was read.")
     return facts

@@ -1,4 +1,4 @@
-"""How a staged batch gets to its output, whatever kind that is, once it is decided that it does; pure.
+"""The states of a publication to an output of any kind; pure.
 
 begin    written or rejected ──▶ publishing    all checks of `decide_publish`; from here on only forward
 publish  what the kind of output does (`outputs/topic/publication.py`, `outputs/table/revisions.py`)
@@ -18,7 +18,7 @@ from fencepost.protocol.view import View
 def record_refused(
     view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
 ) -> tuple[Batch, ...]:
-    """Record that the output did not take the publication with that lease, so that it may be given up."""
+    """Record that the output refused the publication with that lease. After that it may be given up."""
     batch = own_revision(view, interval, revision)
     publication = batch.publication_under(lease)
     if publication is None:
@@ -32,7 +32,7 @@ def record_refused(
 def record_rejected(
     view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
 ) -> tuple[Batch, ...]:
-    """Record that the table refuses the batch's data, so that its publication, which is closed, has ended: it is rejected."""
+    """Record that the table refused the batch's data: the publication is closed, and the batch becomes rejected."""
     batch = own_revision(view, interval, revision)
     publication = batch.publication_under(lease)
     if publication is None:
@@ -42,10 +42,10 @@ def record_rejected(
 
 
 def check_under_way(batch: Batch, lease: int) -> None:
-    """Check that the batch's publication with that lease may be recorded.
+    """Check that the publication with that lease is still the batch's present one.
 
     Raises:
-        Superseded: it was given up, or has ended.
+        Superseded: the publication was given up or has ended.
     """
     if batch.publication_under(lease) is None:
-        raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication was given up meanwhile.")
+        raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication has been given up.")

@@ -1,4 +1,4 @@
-"""Which offsets a batch reads. Pure: lists hold one offset for each partition of a source topic.
+"""The offsets that a batch reads; pure. Lists hold one offset for each partition of a source topic.
 
 Ranges of neighbouring intervals touch and never overlap, so no record is lost or read twice. A late record falls in the batch
 that is open when it arrives.
@@ -16,11 +16,11 @@ CLOCKS = timedelta(minutes=5)
 
 
 def credible_until(interval: Interval, now: datetime) -> datetime | None:
-    """The latest timestamp of a record that may end an interval's range; None: any record may.
+    """The latest timestamp that a record may have to end an interval's range; None if there is no limit.
 
-    A record that is dated ahead of the clock says nothing about the time that its partition has reached. If it ended a range, it
-    would end that of every later interval too, until the clock is there. An interval that itself ends ahead of the clock has
-    no such limit: whoever plans it expects records of the future.
+    A record that is dated ahead of the clock does not show that its partition has reached that time. If it ended this range, it
+    would also end the range of every later interval until the clock reaches its timestamp. An interval that itself ends ahead of
+    the clock has no limit, because its records are expected to be in the future.
     """
     return None if interval.end > now + CLOCKS else now + CLOCKS
 
@@ -32,11 +32,12 @@ def range_starts(
     stable: Sequence[int],
     by_start: Sequence[int | None] | None,
 ) -> list[int]:
-    """Where the range of each partition of a source topic starts. Pure, as above.
+    """The start of the range in each partition of a source topic.
 
-    It starts at the end of the preceding planned interval. If none precedes, `by_start` is given: the range starts at the
-    first record at or after the interval's start, or at the last stable offset if there is no such record yet. A partition that
-    the following interval's plan does not know is read from its beginning by the newest interval, so it starts there, empty.
+    A range starts at the end of the preceding planned interval. If there is none, `by_start` is given: the range starts at the
+    first record at or after the interval's start, or at the last stable offset if there is no such record yet. If the plan of the
+    following interval does not know a partition, the newest interval reads it from its beginning; here its range starts at 0 and
+    is empty.
     """
     if before is not None or by_start is None:
         known = _bounds(before, topic, "end")
@@ -54,11 +55,11 @@ def frozen_ranges(
     stable: Sequence[int],
     by_end: Sequence[int | None],
 ) -> tuple[OffsetRange, ...]:
-    """The offset range of every partition of a source topic. Pure, as above.
+    """The offset range of every partition of a source topic.
 
-    It ends at the first record (from its start on) at or after the interval's end that is not dated ahead of the clock, or at
-    the last stable offset if there is no such record yet. It never goes beyond the start of the following planned interval.
-    Intervals that touch leave no offset between them.
+    A range ends at its first record at or after the interval's end that is not dated ahead of the clock, or at the last stable
+    offset if there is no such record yet. It never passes the start of the following planned interval. Intervals that touch leave
+    no offset between them.
     """
     limit = _bounds(after, topic, "start")
     touches = after is not None and after.interval.start == interval.end
@@ -75,7 +76,7 @@ def frozen_ranges(
 
 
 def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
-    """Where a batch's ranges of the topic start, or end, by partition."""
+    """The `start` or `end` of a batch's ranges of the topic, by partition."""
     if batch is None:
         return {}
     bounds = {r.partition_id: getattr(r, side) for r in batch.plan.ranges}
@@ -88,7 +89,7 @@ def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
 def without_expired(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """What is left of the ranges, and their parts that lie before the earliest offset still in the topic."""
+    """The ranges without their expired parts, and those parts: the offsets before the earliest one in the topic."""
     left, lost = [], []
     for part in ranges:
         first = min(max(part.start, earliest[part.partition_id]), part.end)

@@ -1,4 +1,4 @@
-"""What of a pipeline may be deleted: nothing, while anything of it is published. Pure."""
+"""Whether a pipeline's topics may be deleted: only if nothing of it is published. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LISTED = 3  # intervals in a text
 
 
 def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
-    """Why nothing is deleted: intervals that are published, or being published, by the ledger or by what was announced last.
+    """Why nothing may be deleted: the intervals that are published or being published, by the ledger or by the last announcement.
 
-    Empty if there is none. Announcements outlive a lost ledger.
+    Empty if there are none. Announcements are checked too, because they remain if the ledger is lost.
     """
     standing = {batch.interval for batch in view.all() if batch.state in {State.PUBLISHED, State.PUBLISHING}}
     announced = {one.interval: one.state for one in announcements}

@@ -1,13 +1,13 @@
-"""What is left in an interval's quarantine, and when it may be replayed; pure.
+"""Which records are left in an interval's quarantine, and when they may be replayed; pure.
 
-    batch      published                      quarantines what failed
-    addition   published, adds to the batch   takes all of that; publishes what passes now, quarantines what fails again
-    addition   published, adds to the batch   takes all of that
+    batch      published                      quarantines the records that fail
+    addition   published, adds to the batch   replays all of these: publishes those that pass now, quarantines those that fail
+    addition   published, adds to the batch   replays all that the first addition has quarantined
 
-So a batch and its published additions are a chain. What is left of the interval is what the newest link has quarantined, and each
-link takes all that its predecessor has left. Therefore nothing passes twice: a record was withheld with all of its rows
-(`rows/whole_records.py`), and a result is a row by itself. An addition replaces nothing and moves no source
-offsets. A new revision of the batch, once published, supersedes the batch and its additions.
+So a batch and its published additions form a chain. The records left in quarantine are those of the newest link, and each link
+replays all of its predecessor's. Therefore no record passes twice: a record is withheld with all of its rows
+(`rows/whole_records.py`), and a result row is replayed by itself. An addition replaces nothing and moves no source offsets. A new
+revision of the batch, once published, supersedes the batch and its additions.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
 
 
 def is_under_way(batch: Batch) -> bool:
-    """Whether it is an addition that a request for a replay finishes, so that a retried request makes one addition, not two."""
+    """Whether this is an unfinished addition. A request for a replay finishes it, so a retried request makes no second one."""
     return batch.adds_to is not None and batch.state in UNDER_WAY
 
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
-    """The interval's link; None also if it was never planned."""
+    """The last published batch or addition of the interval; None if the interval is not published or was never planned."""
     planned = view.revisions.get(interval)
     return planned.link if planned else None
 
 
 def known_link(view: View, interval: Interval) -> Batch:
-    """The same of an interval that is published, as it is while an addition to it is under way.
+    """The link of an interval that has to be published, because an addition to it is under way.
 
     Raises:
-        NotRecorded: it is not.
+        NotRecorded: the interval is not published.
     """
     link = newest_link(view, interval)
     if link is None:
@@ -44,7 +44,7 @@ def known_link(view: View, interval: Interval) -> Batch:
 
 
 def left_to_replay(link: Batch) -> int:
-    """How many records a link has quarantined: all of them can be replayed."""
+    """The number of records that a link has quarantined. All of them can be replayed."""
     return 0 if link.written is None else link.written.quarantined_tally.rows
 
 
@@ -58,12 +58,12 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 
 def replayed(link: Batch) -> Replayed:
-    """What the next addition takes from quarantine: all that this link sent there."""
+    """The records that the next addition takes from quarantine: all that this link sent there."""
     return Replayed(batch=str(link.id), tally=link.known_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
 def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
-    """The link that a new addition takes its records from; None if none has to be planned: one is under way, or nothing is left.
+    """The link whose records a new addition replays; None if an addition is under way or no records are left.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of its batch is under way.
@@ -72,20 +72,20 @@ def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | Non
     if planned is None:
         raise TransitionRefused(
             f"pipeline {pipeline}: interval {interval} was never planned, so it has nothing in quarantine. "
-            f"{interval.command('run', pipeline)} processes it; `fencepost quarantine {pipeline}` lists what can be replayed."
+            f"{interval.command('run', pipeline)} processes it; `fencepost quarantine {pipeline}` lists intervals to replay."
         )
     if is_under_way(planned.last):
         return None
     newest, link = planned.last_batch, newest_link(view, interval)
     if link is None:
         raise TransitionRefused(
-            f"batch {newest.id} is {newest.state}: only the quarantined records of a published interval are replayed. "
+            f"batch {newest.id} is {newest.state}: only a published interval's records can be replayed. "
             f"{_instead(newest)}"
         )
     if newest.state not in PASSED:
         raise TransitionRefused(
-            f"batch {newest.id}, a new revision of the interval, is {newest.state}. Once it is published, it replaces what is "
-            f"published now, with its quarantine. {go_on(newest)} finishes it; replay afterwards."
+            f"batch {newest.id}, a new revision of the interval, is {newest.state}. Once published, it replaces the published "
+            f"revision and its quarantine. {go_on(newest)} finishes it; replay afterwards."
         )
     return link if left_to_replay(link) else None
 

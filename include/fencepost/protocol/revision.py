@@ -1,4 +1,4 @@
-"""When a batch can no longer be written as planned and needs a new revision."""
+"""The reasons why a batch needs a new revision."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fencepost.protocol.obstacle import Found, obstacle
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances(Found):
-    """The present state that a batch is compared with before it is written: what it finds, digests, software and clock."""
+    """The present state that a batch's plan is compared with before it is written, with digests, software and clock."""
 
     digests: Mapping[str, str]
     software: str
     now: datetime
     marks_kept_for: timedelta
-    quarantine_topic: str = ""  # the topic that the pipeline quarantines in now; empty: it quarantines nothing
+    quarantine_topic: str = ""  # the pipeline's quarantine topic now; empty if it quarantines nothing
 
 
 def may_be_revised(batch: Batch) -> bool:
-    """Whether the batch may get a new revision; a published, skipped or superseded one stays as it is."""
+    """Whether the batch may get a new revision without being asked. A finished batch stays as it is."""
     return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING}
 
 
@@ -30,7 +30,7 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     """Why the batch needs a new revision, or None if it can be written or left as it is.
 
     Raises:
-        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable: it cannot go on, and neither could a new revision.
+        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable: neither the batch nor a new revision can go on.
     """
     if not may_be_revised(batch):
         return None
@@ -47,15 +47,17 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     if stopped is not None:
         return stopped.why
     if batch.plan.quarantine and batch.plan.quarantine.topic != found.quarantine_topic:
-        return f"it was planned with quarantine topic {batch.plan.quarantine.topic}, and the pipeline has another now"
+        return f"it was planned with quarantine topic {batch.plan.quarantine.topic}, and the pipeline now has another"
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
-        return "its ledger was restored from a copy since it was planned, so its lease says nothing about its marks"
-    # Some task-partitions of this batch may have committed under the other software; a batch has to be the work of one.
+        return (
+            "its ledger was restored from a copy since it was planned, so its lease cannot be compared with its marks"
+        )
+    # Some task-partitions may have committed with the other software, and a whole batch has to be written by one version.
     if batch.plan.software != found.software:
-        return f"it was planned with {batch.plan.software}, and this is {found.software}"
-    # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
+        return f"it was planned with {batch.plan.software}, and this software is {found.software}"
+    # A mark may be gone a little early: brokers expire offsets by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     return None
@@ -74,4 +76,4 @@ PARTS = {
 
 def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
     parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
-    return f"what decides its output changed since it was planned: {', '.join(parts)}"
+    return f"these parts changed since it was planned: {', '.join(parts)}"

@@ -1,7 +1,7 @@
-"""The ledger as a person reads it: a row for each interval, the frontier, what awaits whom, and the next step.
+"""The ledger as a person reads it: a row for each interval, the frontier, what awaits a person, and the next step; pure.
 
-Pure: a view in, a frozen value out, computed once for each view. `status`, `quarantine`, the pages and the doctor all show these
-rows. Filtering, sorting and paging work on them, so a page shows fifty rows of ten thousand at the cost of fifty.
+A snapshot is computed once for each view. `status`, `quarantine`, the pages and the doctor show its rows. Filtering, sorting and
+paging use the rows too, so a page that shows fifty of ten thousand computes the details of fifty only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fencepost.protocol.view import DECIDED, PASSED, Revisions, View
 
 @dataclass(frozen=True)
 class Row:
-    """One interval. `batch` is the revision that counts. `newest` differs from it while a later one is under way or failed."""
+    """One interval. `batch` is the revision that counts. `newest` is another while a later revision is unfinished or failed."""
 
     revisions: Revisions
-    holds_back: bool  # it alone keeps the frontier where it is
-    waits: bool  # it has passed, and the frontier has not reached it
-    passed_at: datetime | None  # when its first revision was published, or it was skipped
+    holds_back: bool  # the frontier waits for this interval
+    waits: bool  # it is published or skipped, and the frontier has not reached it
+    passed_at: datetime | None  # when it was first published or skipped
 
     @property
     def batch(self) -> Batch:
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The interval as in the batch's id."""
+        """The interval's text, as in batch ids."""
         return str(self.batch.interval)
 
     @property
@@ -61,24 +61,24 @@ class Row:
 
     @property
     def newer(self) -> Batch | None:
-        """The newest revision, while it is under way or failed beside the one that counts."""
+        """The newest revision, if it is unfinished or failed and another revision counts."""
         done = self.newest.adds_to is not None and self.newest.state in PASSED
         return None if done or self.newest.revision == self.batch.revision else self.newest
 
     @property
     def lines(self) -> tuple[Batch, ...]:
-        """What a table lists of it: the revision that counts, the published additions to it, and the newest if it is another."""
+        """The lines of a table: the revision that counts, its published additions, and the newest revision if it is another."""
         return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
 
     @property
     def left(self) -> Mapping[str, int]:
-        """What is left of the interval in quarantine, by rule: that of the last replay, if there was one."""
+        """The number of records left in quarantine, by rule: what the last replay left, if there was one."""
         last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
 
     @property
     def replayed(self) -> tuple[int, int] | None:
-        """Records taken by the published additions, and rows that these added; None without an addition."""
+        """How many records the published additions replayed, and how many rows they added; None without an addition."""
         taken = [b.plan.replays.tally.rows for b in self.additions if b.plan.replays]
         return (sum(taken), sum(b.written.rows for b in self.additions if b.written)) if taken else None
 
@@ -90,7 +90,7 @@ class Row:
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
     ) -> Awaiting | None:
-        """What awaits a person in it; see `need_of`."""
+        """Why the interval awaits a person, or None; see `need_of`."""
         need = need_of(self.newest, now, patience, stopped=stopped)
         return None if need is None else Awaiting(self.newest, need, self.in_force)
 
@@ -106,12 +106,12 @@ class Row:
 
     @property
     def offsets(self) -> int:
-        """Source offsets in the frozen ranges."""
+        """The number of source offsets in the frozen ranges."""
         return self.batch.plan.offsets
 
     @property
     def seconds(self) -> float | None:
-        """Seconds spent on writing and judging, as far as they have ended."""
+        """The seconds that writing took, plus those of judging if there is a verdict; None before it is written."""
         written, verdict = self.batch.written, self.batch.verdict
         return None if written is None else written.seconds + (verdict.seconds if verdict else 0.0)
 
@@ -131,17 +131,17 @@ class Snapshot:
 
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
-    unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
+    unsettled: tuple[Row, ...] = ()  # rows whose newest revision is not published, skipped or withdrawn
     frontier: Mapping[PartitionId, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first; the frontier starts there
-    passed: int = 0  # how many intervals the frontier has passed from there on
-    hole: Row | None = None  # it holds the frontier back
-    unread: Unread = field(default_factory=Unread)  # what lay before the first range, by the ledger
+    passed: int = 0  # how many intervals the frontier has passed, counted from `first`
+    hole: Row | None = None  # the row that holds the frontier back
+    unread: Unread = field(default_factory=Unread)  # source offsets before the first range, by the ledger
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
-        """Rows by the interval's text. Names in requests are looked up only here."""
+        """Rows by the interval's text. Intervals that a request names are looked up only here."""
         return {row.key: row for row in self.rows}
 
     @cached_property
@@ -171,13 +171,13 @@ class Snapshot:
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, stopped: Container[Interval] = ()
     ) -> tuple[Awaiting, ...]:
-        """What awaits a person, in order of time. `stopped` are intervals whose run has ended without success."""
+        """The revisions that await a person, in order of time. `stopped` are intervals whose run has ended without success."""
         found = (row.awaiting(now, patience, stopped=row.interval in stopped) for row in self.unsettled)
         return tuple(one for one in found if one is not None)
 
 
 def snapshot_of(view: View) -> Snapshot:
-    """The ledger that a view shows, by interval."""
+    """The snapshot of a view, computed once."""
     return view.once(_snapshot_of)
 
 
@@ -209,7 +209,7 @@ def _snapshot_of(view: View) -> Snapshot:
 
 
 def _unbroken(run: Sequence[Batch]) -> int:
-    """How many intervals the frontier has passed in full. An empty batch breaks nothing, as in `protocol.frontier`."""
+    """How many intervals the frontier has passed in full. An empty batch does not stop it, as in `protocol.frontier`."""
     passed = 0
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:

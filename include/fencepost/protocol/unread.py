@@ -1,7 +1,7 @@
-"""Offsets of the source before the first range of all: no batch reads their records, unless an earlier interval is planned.
+"""Source offsets before the range of the first interval; pure. No batch reads them unless an earlier interval is planned.
 
-A first range begins at the first record that is stamped at or after its interval's start, and not ahead of the clock. So whatever
-lies before it is stamped earlier, has no timestamp, or is dated ahead of the clock. Pure.
+The range begins at the first record whose timestamp is at or after the interval's start and not ahead of the clock. So each
+record before it has an earlier timestamp, no timestamp, or one ahead of the clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fencepost.model import (
 )
 from fencepost.protocol.view import View
 
-# No record of Kafka's is older than Kafka: an earlier timestamp is in another unit, most often seconds.
+# No Kafka record is older than Kafka, so an earlier timestamp is in another unit, most often seconds.
 FIRST_CREDIBLE = datetime(2005, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
@@ -32,7 +32,7 @@ LISTED = 5  # partitions in a text
 
 @dataclass(frozen=True)
 class Unread:
-    """Offsets before the ranges of the interval that begins at `start`, of the partitions that have such offsets."""
+    """The unread offsets, by partition. `start` is the start of the first interval, which was planned at `planned_at`."""
 
     start: datetime = EPOCH
     planned_at: datetime = EPOCH
@@ -40,28 +40,28 @@ class Unread:
 
     @property
     def offsets(self) -> int:
-        """How many; some of them may have no record."""
+        """The number of offsets. Some of them may have no record."""
         return sum(part.length for part in self.ranges)
 
     @property
     def by_topic(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """For programs: the first of them and their end, by topic and partition."""
+        """The ranges as JSON values: `[start, end)` by topic and partition."""
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for part in self.ranges:
             found.setdefault(part.topic, {})[str(part.partition)] = (part.start, part.end)
         return found
 
     def still_in(self, earliest: Mapping[PartitionId, int]) -> Unread:
-        """Those that the source still has, whose partitions begin there: records that were deleted are not unread."""
+        """Without the offsets before `earliest`, the first offset of each partition: deleted records are not unread."""
         cut = [p.model_copy(update={"start": max(p.start, earliest.get(p.partition_id, p.end))}) for p in self.ranges]
         return replace(self, ranges=tuple(part for part in cut if part.end > part.start))
 
     @property
     def reason(self) -> str:
-        """Why they are before the range, in a sentence; with the last record's timestamp, as far as it is known."""
+        """Why the offsets are before the range, and the timestamp of the last record of each partition if it is known."""
         why = (
-            f"Records there are stamped before {self.start:%Y-%m-%d %H:%M} UTC, where the first interval begins, have no "
-            "timestamp, or are dated ahead of the clock"
+            f"Their records have timestamps before {self.start:%Y-%m-%d %H:%M} UTC, where the first interval begins, no "
+            "timestamp, or a timestamp ahead of the clock"
         )
         listed = [f"partition {p.partition}: {p.length:,}{self._stamp(p)}" for p in self.ranges[:LISTED]]
         more = len(self.ranges) - len(listed)
@@ -69,7 +69,7 @@ class Unread:
 
     @property
     def description(self) -> str:
-        """How many there are, and why; empty if there are none."""
+        """How many offsets no batch reads, and why; empty if there are none."""
         if not self.ranges:
             return ""
         topic = describe_topics(self.ranges)
@@ -77,7 +77,7 @@ class Unread:
         return f"{lie} before the first range, and no batch reads them. {self.reason}"
 
     def advice(self, pipeline: str) -> str:
-        """How to have them read."""
+        """The command that makes a batch of the offsets."""
         whole = Interval(start=EPOCH, end=self.start).command("run", pipeline)
         return f"{whole} reads them as a batch of its own (in Airflow: a backfill of the intervals before)"
 
@@ -85,25 +85,25 @@ class Unread:
         if part.last_timestamp is None:
             return ""
         if part.last_timestamp < 0:
-            return ", the last one without a timestamp"
+            return ", the last record without a timestamp"
         at = time_of(part.last_timestamp)
         unit = ""
         if at < FIRST_CREDIBLE:
             unit = ": seconds taken for milliseconds?"
         elif at > self.planned_at + 10 * YEAR:
             unit = ": microseconds taken for milliseconds?"
-        return f", the last one with {told_time(part.last_timestamp)}{unit}"
+        return f", the last record with {told_time(part.last_timestamp)}{unit}"
 
 
 def unread_at_plan(batch: Batch) -> Unread:
-    """What lay before a batch's range when it was planned as the first of all; nothing of any other batch."""
+    """The unread offsets that a plan recorded because its interval was the first; none for any other batch."""
     return Unread(batch.interval.start, batch.plan.planned_at, batch.plan.unread)
 
 
 def unread(view: View) -> Unread:
-    """What lies before the range of the first interval that stands, as far as the ledger knows where the topic began.
+    """The offsets before the range of the first interval that is not withdrawn, as far as plans have recorded them.
 
-    It becomes less when an earlier interval is planned, and more when the first one is withdrawn.
+    They become fewer when an earlier interval is planned, and more when the first interval is withdrawn.
     """
     return view.once(_unread)
 
@@ -133,7 +133,7 @@ def _unread(view: View) -> Unread:
 
 
 def _starts(batch: Batch) -> dict[PartitionId, int]:
-    """Where its ranges begin, with what expired of them."""
+    """The start of the batch's range in each partition, its expired offsets included."""
     found: dict[PartitionId, int] = {}
     for part in (*batch.plan.ranges, *batch.plan.lost):
         found[part.partition_id] = min(part.start, found.get(part.partition_id, part.start))
@@ -143,7 +143,7 @@ def _starts(batch: Batch) -> dict[PartitionId, int]:
 def before_ranges(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int], timestamps: Mapping[PartitionId, int]
 ) -> tuple[UnreadRange, ...]:
-    """What partitions that begin there have before these ranges; `timestamps` are of the last record before each of them."""
+    """The offsets from `earliest` up to these ranges. `timestamps` are those of the last record before each range."""
     return tuple(
         UnreadRange(
             topic=part.topic,

@@ -1,14 +1,14 @@
-"""The ledger as the decisions see it: what was planned for every interval, and what of it counts.
+"""The ledger as the decisions see it: the revisions of every interval, and which of them count.
 
-One numbering for both: a revision is the interval's batch, or an addition to one, which has records of its quarantine that passed
-in a replay. Both go through the same steps. But ranges, the frontier, and what counts are those of batches alone, so additions
-are kept apart. Five names say which one is meant:
+A revision is a batch or an addition; both are numbered together and go through the same steps. An addition has the records of a
+batch's quarantine that passed in a replay. Only batches decide the ranges and the frontier, so additions are listed apart. Five
+names say which revision is meant:
 
-    last         the batch or addition that was planned last: what the next step is about
+    last         the batch or addition that was planned last; the next step is about it
     last_batch   the batch that was planned last, additions left out
-    holder       the last batch of an interval that is not withdrawn: its ranges are the interval's
+    holder       the last batch of an interval that is not withdrawn; its ranges are the interval's
     in_force     the batch that counts: the published one, else a skipped one, else the last batch
-    additions_in_force   the published additions to that
+    additions_in_force   the published additions to the batch in force
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any, TypeVar, cast
 from fencepost.errors import DEFECT, NotRecorded
 from fencepost.model import Batch, Interval, Outcome, State
 
-# A newer revision replaces these when it is planned. The frontier passes the others, which stay in force until the newer
-# revision is published: otherwise the frontier would move back.
+# A batch in one of these states is superseded as soon as a newer revision is planned. A published or skipped batch stays in force
+# until the newer revision is published: otherwise the frontier would move back.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
-DECIDED = PASSED | {State.PUBLISHING}  # no verdict changes any more what becomes of it
-OVER = {State.SUPERSEDED, State.WITHDRAWN}  # it counts for nothing any more
+DECIDED = PASSED | {State.PUBLISHING}  # a new verdict no longer changes the batch
+OVER = {State.SUPERSEDED, State.WITHDRAWN}  # the batch no longer counts
 
 
 T = TypeVar("T")
@@ -39,14 +39,14 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Revisions:
-    """What was planned for one interval, in order: its batches, at least one, and apart from them the additions to them."""
+    """The revisions of one interval, in order: at least one batch, and the additions apart."""
 
     batches: tuple[Batch, ...]
     additions: tuple[Batch, ...] = ()
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> Revisions:
-        """The revisions in these records of one interval; a later record replaces an earlier one of the same number."""
+        """Build from the records of one interval. A later record replaces an earlier one of the same revision."""
         known = {batch.revision: batch for batch in records}
         ordered = [known[number] for number in sorted(known)]
         batches = tuple(b for n, b in enumerate(ordered) if b.adds_to is None or not n)
@@ -84,12 +84,12 @@ class Revisions:
 
     @property
     def link(self) -> Batch | None:
-        """The batch or addition whose quarantined records are what is left of the interval; None if it is not published."""
+        """The last published batch or addition: its quarantined records are those left. None if the interval is not published."""
         return (self.in_force, *self.additions_in_force)[-1] if self.in_force.state is State.PUBLISHED else None
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether an operator took the interval out of the order, and it was not planned again."""
+        """Whether an operator withdrew the interval and it was not planned again."""
         return self.last.state is State.WITHDRAWN
 
     @property
@@ -106,7 +106,7 @@ def _number(batch: Batch) -> int:
 class View:
     """The ledger as read: the newest record of every revision of every interval.
 
-    A view never changes, so it sorts once, and what `once` computes from it is computed once.
+    A view never changes, so sorting and every computation through `once` happen once.
     """
 
     revisions: dict[Interval, Revisions] = field(default_factory=dict)
@@ -114,45 +114,45 @@ class View:
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> View:
-        """Later records replace earlier ones of the same revision."""
+        """Build from the ledger's records, in order. A later record replaces an earlier one of the same revision."""
         by_interval: dict[Interval, list[Batch]] = defaultdict(list)
         for batch in records:
             by_interval[batch.interval].append(batch)
         return cls({interval: Revisions.of(batches) for interval, batches in by_interval.items()})
 
     def known(self, interval: Interval) -> Revisions:
-        """What was planned for an interval of which it is known that something was.
+        """The revisions of an interval that has to be in the ledger.
 
         Raises:
-            NotRecorded: nothing was.
+            NotRecorded: the ledger has none.
         """
         found = self.revisions.get(interval)
         if found is None:
-            raise NotRecorded(f"the ledger has nothing of interval {interval}, where a step relies on it. {DEFECT}")
+            raise NotRecorded(f"the ledger has no batch of interval {interval}, although a step relies on it. {DEFECT}")
         return found
 
     def last(self, interval: Interval) -> Batch | None:
-        """The batch or addition that was planned last for the interval; None if none was, as below."""
+        """The batch or addition that was planned last for the interval; None if none was."""
         found = self.revisions.get(interval)
         return found.last if found else None
 
     def last_batch(self, interval: Interval) -> Batch | None:
-        """The batch that was planned last for the interval."""
+        """The batch that was planned last for the interval; None if none was."""
         found = self.revisions.get(interval)
         return found.last_batch if found else None
 
     def holder(self, interval: Interval) -> Batch | None:
-        """The batch whose ranges are the interval's; None also if the interval is withdrawn."""
+        """The batch whose ranges are the interval's; None if none was planned or the interval is withdrawn."""
         found = self.revisions.get(interval)
         return found.holder if found else None
 
     def in_force(self, interval: Interval) -> Batch | None:
-        """The batch of an interval that counts."""
+        """The batch of the interval that counts; None if none was planned."""
         found = self.revisions.get(interval)
         return found.in_force if found else None
 
     def is_withdrawn(self, interval: Interval) -> bool:
-        """Whether an operator took the interval out of the order, and it was not planned again."""
+        """Whether an operator withdrew the interval and it was not planned again."""
         found = self.revisions.get(interval)
         return found is not None and found.is_withdrawn
 
@@ -165,14 +165,14 @@ class View:
         return View(revisions)
 
     def once(self, compute: Callable[[View], T]) -> T:
-        """What the function computes from this view. The function must not depend on anything else."""
+        """The function's result for this view, computed at most once. The function must depend on nothing else."""
         if compute not in self._computed:
             self._computed[compute] = compute(self)
         return cast("T", self._computed[compute])
 
     @cached_property
     def in_order(self) -> list[tuple[Interval, Revisions]]:
-        """All planned intervals with their revisions, in order of time. Looked up one by one, each would be hashed again."""
+        """All planned intervals with their revisions, in order of time. A list, because looking up an interval hashes it."""
         return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
     @cached_property
@@ -186,33 +186,33 @@ class View:
 
     @cached_property
     def standing(self) -> list[Interval]:
-        """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""
+        """The planned intervals that are not withdrawn, in order of time. Their ranges touch."""
         return [interval for interval, _ in self._standing]
 
     def before(self, interval: Interval) -> Batch | None:
-        """The planned interval that precedes this one."""
+        """The last batch of the planned interval that precedes this one."""
         for position in range(bisect_left(self.standing, interval.start, key=lambda i: i.start) - 1, -1, -1):
             if self.standing[position].end <= interval.start:
                 return self.last_batch(self.standing[position])
         return None
 
     def after(self, interval: Interval) -> Batch | None:
-        """The planned interval that follows this one."""
+        """The last batch of the planned interval that follows this one."""
         position = bisect_left(self.standing, interval.end, key=lambda i: i.start)
         return self.last_batch(self.standing[position]) if position < len(self.standing) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
-        """The later interval that was planned first and left this one no offset; None if this one has some."""
+        """The later interval that was planned before this one and left it no offsets; None if this one has offsets."""
         batch, after = self.holder(interval), self.after(interval)
         if batch is None or after is None or has_had_offsets(batch):
             return None
         begins = {r.partition_id: r.start for r in (*after.plan.ranges, *reversed(after.plan.lost))}
         if any(r.end < begins.get(r.partition_id, 0) for r in batch.plan.ranges):
-            return None  # there was room, and no record
+            return None  # there was room for records, but none arrived
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> Order:
-        """When the interval's ranges were frozen: by its first revision, or by the first one after a withdrawal."""
+        """When the interval's ranges were frozen: by its first revision, or by the first revision after a withdrawal."""
         return self._planned_first(self.known(interval))
 
     def _planned_first(self, revisions: Revisions) -> Order:
@@ -225,15 +225,15 @@ class View:
     def order(self, batch: Batch) -> Order:
         """A key that sorts batches in the order they were planned.
 
-        Within one ledger topic that is the order of leases. A topic that was restored from a copy starts its leases anew, and
-        a copied plan record has another offset. So batches planned in an earlier topic come first, by the clock.
+        Within one ledger topic that is the order of leases. A topic that was restored from a copy starts its leases again, and
+        copied plan records have other offsets. So batches planned in an earlier topic come first, in order of time.
         """
         number, copied = self._topics[batch.plan.ledger_topic_id]
         return number, batch.plan.planned_at if copied else ALWAYS, batch.known_lease
 
     @cached_property
     def _topics(self) -> dict[str, tuple[int, bool]]:
-        """For each ledger topic id in which batches were planned: its number in order, and whether a topic came after it."""
+        """For each ledger topic id in which batches were planned: its number in order of time, and whether it is not the last."""
         begun: dict[str, datetime] = {}
         for batch in self._all:
             topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
@@ -252,13 +252,13 @@ class View:
 
     @cached_property
     def anchor(self) -> Interval | None:
-        """The standing interval that was planned first; the frontier starts there."""
+        """The interval that was planned first, withdrawn ones left out. The frontier starts there."""
         first = min(self._standing, key=lambda item: self._planned_first(item[1]), default=None)
         return first[0] if first else None
 
     @cached_property
     def run(self) -> list[Batch]:
-        """For every interval from the anchor on, the batch that counts."""
+        """The batch that counts of every interval from the anchor on."""
         anchor = self.anchor
         if anchor is None:
             return []
@@ -266,12 +266,12 @@ class View:
 
 
 def has_had_offsets(batch: Batch) -> bool:
-    """Whether its ranges have offsets, or had offsets that expired."""
+    """Whether the batch's ranges have offsets, or had offsets that expired."""
     return not batch.plan.is_empty or bool(batch.plan.lost)
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
-    """Whether a written batch has passed and may be published; with a digest, whether it has passed that suite."""
+    """Whether a written batch has passed and may be published. With a digest, whether it has passed under that suite."""
     verdict = batch.verdict
     passed = verdict is not None and verdict.outcome is Outcome.PASSED
     same = verdict is not None and suite_digest in {None, verdict.suite_digest}

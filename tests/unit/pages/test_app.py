@@ -179,7 +179,7 @@ def test_the_page_says_what_lies_before_the_first_range_as_far_as_the_topic_stil
     ledgers.content["orders"] = [first.model_copy(update={"plan": plan}), batch(2)]
     text = get("/pipelines/orders").text
     assert "<b>Never read.</b> 350 offsets of topic orders-in lie before the first range" in text
-    assert "partition 0: 50, the last one with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken" in text
+    assert "partition 0: 50, the last record with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken" in text
     assert (
         "<code>fencepost run orders --start 1970-01-01T00:00:00Z --end 2026-01-01T01:00:00Z</code> reads them" in text
     )
