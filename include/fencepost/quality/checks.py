@@ -1,4 +1,4 @@
-"""The results of evaluating a suite: one per expectation, and all of them with the verdict."""
+"""The results of a suite: one for each expectation, and all of them with the verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.suite.declared import DeclaredExpectation, Severity
 
 
 class Status(StrEnum):
-    """An errored check was not evaluated: neither passed nor failed."""
+    """The status of a check. A check with status `errored` was not evaluated."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -21,7 +21,7 @@ class Status(StrEnum):
 class SampleRow(Frozen):
     """One unexpected record: its place in Kafka, its key, and the checked values.
 
-    A key that is not valid UTF-8 is given as hex, with `key_is_hex`. Long texts are cut and say so.
+    A key that is not valid UTF-8 is shown as hex, and `key_is_hex` is set. A long text is cut and says how long it was.
     """
 
     topic: str
@@ -35,10 +35,10 @@ class SampleRow(Frozen):
 class CheckResult(Frozen):
     """The result of one declared expectation.
 
-    The counts are records: `element_count` were looked at, `missing_count` of them are null and so were not judged, and
-    `unexpected_count` do not hold. All three are None if an expectation is not about single records. `unexpected_percent` is
-    the share of the judged records. `no_value`: it found nothing to judge (all null, or none left by its row_condition).
-    `sample` has the first unexpected records by partition and offset.
+    The counts are records, and None if the expectation is not about single records. `element_count` is the number of records that
+    were looked at. Of these, `missing_count` are null and were not judged, and `unexpected_count` failed. `unexpected_percent` is
+    the share of the judged records that failed. `no_value` says that there was no value to judge: all were null, or row_condition
+    left none. `sample` has the first unexpected records by partition and offset.
     """
 
     index: int = Field(ge=0)
@@ -63,7 +63,7 @@ class CheckResult(Frozen):
 
     @property
     def not_judged(self) -> str:
-        """Why it was not judged, if that is all it tells."""
+        """The reason why the expectation was not judged; empty if it was."""
         match self.observed:
             case {"not judged": str(why), **others} if not others:
                 return why
@@ -76,7 +76,7 @@ class CheckResult(Frozen):
 
     @classmethod
     def idle(cls, declared: DeclaredExpectation, observed: JsonValue = None, **counts: int) -> CheckResult:
-        """The result of an expectation that finds nothing to judge: it passes, and says so."""
+        """The result of an expectation that has nothing to judge: it passes, and `no_value` is set."""
         return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
 
     @classmethod
@@ -86,7 +86,7 @@ class CheckResult(Frozen):
 
 
 class Evaluation(Frozen):
-    """The verdict on a batch and its basis. `read`: records were read for it."""
+    """The verdict on a batch and its basis. `read` says whether its records were read."""
 
     outcome: Outcome
     reason: str
@@ -112,5 +112,5 @@ class Evaluation(Frozen):
 
     @property
     def unexpected_rows(self) -> int:
-        """Unexpected records, summed over the failed critical checks: a record that fails two checks counts twice."""
+        """The sum of unexpected records over the failed critical checks: a record that fails two checks counts twice."""
         return sum(c.unexpected_count or 0 for c in self.failed(Severity.CRITICAL))

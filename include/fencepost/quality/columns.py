@@ -43,15 +43,18 @@ def column_kinds(frame: DataFrame) -> dict[str, Kind]:
 
 
 def holds(condition: str) -> Column:
-    """Whether a row_condition holds; a null means no."""
+    """Whether a row_condition holds. Null counts as false."""
     from pyspark.sql import functions as F
 
     return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
 
 
 def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
-    """Whether a record fails an expectation about single records, from the frame's own columns, whose `types` are given; null if
-    it is not judged. Severity `quarantine` asks it of the transform's rows, and the gate of the records read back."""
+    """Whether a record fails an expectation about single records; null if the record is not judged.
+
+    `types` are the types of the frame's columns. The write step evaluates this column on the transform's rows for rules of
+    severity `quarantine`, and the gate evaluates it on the records that it reads back.
+    """
     from pyspark.sql import functions as F
 
     assert one.entry.fails is not None, "an expectation about single records"
@@ -71,11 +74,12 @@ def where_holds(one: Prepared, column: Column) -> Column:
 
 
 def condition_error(frame: DataFrame, sql: str, name: str = "row_condition") -> str | None:
-    """Why Spark cannot take `sql`, an argument of that name, as a condition on the frame's records, or None."""
+    """The reason why Spark cannot use `sql` as a condition on the frame's records, or None. `name` is the argument's name."""
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    # PySpark logs what it raises, with the JVM's whole stack. A plain logger with that name would fail PySpark's next call.
+    # PySpark logs each exception with the JVM's whole stack. A plain logger of that name would break PySpark's next
+    # call.
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     log.disabled, before = True, log.disabled
     try:
@@ -132,7 +136,7 @@ def prepared_column(name: str, data_type: DataType) -> Column:
 
 
 def key_column(name: str, data_type: DataType) -> Column:
-    """A prepared column of which equal values are one: 0.0 and -0.0 are equal."""
+    """A prepared column in which equal values are identical: 0.0 and -0.0 become one value."""
     prepared = prepared_column(name, data_type)
     return prepared + 0.0 if _kind(data_type) is Kind.NUMBER else prepared
 
@@ -143,7 +147,7 @@ def operand(name: str, data_type: DataType) -> Operand:
 
 
 def grid_of(data_type: DataType) -> Grid | None:
-    """The values that a prepared column of that type can have; None if they are doubles, booleans or texts."""
+    """The values that a prepared column of that type can have; None for doubles, booleans and texts."""
     from pyspark.sql.types import DecimalType
 
     if isinstance(data_type, DecimalType):

@@ -1,7 +1,7 @@
-"""What each expectation says about a batch without records, by our own arithmetic.
+"""What each expectation says about a batch without records, computed without Great Expectations, which takes seconds to import.
 
-Nothing is read, and Great Expectations, which takes seconds to import, is not asked.
-`tests/integration/quality/test_empty_batches.py` shows for every type that it would say the same.
+No record is read. `tests/integration/quality/test_empty_batches.py` shows for every type that Great Expectations gives the same
+answer.
 
 | looks at | on no records |
 |---|---|
@@ -24,7 +24,7 @@ NO_COLUMNS = "there was nothing to read, so the transform did not run and its co
 
 
 def on_no_records(declared: DeclaredExpectation) -> CheckResult:
-    """The result of a Great Expectations type on no records; errored if it may not be used."""
+    """The result of an expectation of Great Expectations on no records; errored if its type cannot be used."""
     try:
         entry = known(declared.type)
         if entry.scope in {Scope.RECORD, Scope.RECORDS}:

@@ -31,14 +31,17 @@ from fencepost.suite.numbers import shown as shown_number
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LISTED = 20  # values that a report shows of an observed set
+LISTED = 20  # how many values of an observed set a report lists
 NONE_KNOWN = History()
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a batch, by which checks about a whole batch are not judged. `called`: in a sentence; `none`: it has no row.
-    `checks_types`: whether such a check is errored if it does not fit the columns, which needs no record."""
+    """A part of a batch. Expectations about a whole batch are not judged on it.
+
+    `called` names the part within a sentence, and `none` says that it has no row. If `checks_types` is set, such an expectation
+    is still checked against the columns, which needs no record, and is errored if it does not fit.
+    """
 
     called: str
     why: str
@@ -54,8 +57,8 @@ ADDITION = Part(
 SAMPLE = Part(
     "a sample", "it is about a whole batch, and this is a sample", "The sample gives no row.", checks_types=True
 )
-# Of sums, means and deviations of doubles. Spark adds them in any order: beyond this they may differ from one evaluation to the
-# next.
+# Digits of a sum, mean or deviation of doubles that are compared. Spark adds doubles in any order, so the digits after
+# these may differ from one evaluation to the next.
 DIGITS = 12
 
 
@@ -72,19 +75,19 @@ def evaluate(
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
-    only. It is not read if `rows`, the number that the receipts promise, is 0. If the receipts' `fingerprint` is given, `frame`
-    also has `_hash`, and the records are compared before they are judged. Of a `part`, checks that need a whole batch are not
-    judged, and it may be empty.
+    only. `rows` is the number of records that the receipts prove; if it is 0, the frame is not read. If the receipts'
+    `fingerprint` is given, the frame also has `_hash`, and the records are compared with the receipts before they are judged. A
+    `part` of a batch may be empty, and expectations about a whole batch are not judged on it.
 
-    1. Check each expectation against the columns. One that cannot be evaluated is errored and goes no further. Those that
+    1. Check each expectation against the columns. One that does not fit is errored and not evaluated. Those that
        compare the batch with earlier ones need `history` only.
     2. Judge those about the schema by Spark's types, which needs no record.
-    3. Gather what the others ask of the records, in one aggregation, and compare the records. If there is no other expectation,
-       or no record, nothing is read.
+    3. Gather what the others need from the records, in one aggregation, and compare the records. If there is no other
+       expectation, or no record, nothing is read.
     4. Judge.
 
-    An error that Spark raises while it reads is raised, not judged: the step may be retried. If only the SQL of an expectation is
-    at fault, that expectation is errored.
+    An error that Spark raises while it reads is raised and not judged, so the step may be retried. If only the SQL of an
+    expectation causes the error, that expectation is errored.
 
     Raises:
         NotAsPromised: the records differ from the receipts, and nothing was judged.
@@ -129,7 +132,7 @@ def evaluate(
 def _judged_part(
     part: Part, suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
 ) -> Evaluation:
-    """As a batch, by the checks that a part is judged by; the others are listed, with the reason."""
+    """The evaluation of a part of a batch. Expectations about a whole batch are listed as not judged, with the reason."""
     judged = tuple(one for one in suite.expectations if not one.needs_whole_batch or one.index in results)
     whole = [one for one in suite.expectations if one not in judged]
     outcome, reason = Outcome.PASSED, "No expectation is about single records."
@@ -145,7 +148,7 @@ def _judged_part(
 
 
 def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
-    """Evaluate `suite` on a batch that read nothing, and judge it, without a frame, Spark or Great Expectations."""
+    """Evaluate `suite` on a batch that read no record, without a frame, Spark or Great Expectations, and judge it."""
     started = time.monotonic()
     results = {
         one.index: liken(one, history) if one.type in HISTORY else on_no_records(one) for one in suite.expectations
@@ -183,8 +186,11 @@ def _evaluation(
 def _on_records(
     frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
-    """Results of expectations about records. One that cannot even be built is errored. If Spark raises an error, those with SQL
-    or regexes of their own may be at fault: the others are evaluated without them, and then each of them by itself."""
+    """Results of expectations about records.
+
+    An expectation that Spark cannot analyse is errored. If Spark raises an error, expectations with their own SQL or regexes may
+    be the cause. So the others are evaluated without them, and then each of them by itself.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -207,7 +213,9 @@ def _on_records(
 
 
 def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> dict[int, CheckResult]:
-    """The expectations that Spark cannot be asked, errored. Each is built by itself only if all together cannot be."""
+    """The expectations that Spark cannot analyse, as errored results. Each is built by itself only if building all together
+    fails.
+    """
     try:
         BatchRecords(frame, ready, promised).build()
     except Exception:
@@ -247,7 +255,7 @@ def _result(
     rows: int,
     sample: tuple[SampleRow, ...] = (),
 ) -> CheckResult:
-    """Great Expectations' answer as a result. Anything but a plain True or False on all rows is errored."""
+    """Great Expectations' answer as a result. The check is errored unless the answer is True or False about all rows."""
     declared = one.declared
     found = answers.get(declared.index, ExpectationAnswer(error="Great Expectations gave no result"))
     if found.error:
@@ -275,7 +283,7 @@ def _result(
 
 
 def _observed(value: Any, one: Prepared, kinds: Mapping[str, Kind]) -> Any:
-    """A metric's value as small JSON; one of the column's values is in the column's units."""
+    """A metric's value as small JSON. If it is a value of the column, it is in the column's units."""
     if hasattr(value, "tolist"):  # NumPy's
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -14,21 +14,21 @@ from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.suite.declared import Severity, Suite
 
-NAMED = 3  # how many expectations a one-sentence reason names
+NAMED = 3  # a one-sentence reason names up to this many expectations
 
 
 def judge(
     suite: Suite, results: Sequence[CheckResult], rows: int, empty_rule: Literal["pass", "reject"]
 ) -> tuple[Outcome, str]:
-    """The outcome and a one-sentence reason.
+    """Return the outcome and a one-sentence reason.
 
-    1. A suite without expectations says nothing: undetermined.
-    2. A batch without records is rejected if the pipeline's rule says so; otherwise it is judged like any other.
-    3. Each declared expectation has exactly one result, as declared; otherwise undetermined.
+    1. A suite without expectations: undetermined.
+    2. A batch without records: rejected if the pipeline's rule says so; otherwise it is judged like any other.
+    3. A declared expectation that does not have exactly one result, as declared: undetermined.
     4. An errored check: undetermined.
     5. A failed quarantine rule: undetermined. A row that fails it should not have been written.
     6. A failed critical check: rejected.
-    7. Otherwise passed. The reason names failed warnings and checks that found no value to judge.
+    7. Otherwise: passed. The reason names failed warnings and checks that had no value to judge.
 
     Severity is taken from the suite, never from a result.
     """
@@ -58,7 +58,8 @@ def judge(
         ):
             return (
                 Outcome.UNDETERMINED,
-                f"There is a result for {result.title}, which was not declared so, or there are two.",
+                f"There is a result for {result.title}, which the suite does not declare in this form, or there are "
+                "two results for it.",
             )
         by_index[result.index] = result
     missing = [e.title for i, e in declared.items() if i not in by_index]
@@ -81,8 +82,8 @@ def judge(
     leaked = [e.title for e in failed if e.severity is Severity.QUARANTINE]
     if leaked:
         return Outcome.UNDETERMINED, (
-            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate disagree on what "
-            "it means."
+            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate "
+            "evaluate it differently."
         )
     # 6.
     beside = f" Warnings: {_named(warnings)}." if warnings else ""
@@ -96,7 +97,7 @@ def judge(
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
     all_of_them = f"All {len(declared)} expectations hold." if len(declared) > 1 else "The expectation holds."
     held = f"No critical expectation failed, of {expectations(len(declared))}." if warnings else ""
-    if not held and none and idle:  # these are most of them, so count them instead of naming them
+    if not held and none and idle:  # the idle checks are most of all, so the reason counts them instead of naming them
         left = len(declared) - len(idle)
         hollow = ""
         held = f"{left} of {expectations(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
@@ -106,7 +107,7 @@ def judge(
 
 
 def expectations(number: int) -> str:
-    """So many expectations, in words."""
+    """A number of expectations, in words."""
     return count_of(number, "expectation")
 
 

@@ -1,8 +1,8 @@
-"""What a batch's expectations ask of its records, gathered by one Spark aggregation over the read-back.
+"""Gathers what a batch's expectations need from its records, by one Spark aggregation over the records read back.
 
-A batch that passes is read once. What has no fixed size (sample rows, the values beside a set, the most common values, how many
-records repeat a key) is asked only where it is needed: then the records are read once more, compared with the receipts again,
-and kept on disk while that lasts.
+The records of a batch that passes are read once. Some answers have no fixed size: sample rows, values outside a set, the most
+common values, the number of records that repeat a key. These are gathered only where they are needed. For them the records are
+read once more, compared with the receipts again, and kept on disk until the answers are complete.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from fencepost.suite.figures import Figure, ranks_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-# A batch of fewer records is judged without generated code: to compile it would take longer.
+# A batch of fewer records is judged without generated code, because compiling the code would take longer.
 FEW = 20_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-# The values of more records are not put in order in memory: they are read once more, counted, and ordered on disk.
+# Above this number of records their values are not sorted in memory: they are read once more, counted, and sorted on
+# disk.
 ORDERED_IN_MEMORY = 1_000_000
-LISTED = 20  # values beside a set that are listed; of more only the number is told
+LISTED = 20  # how many values outside a set are listed; the rest are counted
 MOST_COMMON = "expect_column_most_common_value_to_be_in_set"
 
 
 class NotAsPromised(Exception):
-    """The batch that was read is not the one that the receipts promise."""
+    """The records that were read are not those of the receipts."""
 
     def __init__(self, rows: int, fingerprint: int) -> None:
         super().__init__(f"{rows} records with fingerprint {fingerprint:016x}")
@@ -49,23 +50,23 @@ class NotAsPromised(Exception):
 
 
 class Promised(NamedTuple):
-    """Rows and fingerprint from the batch's receipts. Without a fingerprint nothing is compared."""
+    """Rows and fingerprint by the batch's receipts. Without a fingerprint nothing is compared."""
 
     rows: int
     fingerprint: int | None
 
     def compare(self, rows: int, fingerprint: int) -> None:
-        """Raise NotAsPromised if another batch was read."""
+        """Raise NotAsPromised if rows or fingerprint differ from the receipts."""
         if (rows, fingerprint) != self:
             raise NotAsPromised(rows, fingerprint)
 
 
 class Answer(NamedTuple):
-    """What the records say to one expectation.
+    """What the records say about one expectation.
 
-    `elements` are the records that its row_condition leaves, `judged` those that have a value to judge, `unexpected` those that
-    fail, for an expectation about single records. `figure` is what was drawn from a column; other `metrics` have the names that
-    Great Expectations gives them.
+    `elements` is the number of records that row_condition leaves, `judged` the number of those that have a value, and
+    `unexpected` the number of those that fail, for an expectation about single records. `figure` is what was computed from a
+    column. Other `metrics` have the names that Great Expectations gives them.
     """
 
     elements: int
@@ -76,7 +77,7 @@ class Answer(NamedTuple):
 
 
 class BatchRecords:
-    """A batch's records and the expectations that are about them, ready."""
+    """A batch's records and the prepared expectations about them."""
 
     def __init__(self, frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> None:
         self._ready, self._promised = ready, promised
@@ -109,7 +110,7 @@ class BatchRecords:
         return {one.declared.index: self._answer(one, row) for one in self._ready}
 
     def build(self) -> DataFrame:
-        """The aggregation, analysed; nothing is read."""
+        """The analysed aggregation. Nothing is read."""
         from fencepost.rows.fingerprint import counting
 
         asked = self._asked()
@@ -149,7 +150,7 @@ class BatchRecords:
         return {index: tuple(sample) for index, sample in found.items()}
 
     def _asked(self, *, whole: bool = False) -> DataFrame:
-        """For each expectation the columns that it is about; with `whole` also the coordinates and the checked columns."""
+        """The columns that each expectation is about. With `whole`, also the coordinates and the checked columns."""
         from pyspark.sql import functions as F
 
         columns: dict[str, Column] = {}
@@ -172,13 +173,15 @@ class BatchRecords:
         return self._frame.select(*(column.alias(name) for name, column in columns.items()))
 
     def _records(self) -> DataFrame:
-        """The records, read again, on disk."""
+        """The records, read once more and kept on disk."""
         from pyspark import StorageLevel
 
         from fencepost.rows.fingerprint import count_and_sum
 
         if self._kept is None:
-            self._kept = self._asked(whole=True).persist(StorageLevel.DISK_ONLY)  # a large batch would fill the heap
+            self._kept = self._asked(whole=True).persist(
+                StorageLevel.DISK_ONLY
+            )  # in memory, a large batch would fill the heap
             if self._promised.fingerprint is not None:
                 self._promised.compare(*count_and_sum(self._kept, HASH))
         return self._kept
@@ -207,7 +210,7 @@ class BatchRecords:
         return Answer(elements, judged, metrics=self._sets(one, *found))
 
     def _repeated(self, one: Prepared) -> int:
-        """How many records have a key that others have too."""
+        """How many records have a key that another record has too."""
         from pyspark.sql import functions as F
 
         times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
@@ -251,7 +254,7 @@ class BatchRecords:
             return listed, len(listed) if len(listed) < LISTED else values.count()
 
     def _aggregates(self, one: Prepared) -> list[Column]:
-        """What the one aggregation gathers for an expectation: first the records that its row_condition leaves, if it has one."""
+        """The aggregates of an expectation: first the number of records that its row_condition leaves, if it has one."""
         from pyspark.sql import functions as F
 
         elements = [] if one.condition is None else [F.count_if(self._when(one))]
@@ -261,7 +264,7 @@ class BatchRecords:
             return elements
         value = F.col(self._value(one))
         if one.entry.unique:
-            # Of few, in one phase: four would take longer to plan.
+            # Few values are sorted in one phase. Four phases would take longer to plan.
             distinct = F.size(F.collect_set(value)) if self._few else F.count_distinct(value)
             return [*elements, F.count(value), distinct]
         if (figure := one.entry.figure) is not None:
@@ -273,7 +276,7 @@ class BatchRecords:
         return [*elements, F.count(value), F.count_if(~inside), F.collect_set(F.when(inside, value))]
 
     def _in_order(self, one: Prepared, figure: Figure) -> Column:
-        """The values at a figure's ranks, put in order within the aggregation."""
+        """The values at a figure's ranks, sorted within the aggregation."""
         from pyspark.sql import functions as F
 
         value = F.col(self._value(one))
@@ -285,7 +288,7 @@ class BatchRecords:
         return F.array(*(F.try_element_at(ordered, place) for place in places))
 
     def _at_ranks(self, one: Prepared, figure: Figure, judged: int) -> list[Any]:
-        """The same of many records, from the second read."""
+        """The values at a figure's ranks, from a second read that sorts many records on disk."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -311,7 +314,7 @@ class BatchRecords:
         return Operand(F.col(self._value(one)), grid_of(self._types[one.columns[0]]))
 
     def _times(self, one: Prepared) -> Column:
-        """How many records have a record's key; null if it is not judged."""
+        """How many records have the same key as a record; null if the record is not judged."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -325,7 +328,7 @@ class BatchRecords:
         return f"_fails_{one.declared.index}"
 
     def _value(self, one: Prepared) -> str:
-        """One column for all expectations about the same values: their aggregates are Spark's to share."""
+        """The name of one column that all expectations about the same values use, so that Spark can share their aggregates."""
         return self._name("value", one.columns, one.condition, one.entry.unique and one.kwargs.get("ignore_row_if"))
 
     def _name(self, *of: Any) -> str:
@@ -333,7 +336,7 @@ class BatchRecords:
 
     @contextmanager
     def _evaluated(self) -> Iterator[None]:
-        """Have Spark evaluate what suits the number of records."""
+        """Let Spark evaluate with generated code or without it, whichever suits the number of records."""
         if not self._few:
             yield
             return

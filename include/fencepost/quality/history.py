@@ -28,9 +28,9 @@ from fencepost.suite.numbers import shown
 
 
 class PastBatch(Frozen):
-    """One batch: records out, and the age of its newest source record at the interval's end (None: unknown).
+    """One batch: the number of its rows, and the age of its newest source record at the interval's end (None: unknown).
 
-    If it read no record at all, `older_than` has the length of its interval instead.
+    If it read no record at all, `older_than` is the length of its interval instead.
     """
 
     rows: int = Field(ge=0)
@@ -39,7 +39,7 @@ class PastBatch(Frozen):
 
 
 class History(Frozen):
-    """The batch to judge, and those published for earlier intervals, the newest first."""
+    """The batch to judge, and the batches published for earlier intervals, the newest first."""
 
     batch: PastBatch = PastBatch(rows=0)
     before: tuple[PastBatch, ...] = ()
@@ -51,7 +51,7 @@ def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> Hist
 
 
 def published_before(interval: Interval, batches: Sequence[Batch]) -> tuple[PastBatch, ...]:
-    """What was published for intervals before this one, the newest first."""
+    """The batches published for intervals before this one, the newest first."""
     earlier = [
         b for b in batches if b.state is State.PUBLISHED and b.adds_to is None and b.interval.end <= interval.start
     ]
@@ -75,7 +75,7 @@ def liken(declared: DeclaredExpectation, history: History) -> CheckResult:
 
 
 def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Check that there are as many records out as usual: neither fewer nor more."""
+    """Check that the number of rows is as usual: neither fewer nor more."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
     usual = _usual([Fraction(p.rows) for p in history.before], limits)
@@ -98,7 +98,9 @@ def _freshness(declared: DeclaredExpectation, history: History) -> CheckResult:
         found = f"no record was read, so more than {_time(_seconds(older_than))}"
     else:
         return _not_judged(
-            declared, {}, "no source record has a timestamp, or a retry found the output written and counted no input"
+            declared,
+            {},
+            "no source record has a timestamp, or a retry found the rows already written and counted no input",
         )
     observed: dict[str, JsonValue] = {"age of the newest record": found}
     usual = _usual(ages, limits)
@@ -128,7 +130,7 @@ def _usual(figures: Sequence[Fraction], limits: Limits) -> tuple[Fraction, Fract
 
 
 def _time(seconds: Fraction) -> str:
-    """A time with the digits that decide: down to the microsecond, if it is no whole number of seconds."""
+    """A time with the digits that decide: to the microsecond if it is not a whole number of seconds."""
     return f"{'-' if seconds < 0 else ''}{timedelta(microseconds=round(abs(seconds) * 1_000_000))}"
 
 

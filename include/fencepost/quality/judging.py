@@ -1,7 +1,8 @@
-"""Great Expectations' verdicts on what Spark gathered: the only door to it, imported inside functions, by `loading.py`.
+"""Great Expectations' verdicts on what Spark gathered. Only this module calls it, and imports it inside functions through
+`loading.py`.
 
-It is asked whether an expectation holds, by `metrics_validate` on a dictionary of metrics that `gathering.py` fills. We do not
-let it read records, drop unknown types, decide about a whole suite, apply severities or list unexpected rows. There is no data
+`metrics_validate` decides whether an expectation holds, by a dictionary of metrics that `gathering.py` fills. Great Expectations
+does not read records, drop unknown types, decide about a whole suite, apply severities or list unexpected rows. There is no data
 context, so it writes nothing to disk and sends nothing.
 """
 
@@ -30,7 +31,7 @@ LONGEST_ERROR = 2_000
 
 
 class ExpectationAnswer(NamedTuple):
-    """The answer for one expectation, before any rule of ours.
+    """Great Expectations' answer for one expectation, before Fencepost's own rules.
 
     `success` is Great Expectations' True or False, or None for anything else. If the expectation is errored, only `error` is set.
     """
@@ -44,7 +45,7 @@ class ExpectationAnswer(NamedTuple):
 
 
 def judge_records(prepared: Sequence[Prepared], answers: Mapping[int, Answer]) -> dict[int, ExpectationAnswer]:
-    """Whether each expectation holds, by what the records say to it."""
+    """Whether each expectation about records holds, by the answers gathered from them."""
     with _quiet():
         load()
         return {one.declared.index: _found(one, answers.get(one.declared.index)) for one in prepared}
@@ -77,7 +78,7 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Expectat
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    # It only looks at the engine's class, to know whose types are asked about.
+    # It only looks at the class of the engine, to know which system's types the expectation names.
     engine = SparkDFExecutionEngine.__new__(SparkDFExecutionEngine)
     by_record = one.entry.fails is not None or one.entry.unique
     judged, unexpected = answer.judged or 0, answer.unexpected or 0
@@ -111,7 +112,7 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Expectat
 
 
 def _within(one: Prepared, answer: Answer) -> bool | None:
-    """Whether a figure lies within its bounds, by exact comparison; None where nothing is compared."""
+    """Whether a figure lies within its bounds, by exact comparison; None if the expectation compares no figure."""
     kwargs, figure = one.kwargs, one.entry.figure
     if "quantile_ranges" in kwargs:
         pairs = zip(answer.figure, kwargs["quantile_ranges"]["value_ranges"], strict=True)
@@ -140,22 +141,24 @@ def _of_records(answer: Answer, metric: str) -> dict[str, Any]:
 
 
 def share_of(one: Prepared) -> Fraction:
-    """The share `mostly`, as it is written."""
+    """The share `mostly`, exactly as written in the suite."""
     return Fraction(exact_number(one.kwargs.get("mostly", 1)))
 
 
 def _as_double(share: Fraction, found: float, holds: bool) -> float:
-    """The share as a double which Great Expectations compares with the one `found` as the fractions themselves compare."""
+    """`share` as a double. Great Expectations compares it with the double `found` and gets `holds`, the result of the exact
+    comparison.
+    """
     near = float(share)
     return near if (found >= near) is holds else found if holds else math.nextafter(found, 2)
 
 
 def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments and metrics by which Great Expectations decides.
+    """The arguments and metrics that Great Expectations gets.
 
-    It compares doubles, and cuts what stands behind the point of a bound of a count. So a figure and its bounds become their
-    ranks, 0 to 2, in their exact order; members of a set become their places in it, and a value beside the set a number below
-    zero. What it says of these, it says of the values.
+    Great Expectations compares doubles, and ignores the fraction of a bound of a count. So it gets ranks in place of values. A
+    figure and its bounds become their ranks in exact order, from 0. Members of a set become their positions in it, and a value
+    outside the set becomes a number below zero. The answer about the ranks is the answer about the values.
     """
     kwargs, metrics = dict(one.kwargs), dict(answer.metrics)
     figure = one.entry.figure
@@ -171,7 +174,7 @@ def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, 
         metrics[figure.metric], *bounds = ranks
         named = zip(("min_value", "max_value"), bounds, strict=True)
         kwargs |= {name: rank for name, rank in named if rank is not None}
-    elif one.entry.fails is not None:  # it is asked about counts, whatever the bounds
+    elif one.entry.fails is not None:  # it gets counts of unexpected records, so the bounds' values do not matter
         kwargs |= {name: rank for rank, name in enumerate(("min_value", "max_value")) if name in kwargs}
         kwargs |= {"value": 0} if "value" in kwargs else {}
         kwargs |= {"sum_total": 0} if "sum_total" in kwargs else {}
@@ -184,7 +187,7 @@ def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, 
 
 
 def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[int | None]:
-    """The numbers by their places in order, from 0; None of none, and of what is no number."""
+    """The rank of each number in order, from 0; None for None and for what is not a number."""
     keys = [_key(number, figure) for number in numbers]
     order = sorted({key for key in keys if key is not None})
     return [None if key is None else order.index(key) for key in keys]
@@ -201,7 +204,7 @@ def _key(number: Any, figure: Figure | None) -> Any:
 
 
 def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
-    """What the check found: a figure or the most common values as they were gathered, else what Great Expectations reports."""
+    """What the check observed: a figure or the most common values as gathered, or else what Great Expectations reports."""
     if "quantile_ranges" in one.kwargs:
         return {
             "quantiles": [float(exact_number(q)) for q in one.kwargs["quantile_ranges"]["quantiles"]],
@@ -213,7 +216,7 @@ def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
 
 
 def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:
-    """Names and types of columns, and of fields in structs, as Great Expectations lists them."""
+    """Names and types of columns, and of fields in structs, in Great Expectations' form."""
     from pyspark.sql.types import StructType
 
     for field in kind.fields if isinstance(kind, StructType) else ():
@@ -224,7 +227,8 @@ def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:
 def observed(result: Mapping[str, Any]) -> Any:
     """The metric itself; for two sets that should be equal, their difference.
 
-    Up to 20 such values are listed, in no fixed choice. So a longer list is given by its number only.
+    Great Expectations lists up to 20 values of a difference, in no fixed choice. So a longer difference is given by its number
+    only.
     """
     differences: dict[str, Any] = {}
     for name, shown_as in (("unexpected", "not in the set"), ("missing", "not in the column")):
@@ -235,20 +239,20 @@ def observed(result: Mapping[str, Any]) -> Any:
 
 
 def boolean(success: Any) -> bool | None:
-    """True or False (also NumPy's); anything else is no answer."""
+    """True or False, also NumPy's; None for anything else."""
     import numpy as np
 
     return bool(success) if isinstance(success, bool | np.bool_) else None
 
 
 def raised(who: str, error: Exception) -> str:
-    """The first line is fit for a log. The lines after it may quote records and are for the report only."""
+    """An error's text. Its first line is fit for a log. The other lines may quote records and belong in the report only."""
     return f"{who} raised {type(error).__name__}; the report has its message\n{error}"[:LONGEST_ERROR]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Great Expectations, which warns and logs. The results have what matters."""
+    """Silence Great Expectations, which warns and logs. The results have everything that matters."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

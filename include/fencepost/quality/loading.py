@@ -1,5 +1,6 @@
-"""Great Expectations' import, without what no verdict needs: with SQLAlchemy, SciPy's statistics, charts and Spark's machine
-learning it takes two thirds more processor time."""
+"""Imports Great Expectations without SQLAlchemy, SciPy's statistics, charts and Spark's machine learning. No verdict needs them,
+and importing them takes two thirds more processor time.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +16,22 @@ from types import ModuleType
 
 from fencepost.collector import collect_for_the_last_time, without_collector
 
-LATER = {"altair", "scipy.stats"}  # which it imports without asking
-OPTIONAL = {"sqlalchemy", "pyspark.ml"}  # which it does without where they are not installed
+LATER = {"altair", "scipy.stats"}  # modules that Great Expectations imports unconditionally
+OPTIONAL = {"sqlalchemy", "pyspark.ml"}  # modules that it can do without if they are not installed
 _LOADING = Lock()
 
 
 def load() -> None:
-    """Import Great Expectations, which takes seconds, or wait until another thread has.
+    """Import Great Expectations, which takes seconds, or wait until another thread has imported it.
 
-    Its modules import each other in circles. If two threads import them at once, each sees the other's half-made modules
-    and gets an ImportError. So nothing here imports any of it before this function has returned.
+    Its modules import each other in circles. If two threads import them at once, each sees the other's incomplete modules and
+    gets an ImportError. So no module here imports any part of it before this function has returned.
     """
     with _LOADING:
         with without_collector(), _without_unused():
             import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
         atexit.unregister(collect_for_the_last_time)
-        atexit.register(collect_for_the_last_time)  # of 200,000 objects: it saves a third of a second
+        atexit.register(collect_for_the_last_time)  # not to collect 200,000 objects saves a third of a second
 
 
 def load_ahead() -> None:
@@ -56,9 +57,9 @@ def _without_unused() -> Iterator[None]:
 
 
 def _forget(name: str) -> None:
-    """Whoever imports the module from now on gets it whole: Spark cannot pickle one that is still to be loaded."""
+    """Remove the module from `sys.modules`, so that the next import gets it whole. Spark cannot pickle a lazily loaded module."""
     module = sys.modules.get(name)
-    if module is None or type(module) is ModuleType:  # `type` alone does not have it imported
+    if module is None or type(module) is ModuleType:  # `type` does not trigger its import
         return
     del sys.modules[name]
     parent, _, child = name.rpartition(".")
@@ -67,9 +68,10 @@ def _forget(name: str) -> None:
 
 
 class _Unused(MetaPathFinder):
-    """For one thread: `LATER` is imported once what asked for it uses it, `OPTIONAL` seems not to be installed.
+    """Defers or hides imports, in one thread only. A module of `LATER` is imported on first use, and one of `OPTIONAL` appears
+    not to be installed.
 
-    Other threads, such as one that loads a transform, import the same modules as ever.
+    Other threads, such as one that loads a transform, import the same modules as usual.
     """
 
     def __init__(self, thread: int) -> None:

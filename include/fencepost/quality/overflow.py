@@ -1,7 +1,7 @@
-"""A regex that overflows Java's stack on a long text: which one it was, and on which record.
+"""Finds the regex that overflows Java's stack on a long text, and the record.
 
-Java's regexes call themselves for each repetition of a group, so a text of some thousand characters may end in a
-StackOverflowError under an ordinary pattern. Neither the text nor a part of it is shown.
+Java's regexes recurse for each repetition of a group. So a text of some thousand characters may end in a StackOverflowError under
+an ordinary pattern. Neither the text nor any part of it is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fencepost.suite.declared import DeclaredExpectation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LONGEST = 20  # texts that are tried: a regex overflows on the longest ones first
+LONGEST = 20  # how many texts are tried, the longest first, because a regex overflows on these
 PLACES = ("_topic", "_partition", "_offset")
 REMEDY = (
     "Rewrite it without a repeated group, such as [ab]* for (a|b)*, or make its quantifiers possessive (*+), or limit the text's "
@@ -29,7 +29,7 @@ TASK = re.compile(r"Job aborted due to stage failure: Task (\d+) in stage ")
 
 
 def explain(frame: DataFrame, one: Prepared) -> str:
-    """What overflowed, of an expectation that did, with the record's coordinates if the frame has them."""
+    """The message for an expectation that overflows: its argument, and the record's coordinates if the frame has them."""
     named = " and ".join(f"regex {regex!r}" for regex in one.regexes) or f"expression {one.expression!r}"
     if not one.regexes and one.expression is None:
         named = f"row_condition {one.condition!r}"
@@ -38,7 +38,7 @@ def explain(frame: DataFrame, one: Prepared) -> str:
 
 
 def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> tuple[DeclaredExpectation, str] | None:
-    """The first rule that overflows on the frame's rows, and the explanation; None if the rows overflow without any."""
+    """The first rule that overflows on the frame's rows, with the explanation; None if no single rule overflows."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in frame.schema.fields}
@@ -66,7 +66,7 @@ def _overflows(frame: DataFrame) -> bool:
 
 
 def _place(frame: DataFrame, one: Prepared) -> str:
-    """The coordinates of a record on whose text it overflows, if one of the longest is such a record; or nothing."""
+    """The coordinates of a record whose text overflows the expectation, if one of the longest texts does; otherwise empty."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
@@ -80,7 +80,7 @@ def _place(frame: DataFrame, one: Prepared) -> str:
         asked = frame if one.condition is None else frame.where(holds(one.condition))
         longest = asked.select(*places, text.alias("_text")).orderBy(F.desc(F.length("_text"))).limit(LONGEST)
         rows = longest.collect()
-        # Each in a partition of its own: the number of the task that fails is that of the text.
+        # Each text is in its own partition, so the number of the failed task is that of the text.
         texts = frame.sparkSession.sparkContext.parallelize([(row["_text"],) for row in rows], max(1, len(rows)))
         alone = frame.sparkSession.createDataFrame(texts, f"`{name}` string")
         failing = fails(replace(one, condition=None), {name: alone.schema[name].dataType})

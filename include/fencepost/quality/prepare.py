@@ -1,6 +1,6 @@
-"""Turns a declared expectation into a question to the records: checked against the columns, and in their units. Pure.
+"""Turns a declared expectation into a question about the records: checked against the columns, and in their units. Pure.
 
-A mistake in a suite gives the same clear sentence on every batch, before any record is read.
+A mistake in a suite gives the same sentence on every batch, before any record is read.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class NotEvaluable(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """One expectation, ready. `condition` is its row_condition (Spark SQL).
+    """One expectation, ready to be evaluated. `condition` is its row_condition (Spark SQL).
 
-    `expression` is the Spark SQL of `expect_expression_to_be_true`: its values are judged, in the column `holds`.
+    `expression` is the Spark SQL of `expect_expression_to_be_true`. Its values are in the column `holds` and are judged.
     """
 
     declared: DeclaredExpectation
@@ -102,10 +102,10 @@ def prepare(declared: DeclaredExpectation, kinds: Mapping[str, Kind]) -> Prepare
 
 
 def known(name: str) -> Entry:
-    """What is known about a type.
+    """The catalogue's entry for a type.
 
     Raises:
-        NotEvaluable: the type may not be used.
+        NotEvaluable: the type cannot be used.
     """
     if name in KNOWN:
         return KNOWN[name]
@@ -132,7 +132,9 @@ def _text(declared: DeclaredExpectation, name: str) -> str | None:
 
 
 def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind], *, checked: bool = True) -> None:
-    """`checked`: their values are, so that Spark's SQL has to take their names."""
+    """Raise NotEvaluable if a column does not exist. `checked` says that its values are checked, so its name has to be valid in
+    Spark's SQL.
+    """
     for column in columns:
         if column not in kinds:
             near = get_close_matches(column, kinds, n=1)
@@ -154,9 +156,9 @@ def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kin
 
 
 def _in_units(value: Any, kind: Kind, column: str, name: str) -> Any:
-    """A bound or set value in the units of the prepared column: days for dates, microseconds for times.
+    """A bound or a set's value in the units of the prepared column: days for dates, microseconds for times.
 
-    Of integers and decimals it is what was written, exactly; of doubles the double nearest to it, as in a record's JSON.
+    For integers and decimals it is exactly what was written; for doubles it is the nearest double, as in a record's JSON.
     """
     if isinstance(value, list):
         return [None if one is None else _in_units(one, kind, column, name) for one in value]
@@ -196,7 +198,7 @@ def _whole_text(value: str, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise NotEvaluable(f"{name}: {value!r} has half of a pair of surrogates, which no text has") from None
+        raise NotEvaluable(f"{name}: {value!r} has an unpaired surrogate, which no text has") from None
     return value
 
 

@@ -1,9 +1,10 @@
-"""Reads back and judges what a batch sent to quarantine: by rule, with sample rows. Is all of it there, and is it too much?
+"""Reads back and judges a batch's quarantined records, by rule and with sample rows: are all of them there, and are there too
+many?
 
-Every row is accounted for. Records read are those that the plan froze, the malformed among them are quarantined or dropped,
-tombstones may be dropped, and rows of the result are written, quarantined, or withheld behind their record. Each number is
-measured on its own: the plan says what there is, Spark counts the records read, the malformed ones, the tombstones and the
-transform's rows, and receipts say what was committed.
+Every row is accounted for. The records read are those that the plan froze. Malformed ones are quarantined or dropped, and
+tombstones may be dropped. Rows of the transform's result are written, quarantined, or withheld with their record. Each number is
+measured independently: the plan has the offsets, Spark counts the records read, the malformed ones, the tombstones and the
+transform's rows, and the receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class QuarantinedRow(Frozen):
 
 
 class OfRule(Frozen):
-    """The records in quarantine for one rule; `sample` has the first of them by partition and offset."""
+    """The quarantined records of one rule. `sample` has the first of them by partition and offset."""
 
     rule: str
     reason: str = ""
@@ -63,20 +64,24 @@ class OfRule(Frozen):
 class Accounts(Frozen):
     """Where every row went. `read` and `results` are None if they were not counted.
 
-    A rule quarantines a source record once, however many rows it gave: one of them counts as failed, the others are withheld.
+    A rule quarantines a source record once, however many rows the record gave: one row counts as failed, the others are withheld.
     """
 
-    taken: int | None = Field(default=None, ge=0)  # in a replay: what the receipts of its predecessor promise
-    offsets: int | None = Field(default=None, ge=0)  # of the source, of which some may have no record
+    taken: int | None = Field(
+        default=None, ge=0
+    )  # in a replay: the records to replay, by the receipts of the batch that quarantined them
+    offsets: int | None = Field(default=None, ge=0)  # offsets of the source; some may have no record
     read: int | None = Field(default=None, ge=0)
-    malformed: int = Field(default=0, ge=0)  # as they were read
+    malformed: int = Field(default=0, ge=0)  # as Spark counted them
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
     dropped: int = Field(default=0, ge=0)
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
     results: int | None = Field(default=None, ge=0)  # rows of the transform's result
-    failed: int = Field(default=0, ge=0)  # of them, committed to quarantine
-    withheld: int = Field(default=0, ge=0)  # of them, not written: another row of their record failed
-    written: int = Field(default=0, ge=0)  # of them, committed to the output
+    failed: int = Field(default=0, ge=0)  # rows of the result, committed to quarantine
+    withheld: int = Field(
+        default=0, ge=0
+    )  # rows of the result that were not written, because another row of their record failed
+    written: int = Field(default=0, ge=0)  # rows of the result, committed to the output
 
     @classmethod
     def of(cls, plan: Plan, written: Written) -> Accounts:
@@ -103,12 +108,12 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many fewer rows a result has than its input; below 0 if it has more. None if nobody counted its input.
+        """How many fewer rows the result has than its input; negative if it has more. None if the input was not counted.
 
-        Without quarantine rules nothing counts the result by itself: all of it is written.
+        Without quarantine rules the result is not counted by itself, because all of it is written.
 
-        For a transform that works row by row these are the rows it left out. One that aggregates or explodes makes other rows,
-        so its number says no more than that.
+        For a transform that works row by row, these rows were left out. For one that aggregates or explodes, the number is only a
+        difference.
         """
         if self.read is None:
             return None
@@ -116,7 +121,7 @@ class Accounts(Frozen):
         return reached - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
-        """The numbers that do not add up; an empty list if all do."""
+        """The numbers that do not add up, in sentences; an empty list if all do."""
         found = []
         if self.results is not None and self.results != self.written + self.failed + self.withheld:
             found.append(
@@ -142,7 +147,7 @@ class Accounts(Frozen):
 
 
 class Quarantined(Frozen):
-    """A batch's quarantined records: what receipts promise, what a read_committed reader saw, by rule, and the accounts."""
+    """A batch's quarantined records: those of the receipts, those that a read_committed reader saw, by rule, and the accounts."""
 
     topic: str
     rows_expected: int = Field(ge=0)
@@ -162,26 +167,31 @@ class Quarantined(Frozen):
 
     @property
     def difference(self) -> str:
-        """What was promised and what was found, and why they differ if that is known."""
+        """What the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
-            f"Of quarantine topic {self.topic} the receipts promise {count_of(self.rows_expected, 'record')} with fingerprint "
-            f"{self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows {self.rows_read} with "
-            f"{self.fingerprint_read:016x} ({counted({r.rule: r.rows for r in self.rules})})."
+            f"By the receipts, quarantine topic {self.topic} has {count_of(self.rows_expected, 'record')} with "
+            f"fingerprint {self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows "
+            f"{self.rows_read} with {self.fingerprint_read:016x} ({counted({r.rule: r.rows for r in self.rules})})."
         )
         if self.deleted:
-            return f"{found} The topic no longer has {describe_ranges(self.deleted)}: somebody, or its retention, deleted them."
-        return f"{found} Records were lost, doubled or changed, or somebody else writes under this batch's header."
+            return (
+                f"{found} The topic no longer has {describe_ranges(self.deleted)}: retention or a person deleted them."
+            )
+        return (
+            f"{found} Records were lost, doubled or changed, or another program writes records with this batch's "
+            "header."
+        )
 
     @property
     def cure(self) -> str:
         """The first step to correct a difference."""
         if self.deleted:
             return f"Set retention.ms=-1 and retention.bytes=-1 on topic {self.topic}"
-        return f"Find who else writes to topic {self.topic}, or why the transform gives other rows on a retry"
+        return f"Find out who else writes to topic {self.topic}, or why the transform gives different rows on a retry"
 
 
 def counted(rules: Mapping[str, int]) -> str:
-    """`malformed: 3, expect_...(n): 2`; `none` of nothing."""
+    """`malformed: 3, expect_...(n): 2`; `none` if there are none."""
     return ", ".join(f"{rule}: {rows:,}" for rule, rows in rules.items()) or "none"
 
 
@@ -243,7 +253,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
-    """Which number of the accounts is above the limit; None if none is. Pure."""
+    """The number in the accounts that is above the limit, in a sentence; None if none is. Pure."""
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
@@ -269,12 +279,12 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
 
 
 def percent(share: Fraction) -> str:
-    """A share in percent, with two digits behind the point or as many as it has."""
+    """A share in percent, with at least two digits after the point, and with all of them if they end."""
     return f"{_digits(share, next((n for n in range(2, 400) if (share * 10 ** (n + 2)).denominator == 1), 2))}%"
 
 
 def percent_above(share: Fraction, most: str) -> str:
-    """A share in percent, with the digits by which it is above `most`."""
+    """A share in percent, with enough digits to show that it is above `most`."""
     least = Fraction(most.removesuffix("%"))
     return f"{next(text for n in range(2, 400) if Fraction(text := _digits(share, n)) > least)}%"
 
@@ -285,11 +295,12 @@ def _digits(share: Fraction, places: int) -> str:
 
 
 def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: QuarantineLimit | None) -> Evaluation:
-    """The evaluation after the batch's quarantined records are judged too. Pure.
+    """The evaluation, with the batch's quarantined records judged too. Pure.
 
-    1. They are not those of the receipts, or rows are not accounted for: undetermined.
-    2. There are more than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
-    3. Otherwise the verdict stays, and its reason counts them.
+    1. If they are not those of the receipts, or rows are not accounted for: undetermined.
+    2. If there are more than the limit allows: the batch is rejected, and the reason says so. An undetermined verdict stays
+    undetermined.
+    3. Otherwise the verdict stays, and its reason counts the quarantined records.
     """
     if not found.agrees:  # 1
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})

@@ -1,4 +1,4 @@
-"""Why an expectation cannot be asked of a batch's columns, or why none could fail it: from their types alone."""
+"""Why an expectation cannot be evaluated on a batch's columns, or why no value could fail it: by the columns' types alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ FIRST_DAY, LAST_DAY, DAY = -719_162, 2_932_896, 86_400_000_000  # 0001-01-01, 99
 
 
 def refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """Why Spark cannot evaluate an expectation on the frame's records, or why none could fail it; or None. No job is started."""
+    """The reason why Spark cannot evaluate an expectation on the frame's records, or why no record could fail it; None if
+    neither. No job is started.
+    """
     types = {field.name: field.dataType for field in frame.schema.fields}
     if error := sql_refusal(frame, one):
         return error
@@ -36,7 +38,7 @@ def refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _widest(data_type: DataType) -> Grid | None:
-    """All values of a column of that type, as they are prepared; dates and times are of the years 1 to 9999."""
+    """All values that a column of that type can have, as prepared. Dates and times are those of the years 1 to 9999."""
     from pyspark.sql import types as T
 
     for kind, bits in ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32)):
@@ -57,7 +59,7 @@ def _covers(grid: Grid, kwargs: Mapping[str, Any]) -> bool:
 
 
 def regex_error(frame: DataFrame, regex: str) -> str | None:
-    """Why Java, and so Spark, cannot take the regex, or None. No job is started."""
+    """The reason why Java, and so Spark, cannot compile the regex, or None. No job is started."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,6 +1,6 @@
 """The report of one validation, which an operator reads first: as HTML, as JSON and as a few lines of text.
 
-HTML and JSON have the same data. Both show values of a capped number of unexpected records, so keep them where only readers of
+HTML and JSON have the same data. Both show values of up to a set number of unexpected records, so keep them where only readers of
 the output topic may look. The lines of text show coordinates only.
 """
 
@@ -18,7 +18,7 @@ from fencepost.suite.declared import Severity
 
 
 class ReceiptCheck(Frozen):
-    """What the receipts promise, and what a read_committed reader saw. If they differ, the batch is not judged.
+    """What the receipts prove, and what a read_committed reader saw. If they differ, the batch is not judged.
 
     If records are missing, `deleted` has the offsets of the batch's output that the topic no longer has, and `compacted` says
     whether the topic is compacted.
@@ -38,29 +38,36 @@ class ReceiptCheck(Frozen):
 
     @property
     def difference(self) -> str:
-        """What was promised and what was found, and why they differ if that is known."""
+        """What the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
-            f"The receipts promise {count_of(self.rows_expected, 'record')} with fingerprint {self.fingerprint_expected:016x}; "
-            f"read_committed shows {self.rows_read:,} with {self.fingerprint_read:016x}."
+            f"By the receipts, there are {count_of(self.rows_expected, 'record')} with fingerprint "
+            f"{self.fingerprint_expected:016x}; read_committed shows {self.rows_read:,} with "
+            f"{self.fingerprint_read:016x}."
         )
         if self.deleted:
             return (
-                f"{found} The output topic no longer has {describe_ranges(self.deleted)}: its retention (retention.ms, "
-                "retention.bytes) or a person deleted them before they were judged."
+                f"{found} The output topic no longer has {describe_ranges(self.deleted)}: its retention "
+                "(retention.ms, retention.bytes) or a person deleted them before the batch was judged."
             )
         if self.compacted:
-            return f"{found} The output topic is compacted: it removed records whose key has a newer one before they were judged."
-        return f"{found} Records were lost, doubled or changed, or another program writes what looks like this batch's."
+            return (
+                f"{found} The output topic is compacted. Before the batch was judged, compaction removed records "
+                "whose keys have newer records."
+            )
+        return (
+            f"{found} Records were lost, doubled or changed, or another program writes records that look like "
+            "this batch's."
+        )
 
     def cure(self, topic: str) -> str:
-        """The first step to take about a difference."""
+        """The first step to correct a difference."""
         if self.deleted:
             return f"Raise retention.ms and retention.bytes of topic {topic}; age counts from the records' timestamps"
         if self.compacted:
             return f"Raise min.compaction.lag.ms of topic {topic}, or remove `compact` from its cleanup.policy"
         return (
-            f"Find out who else writes to topic {topic}, or what makes the transform give other rows on a retry (rand(), uuid(), "
-            "current_timestamp(), a table that changed)"
+            f"Find out who else writes to topic {topic}, or why the transform gives different rows on a retry "
+            "(rand(), uuid(), current_timestamp(), a table that changed)"
         )
 
 
@@ -79,7 +86,7 @@ class Report(Frozen):
 
     @property
     def unread(self) -> str:
-        """How many offsets no batch read when this one was planned as the first of all, and why; empty if there are none."""
+        """If this was planned as the first batch: how many offsets no batch reads, and why. Otherwise empty."""
         return unread_at_plan(self.batch).description
 
     @property
@@ -104,22 +111,22 @@ class Report(Frozen):
 
 
 def rank(check: CheckResult) -> int:
-    """0 for an errored check, then failed critical, failed warning, passed."""
+    """The check's result: errored, failed critical, failed warning, or passed. Reports show checks in this order."""
     if check.status is Status.FAILED:
         return 2 if check.severity is Severity.WARNING else 1
     return 0 if check.status is Status.ERRORED else 3
 
 
 def addition_words(batch: Batch) -> str:
-    """What an addition is one to, for behind its revision; empty for another batch."""
+    """The revision that an addition adds to, in words that follow its own revision; empty for another batch."""
     return f" (an addition to revision {batch.adds_to})" if batch.adds_to is not None else ""
 
 
 def left_out_words(rows: int) -> str:
-    """How many fewer rows, or more, the transform's result has than its input."""
+    """How many fewer rows the transform's result has than its input, or how many more, in words."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
 
 
 def withheld_words(rows: int) -> str:
-    """How many rows were not written because another row of their record failed a rule."""
+    """How many rows were not written because another row of their record failed a rule, in words."""
     return f"{rows:,} withheld with their record"

@@ -14,17 +14,17 @@ from fencepost.quality.report import Report
 
 
 class ReportMissing(Exception):
-    """There is no report to show; the text says why and what to do."""
+    """There is no report to show. The message says why and what to do."""
 
 
 def report_file(pipeline: str, batch: Batch, suffix: str) -> Path:
-    """The report of the batch's last verdict, as `.html` or `.json`: the file that the verdict names, and no other.
+    """The report of the batch's last verdict, as `.html` or `.json`. Only the file that the verdict names is returned.
 
-    The folder may have moved since, or may be mounted elsewhere on this machine; the file keeps its name. It lies in the
-    pipeline's folder, wherever links lead: whoever writes to a ledger could name any file.
+    The folder of reports may have moved, or may be mounted elsewhere on this machine; the file keeps its name. The file has to be
+    in the pipeline's folder after links are resolved, because whoever writes to a ledger could name any file.
 
     Raises:
-        ReportMissing: the batch was not judged yet, or its report is not in this machine's reports folder.
+        ReportMissing: the batch was not judged yet, or its report is not in this machine's folder of reports.
     """
     if batch.verdict is None:
         raise ReportMissing("This batch has not been judged yet, so there is no report. The validate task writes it.")
@@ -35,12 +35,12 @@ def report_file(pipeline: str, batch: Batch, suffix: str) -> Path:
             file = candidate.with_suffix(suffix).resolve()
             if file.is_relative_to(folder) and file.is_file():
                 return file
-        except (ValueError, OSError):  # no name, or one that no file can have
+        except (ValueError, OSError):  # the verdict names no file, or a name that no file can have
             continue
     raise ReportMissing(
-        f"Its report, {named.stem}{suffix}, is not in {place}, where this process looks for it. Mount the folder that "
-        "Airflow's workers write to here as well, and name it in FENCEPOST_REPORTS. The ledger's verdict is on the batch's "
-        "page."
+        f"Its report, {named.stem}{suffix}, is not in {place}, where this process looks for it. Mount the folder "
+        "that Airflow's workers write to here as well, and name it in FENCEPOST_REPORTS. The batch's page shows "
+        "the verdict from the ledger."
     )
 
 
@@ -57,11 +57,11 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
-    Only owner and group may read it, because it shows records. The umask may narrow that further. No name is used twice:
-    another attempt at the same validation gets `-attempt-2` and so on, so the ledger names the very report that it recorded.
-    A reader always sees a whole report.
+    Only owner and group may read them, because they show records; the umask may narrow that further. No name is used twice:
+    another attempt at the same validation gets `-attempt-2` and so on, so the ledger always names the report that belongs to its
+    verdict. A reader always sees a whole report.
     """
-    from fencepost.quality.report_html import render_html  # Jinja is needed here only
+    from fencepost.quality.report_html import render_html  # only this function needs Jinja
 
     batch = report.batch
     stem = f"revision-{batch.revision}-validation-{report.number}"

@@ -20,14 +20,14 @@ from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
 CELL = 160  # characters of one value in a table
-SHOWN = 8  # unexpected records of a check that are always visible
+SHOWN = 8  # how many unexpected records of a check are always visible
 FEW = 12  # a table with more rows is folded
 WORDS = {Outcome.PASSED: "Passed", Outcome.REJECTED: "Rejected", Outcome.UNDETERMINED: "Undetermined"}
 RANKS = ("not evaluated", "critical failed", "warning", "passed")
 
 
 def render_html(report: Report) -> str:
-    """The whole page, for any data: a character that cannot be drawn is shown by its number."""
+    """The whole page. Any data can be shown: a character that cannot be drawn appears as its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
     begins = plan.written_to.ends
@@ -52,8 +52,8 @@ def render_html(report: Report) -> str:
 
 @functools.cache
 def template_of(package: str, name: str) -> Template:
-    """A page's template, which escapes all data."""
-    # Through importlib.resources, because executors and jobs import the package from a zip.
+    """The template of a page. It escapes all data."""
+    # importlib.resources also works where executors and jobs import the package from a zip.
     source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     filters: dict[str, Any] = {
@@ -95,21 +95,22 @@ def cell(value: Any) -> str:
 
 
 def percent(value: float | None) -> str:
-    """`1.43 %`, with a non-breaking space; a small share never reads as 0."""
+    """`1.43 %`, with a non-breaking space. A small share is never shown as 0."""
     if value is None:
         return ""
     return "< 0.01\u00a0%" if 0 < value < 0.01 else f"{value:.2f}\u00a0%"
 
 
 def arguments_of(check: CheckResult) -> str:
-    """An expectation's arguments on one line, without its columns, which the title has."""
+    """An expectation's arguments on one line, without the columns, which are in the title."""
     columns = ("column", "column_A", "column_B", "column_list")
     rest = {name: value for name, value in check.kwargs.items() if name not in columns}
     return ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())
 
 
 def _shown(character: str) -> str:
-    # Controls, formats (bidirectional marks among them), surrogates, private and unassigned; line separators.
+    # Control and format characters (with bidirectional marks), surrogates, private and unassigned ones; line
+    # separators.
     if character != " " and unicodedata.category(character)[0] in "CZ":
         return "⏎" if character == "\n" else f"⟨U+{ord(character):04X}⟩"
     return character

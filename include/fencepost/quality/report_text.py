@@ -13,7 +13,7 @@ COORDINATES = 3  # records named for each check
 
 
 def render_plain(report: Report) -> str:
-    """The verdict and the failed checks in 5 to 20 lines, for a terminal or a task log. Shows no record's values."""
+    """The verdict and the failed checks in 5 to 20 lines."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
         f"{evaluation.outcome.upper()}  {batch.pipeline}  {batch.interval.told}  "
@@ -74,7 +74,9 @@ def _rows_in(batch: Batch) -> str:
     if batch.plan.replays is not None:
         return f"{written.rows_in or 0:,} from quarantine"
     return (
-        "input not counted, a retry found the output written" if written.rows_in is None else f"{written.rows_in:,} in"
+        "input not counted, because a retry found the rows already written"
+        if written.rows_in is None
+        else f"{written.rows_in:,} in"
     )
 
 

@@ -1,7 +1,7 @@
-"""Quarantine rules on the path of a row: each expectation of a single row as the Spark expression of `conditions.py`.
+"""Quarantine rules for each row: an expectation about single rows becomes the Spark expression of `conditions.py`.
 
 The gate evaluates the same expression on the records written from these rows. The write step does not need Great Expectations,
-which takes seconds to import and counts rows, where each row has to be sent one way or the other.
+which takes seconds to import and can only count rows, while the write step has to route each of them.
 """
 
 from __future__ import annotations

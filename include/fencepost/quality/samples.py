@@ -26,14 +26,16 @@ def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mappi
 
 
 def cut(value: Any) -> Any:
-    """The value, cut if it is a long text; a cut text says how long it was."""
+    """The value; a long text is cut and says how long it was."""
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{value[:LONGEST]}… ({len(value):,} characters)"
     return value
 
 
 def text_of(raw: bytes | bytearray | None) -> tuple[str | None, bool]:
-    """Bytes as text, cut to the longest that a report shows; and whether the text is hex, because they are not UTF-8."""
+    """Bytes as text, cut to the longest that a report shows. The flag says that the text is hex, because the bytes are not valid
+    UTF-8.
+    """
     if raw is None:
         return None, False
     try:

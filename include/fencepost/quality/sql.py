@@ -1,7 +1,7 @@
-"""What a suite's own SQL may be: a condition on the fields of one value, with the same answer each time, that can fail.
+"""Which SQL a suite may have: a condition on the fields of one value that always gives the same answer and can fail.
 
-It is analysed on the value's fields alone, in a session that knows nothing that a transform registered: no coordinates of
-records, no tables, no functions of one's own. So the write step and the gate cannot read it differently.
+It is analysed on the value's fields alone, in a session without anything that a transform registered: there are no coordinates of
+records, no tables, and no functions of the user's own. So the write step and the gate cannot evaluate it differently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME_EACH_TIME = "it has to give the same answer each time"
 
 
 def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """Why the SQL of an expectation cannot be asked of the frame's records, or None. No job is started."""
+    """The reason why an expectation's SQL cannot be evaluated on the frame's records, or None. No job is started."""
     if one.condition is None and one.expression is None:
         return None
     fields = _fields_alone(frame)
@@ -38,8 +38,11 @@ def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _fields_alone(frame: DataFrame) -> DataFrame:
-    """An empty frame with the value's fields, which Spark does not know to be empty. Each may be null, whatever the frame says:
-    of a transform's `coalesce` that is another answer than of the records that are read back."""
+    """An empty frame with the value's fields. Spark does not know that it is empty.
+
+    Each field may be null, whatever the transform's frame says. A field from `coalesce` is not nullable there, but nullable in
+    the records that are read back, and the condition has to mean the same for both.
+    """
     from pyspark.sql.types import StructType
 
     from fencepost.spark.session import session_of_its_own
@@ -50,7 +53,7 @@ def _fields_alone(frame: DataFrame) -> DataFrame:
 
 
 def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
-    """Why a condition may give another answer the next time, or None."""
+    """The reason why a condition may give a different answer next time, or None."""
     if TYPED.search(sql):
         return f"{name} {sql!r} reads the clock: {SAME_EACH_TIME}"
     plan: Any = fields.where(sql)._jdf.queryExecution().analyzed()
@@ -66,7 +69,7 @@ def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
 
 
 def _is_special(node: Any, kind: str) -> bool:
-    """Whether Spark makes a moment of the clock of a text, such as `now`."""
+    """Whether the node is a text that Spark replaces by the time of the clock, such as `now`."""
     if kind != "Cast" or not str(node.dataType().typeName()).startswith(("date", "timestamp")):
         return False
     child = node.child()
@@ -85,10 +88,10 @@ def _children(node: Any) -> list[Any]:
 
 
 def _says_nothing(fields: DataFrame, one: Prepared) -> str | None:
-    """Why every record passes, where Spark's optimizer finds that out."""
-    with suppress(Exception):  # it evaluates constants, which may fail; the records then say so
+    """The reason why no record can fail, if Spark's optimizer can prove it; otherwise None."""
+    with suppress(Exception):  # the optimizer evaluates constants, which may raise an error; then the records decide
         if one.expression is not None and _root(fields.where(one.expression)) not in ("Filter", "LocalRelation"):
-            return f"expression {one.expression!r} holds for every record, whatever it is"
+            return f"expression {one.expression!r} holds for every record"
         if one.condition is None:
             return None
         left = fields.where(one.condition)

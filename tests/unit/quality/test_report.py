@@ -135,7 +135,7 @@ GONE = (
             "retention.ms",
         ),
         ({"compacted": True}, "The output topic is compacted", "Raise min.compaction.lag.ms"),
-        ({}, "another program writes what looks like this batch's", "Find out who else writes to topic flight_delays"),
+        ({}, "another program writes records that look like this batch's", "Find out who else writes to topic flight_delays"),
     ],
 )
 def test_records_that_are_missing_are_accounted_for_where_the_topic_tells(
@@ -205,7 +205,7 @@ def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:
     text, plain = Page(render_html(report)).text, render_plain(report)
     assert "revision 2 (an addition to revision 1)" in text
     assert "revision 2 (an addition to revision 1), validation 1" in plain
-    assert f"it took the 20 records that batch {report.batch.plan.replays.batch} had quarantined" in text  # type: ignore[union-attr]
+    assert f"This is a replay of the 20 records that batch {report.batch.plan.replays.batch} had quarantined" in text  # type: ignore[union-attr]
     assert "20 taken from quarantine = 12 written + 8 quarantined + 0 dropped + 1 withheld with their record" in text
     assert (
         "20 from quarantine, 8 quarantined again, 1 withheld with their record, 1 more made by the transform" in plain
@@ -236,10 +236,9 @@ def test_records_nobody_counted_are_not_shown_as_none() -> None:
     assert told.batch.written is not None
     counted = told.batch.written.model_copy(update={"rows_in": None})
     report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": counted})})
-    assert "in: not counted, a retry found the output written" in Page(render_html(report)).text
-    assert "records: input not counted, a retry found the output written, 0 malformed dropped, 842 out" in render_plain(
-        report
-    )
+    assert "in: not counted, because a retry found the rows already written" in Page(render_html(report)).text
+    said = "records: input not counted, because a retry found the rows already written, 0 malformed dropped, 842 out"
+    assert said in render_plain(report)
 
 
 def test_hostile_data_is_shown_and_does_nothing() -> None:
