@@ -1,12 +1,12 @@
 """Fencepost's own pages inside Airflow's UI: data quality, batches, reports.
 
-ledger/reader.py                 reads the ledger from where the last look ended
+ledger/reader.py                 reads the ledger on from the offset that it reached last time
 ledgers.py logins.py pipelines.py carried.py    state kept between requests
-comparisons.py                   tables compared with their ledgers in the background
+comparisons.py                   compares tables with their ledgers in the background
 snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
 listing.py content.py words.py   rows, charts, and their texts
 charts.py rendering.py           SVG and HTML
-access.py runs.py                the door to Airflow's auth manager and database
+access.py runs.py                the only modules that use Airflow's auth manager and database
 app.py                           routes
 
 Airflow imports plugins in all of its processes, so nothing is imported here before the first request.
@@ -25,10 +25,10 @@ Message = MutableMapping[str, Any]
 
 
 class LazyApp:
-    """The ASGI application, imported at its first request. Workers and the DAG processor never make one."""
+    """The ASGI application, imported at its first request. Workers and the DAG processor never import it."""
 
     def __init__(self, connections: Connections) -> None:
-        """`connections` are Airflow's."""
+        """`connections` are the connections of this Airflow."""
         self._connections = connections
 
     async def __call__(
@@ -37,8 +37,9 @@ class LazyApp:
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """Pass a request on."""
-        app = await asyncio.to_thread(self._load)  # about a second, once; other requests go on meanwhile
+        app = await asyncio.to_thread(
+            self._load
+        )  # the import takes about a second, once; other requests go on meanwhile
         await app(scope, receive, send)
 
     def _load(self) -> Any:

@@ -1,7 +1,7 @@
-"""Who may see what: the same dependencies that guard Airflow's API decide.
+"""Who may see what: the dependencies that guard Airflow's API also guard these pages.
 
-A plugin's FastAPI app has no authentication of its own, so every route names one of these. They answer 401 without a login and
-403 without the permission, for the UI's cookie and for tokens alike.
+A plugin's FastAPI app has no authentication of its own, so every route declares one of these dependencies. They answer 401
+without a login and 403 without the permission, for the UI's cookie and for tokens alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends
 
-# For the DAG that a path names as {dag_id}: its batches, its runs, and what its tasks logged about records.
+# The permission is for the DAG in the path ({dag_id}): its batches, its runs, and what its tasks logged about records.
 MayReadDag = Depends(requires_access_dag("GET"))
 MayReadRuns = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 MayReadLogs = Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))
@@ -23,4 +23,4 @@ def _readable(user: GetUserDep) -> set[str]:
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
 
 
-Readable = Annotated[set[str], Depends(_readable)]  # names of all DAGs the user may read
+Readable = Annotated[set[str], Depends(_readable)]  # ids of all DAGs that the user may read

@@ -1,7 +1,7 @@
 """The pages' web application: its routes and their guards. Airflow mounts it at /fencepost.
 
-Invariants: every page except the style sheet and the script asks Airflow who the user is and what they may read. Names in a
-request are looked up among pipelines and batches before they become part of a path. Nothing here changes anything.
+Invariants: every page except the style sheet and the script asks Airflow who the user is and what they may read. A name in a
+request is looked up among pipelines and batches before it becomes part of a path. No page changes anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fencepost.protocol.snapshot import Row, Snapshot
 from fencepost.quality.report_files import ReportMissing, report_file
 
 CARDS = 10  # pipelines on one page of the overview
-FEW = 10  # intervals that await a person are listed; the others are counted
+FEW = 10  # how many of the intervals that await a person are listed; the others are counted
 AT_ONCE = 4  # pipelines whose ledgers are read in parallel
 
 app = FastAPI(title="Fencepost", openapi_url=None)
@@ -47,7 +47,7 @@ comparisons = Comparisons(lambda pipeline: ledgers.lacks(pipeline))
 def overview(
     request: Request, readable: Readable, last: int = TRENDS[0], number: Annotated[int, Query(alias="page")] = 1
 ) -> Response:
-    """Data quality: all pipelines whose DAG the user may read. Those where something awaits a person come first."""
+    """Data quality: all pipelines whose DAG the user may read. Pipelines with an interval that awaits a person come first."""
     good, broken = pipelines.load()
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -130,7 +130,7 @@ def batch(request: Request, dag_id: str, interval: str) -> Response:
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
 def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
-    """The report of one revision, with links back."""
+    """The report of one revision, framed by a page with links."""
     look = _look(_pipeline(dag_id))
     found = look.known().find(interval, revision)
     if found is None:
@@ -140,13 +140,13 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
-    """The report itself: one file that needs nothing else. Its headers isolate it."""
+    """The report alone: one file that loads nothing else. Its headers isolate it."""
     return report_document(report_file(dag_id, _batch(dag_id, interval, revision), ".html"), theme)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.json", dependencies=[MayReadLogs])
 def report_json(dag_id: str, interval: str, revision: int) -> Response:
-    """The same content for programs."""
+    """The report's content as JSON, for programs."""
     found = _batch(dag_id, interval, revision)
     name = f"{dag_id}-{interval}-{revision}.json"
     return FileResponse(
@@ -156,7 +156,7 @@ def report_json(dag_id: str, interval: str, revision: int) -> Response:
 
 @app.get("/runs/{dag_id}/{run_id:path}", dependencies=[MayReadRuns, MayReadLogs])
 def run_report(request: Request, dag_id: str, run_id: str) -> Response:
-    """The report of the revision that a DAG run is about. Its tasks show the same report."""
+    """The report of the revision that a DAG run is about. All tasks of the run show the same report."""
     pipeline = _pipeline(dag_id)
     run = run_of(dag_id, run_id)
     if run is None:
@@ -170,7 +170,7 @@ def run_report(request: Request, dag_id: str, run_id: str) -> Response:
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """The style sheet and the script, which contain no data. All other names are unknown."""
+    """The style sheet or the script, which contain no data; 404 for any other name."""
     return asset(name)
 
 
@@ -184,14 +184,14 @@ class ShownPipeline:
     awaiting: tuple[Awaiting, ...] = ()
 
     def known(self) -> Snapshot:
-        """The snapshot; raises the failure if there is none."""
+        """The snapshot. Raises the failure if there is none."""
         if self.snapshot is None:
             assert self.failure is not None
             raise self.failure
         return self.snapshot
 
     def of(self, row: Row) -> Awaiting | None:
-        """What awaits a person in that interval."""
+        """What awaits a person in that interval, or None."""
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
@@ -240,7 +240,7 @@ def _card(look: ShownPipeline, length: int) -> Card:
 
 
 def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> LeftOut:
-    """The intervals of the schedule that have neither a batch nor a run, though a later one has."""
+    """The intervals of the schedule that have neither a batch nor a run, although a later interval has one."""
     found = LeftOut.of(left_out(pipeline.schedule, [row.interval for row in snapshot.rows]))
     runs = runs_of(pipeline.name, found.intervals)
     return found.without({one for one in found.intervals if one.start in runs})
@@ -251,7 +251,9 @@ def _pipeline(dag_id: str) -> Pipeline:
     if dag_id in broken:
         raise broken[dag_id]
     if dag_id not in good:
-        raise HTTPException(404, "This DAG is not a Fencepost pipeline, or its folder is not here.")
+        raise HTTPException(
+            404, "This DAG is not a Fencepost pipeline, or this machine does not have the pipeline's folder."
+        )
     return good[dag_id]
 
 
@@ -264,7 +266,7 @@ def _batch(dag_id: str, interval: str, revision: int) -> Batch:
 
 @app.exception_handler(StarletteHTTPException)
 def refuse(request: Request, error: StarletteHTTPException) -> Response:
-    """Pass Airflow's status on, on a page that looks like the others."""
+    """Show Airflow's status on a page that looks like the others."""
     titles = {401: "Please log in", 403: "Not allowed", 404: "Nothing here"}
     return page(
         request,
@@ -278,13 +280,13 @@ def refuse(request: Request, error: StarletteHTTPException) -> Response:
 
 @app.exception_handler(ReportMissing)
 def no_report(request: Request, error: ReportMissing) -> Response:
-    """A report that does not exist or cannot be shown."""
+    """Say that a report does not exist or cannot be shown."""
     return page(request, "message", 404, title="No report", text=str(error), retry=False)
 
 
 @app.exception_handler(FencepostError)
 def away(request: Request, error: FencepostError) -> Response:
-    """Kafka does not answer or refuses access, settings or ledger cannot be read: the error says what to do."""
+    """Kafka does not answer or refuses access, or the settings or the ledger cannot be read. The error says what to do."""
     absent = isinstance(error, KafkaUnavailable)
     title = "Kafka does not answer" if absent else "The ledger cannot be read"
     title = "The settings cannot be read" if isinstance(error, SettingsError) else title

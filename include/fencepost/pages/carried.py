@@ -1,4 +1,5 @@
-"""The settings that DAGs carry whose pipelines' folders are elsewhere, as in a bundle: from Airflow's database.
+"""Settings of pipelines whose folders are elsewhere, as in a DAG bundle. Their DAGs carry them, and Airflow's database has the
+DAGs.
 
 The API server has no bundles. A serialized DAG is read again only when its hash has changed.
 """
@@ -17,18 +18,18 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 Public = Mapping[str, Any]
-TAG = "fencepost"  # that `build_dags` gives to each DAG
+TAG = "fencepost"  # the tag that `build_dags` gives to each DAG
 
 
 class Carried:
-    """One per process. Safe to use from many threads."""
+    """The settings that DAGs carry. One object per process; many threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[str, Public | None]] = {}
 
     def read(self) -> dict[str, tuple[str, Public]]:
-        """The settings of each DAG that carries any, by its id, with the hash of the DAG."""
+        """The settings of each DAG that carries any, with the DAG's hash, by DAG id."""
         with self._lock, create_session(scoped=False) as session:
             hashes = _hashes(session)
             changed = [name for name, found in hashes.items() if self._known.get(name, ("", None))[0] != found]
@@ -39,7 +40,7 @@ class Carried:
 
 
 def _hashes(session: Session) -> dict[str, str]:
-    """The newest hash of each DAG of ours that Airflow still finds."""
+    """The newest hash of each Fencepost DAG that Airflow has not marked stale."""
     ours = select(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
     ours = ours.where(DagTag.name == TAG, DagModel.is_stale.is_(False))
     versions = (
@@ -48,7 +49,7 @@ def _hashes(session: Session) -> dict[str, str]:
         .where(DagVersion.dag_id.in_(ours))
         .order_by(DagVersion.version_number)
     )
-    return dict(session.execute(versions).tuples().all())  # the last version of each stays
+    return dict(session.execute(versions).tuples().all())  # the last version of each id wins
 
 
 def _settings(session: Session, names: Iterable[str]) -> dict[str, tuple[str, Public | None]]:
@@ -57,7 +58,7 @@ def _settings(session: Session, names: Iterable[str]) -> dict[str, tuple[str, Pu
 
 
 def public_of(data: Any) -> Public | None:
-    """The settings in a serialized DAG; None if it carries none, or is another's."""
+    """The settings in a serialized DAG; None if it carries none, or is not Fencepost's."""
     found = data
     for name in ("dag", "timetable", "__var", "pipeline"):
         found = found.get(name) if isinstance(found, Mapping) else None

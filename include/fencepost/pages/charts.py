@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 320, 84  # of the drawing; CSS decides how large it is shown
+WIDTH, HEIGHT = 320, 84  # size of the drawing; CSS decides how large it is shown
 TOP, BOTTOM = 3, 3
-PLACES = 15  # at least, so that a few batches do not become slabs
+PLACES = 15  # least number of batches that the width is divided by, so that bars of few batches do not become slabs
 
 Format = Callable[[float], str]
 
@@ -59,7 +59,7 @@ def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """A line through the batches, broken where a value is missing. The area of each batch has its tool tip."""
+    """A line through the batches, broken where a value is missing. Each batch has an area with its tool tip."""
     highest = top or max((v for s in series for v in s.values if v is not None), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -69,7 +69,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
         for index, value in enumerate(one.values):
             if value is not None:
                 x, y = (index + 0.5) * step, HEIGHT - BOTTOM - value * scale
-                # A point without neighbours would be a line of no length: draw a dash.
+                # A point without neighbours would be a line without length, so it is drawn as a dash.
                 alone = not pen_down and (index + 1 == len(one.values) or one.values[index + 1] is None)
                 path.append(
                     f"M{x - step * 0.3:.2f} {y:.2f}h{step * 0.6:.2f}"
@@ -129,5 +129,5 @@ def _chart(title: str, series: Sequence[Series], parts: Sequence[str], show: For
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(title)}: {escape(latest)}">{grid}{"".join(parts)}</svg>'
     )
-    # Every text that came from data went through escape above; the rest are our own words and numbers.
+    # Every text that came from data was escaped above; the rest are fixed texts and numbers.
     return Chart(title, latest, Markup(svg), empty, show(highest) if highest else "")  # noqa: S704

@@ -1,8 +1,8 @@
-"""What output tables lack, compared with their ledgers in the background.
+"""Compares output tables with their ledgers in the background.
 
-Invariants: no request waits for a store, whether it is locked, slow or away: a page shows the last answer, and since when there
-has been none. A table is compared by one thread at a time, so a store that never answers costs one thread. The threads are
-daemons: none keeps the server from ending.
+Invariants: no request waits for a database, whether it is locked, slow or down. A page shows the last result, and since when a
+comparison has been unanswered. One thread at a time compares a table, so a database that never answers costs one thread. The
+threads are daemons, so none keeps the server from ending.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from fencepost.errors import FencepostError, LedgerLost
 from fencepost.model import utc_now
 
 log = logging.getLogger("fencepost.pages.comparisons")
-HOLDS = 60.0  # seconds for which an answer holds
-PAUSE = 5.0  # seconds after which a store that gave no answer is asked again
-PROMPT = 3.0  # seconds within which most answers come: before that, a page calls none late
+HOLDS = 60.0  # seconds for which a result is used
+PAUSE = 5.0  # seconds until the next comparison after one that failed
+PROMPT = 3.0  # seconds within which most comparisons end; a page reports a comparison as late only after them
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a table compares with its ledger, as far as its store has answered."""
+    """How a table compares with its ledger, as far as the database has answered."""
 
-    lacks: str = ""  # by the last answer
-    answered_at: datetime | None = None  # when that came; None if none has come yet
-    asked_at: datetime | None = None  # when the first question was asked that has no answer yet; None if each has one
-    failure: str = ""  # why the last question has none
+    lacks: str = ""  # by the last result
+    answered_at: datetime | None = None  # the time of the last result; None if there is none yet
+    asked_at: datetime | None = (
+        None  # the start of the first comparison that has had no result since; None if there is none
+    )
+    failure: str = ""  # why the last comparison failed
 
     @property
     def age(self) -> float:
-        """The seconds since the last answer."""
+        """Seconds since the last result."""
         return (utc_now() - self.answered_at).total_seconds() if self.answered_at else 0.0
 
     @property
     def is_late(self) -> bool:
-        """Whether a person has to look why no answer comes."""
+        """Whether the page should tell a person that the result is missing."""
         waited = (utc_now() - self.asked_at).total_seconds() if self.asked_at else 0.0
         return bool(self.failure) or waited > PROMPT
 
 
 @dataclass
 class _ComparedTable:
-    """One table's comparison."""
+    """One table's comparison, and when the next one is due."""
 
     comparison: Comparison = field(default_factory=Comparison)
     is_under_way: bool = False
@@ -55,17 +57,16 @@ class _ComparedTable:
 
 
 class Comparisons:
-    """One per process. Safe to use from many threads."""
+    """The comparisons of all tables. One object per process; many threads may use it."""
 
     def __init__(self, compare: Callable[[Pipeline], str]) -> None:
-        """`compare` says what the pipeline's table lacks, empty if nothing; it may take as long as the store does."""
+        """`compare` says what the pipeline's table lacks; empty if nothing. It may take as long as the database does."""
         self._compare = compare
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _ComparedTable] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
-        """How the pipeline's table compares, at once; None where the output is not compared. What is due is asked in the
-        background."""
+        """The pipeline's comparison, at once; None if the output is not compared. If one is due, it starts in the background."""
         if not pipeline.output.is_compared:
             return None
         with self._lock:
@@ -85,9 +86,9 @@ class Comparisons:
             lacks = str(lost).rstrip(".")
         except FencepostError as error:
             failure = str(error)
-        except Exception as error:  # whatever it is, the next question has to be possible
+        except Exception as error:  # whatever it is, the next comparison has to be possible
             log.exception("pipeline %s: its table could not be compared", pipeline.name)
-            failure = f"{type(error).__name__}, which is in the API server's log."
+            failure = f"{type(error).__name__}, see the API server's log."
         with self._lock:
             if failure:
                 kept.comparison, kept.due = replace(kept.comparison, failure=failure), time.monotonic() + PAUSE
@@ -97,6 +98,8 @@ class Comparisons:
 
 
 def _table_of(pipeline: Pipeline) -> Hashable:
-    """A pipeline's table at its server: with other settings, another server is asked, whatever the last one does."""
+    """The key of a pipeline's table on its server. Changed settings give another key, so the new server is asked even while the
+    old one does not answer.
+    """
     reached_by = frozenset(pipeline.postgres.items()), pipeline.connections.get("postgres")
     return pipeline.name, pipeline.output.told, reached_by

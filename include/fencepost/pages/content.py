@@ -1,4 +1,4 @@
-"""The content of each page, computed from snapshots; templates only lay it out. Pure."""
+"""The content of each page, computed from snapshots. Templates only lay it out. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Card:
     lag: Lag | None = None
     last: Batch | None = None  # the revision that was judged last
     awaiting: tuple[Awaiting, ...] = ()  # in order of time
-    unread: Unread = field(default_factory=Unread)  # what the source still has before the first range
+    unread: Unread = field(default_factory=Unread)  # offsets that the source still has before the first range
     verdicts: Markup | None = None
     charts: tuple[Chart, ...] = ()
     shown: int = 0  # batches in the trend

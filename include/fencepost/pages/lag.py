@@ -1,4 +1,4 @@
-"""How far a pipeline is behind right now: in records of its source, and in time of its schedule."""
+"""How far a pipeline is behind now: in records of its source, and in time of its schedule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
 def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[PartitionId, int], now: datetime) -> Lag:
     """Offsets from the frontier to the source's high watermarks, and time from the frontier to the newest due interval.
 
-    Partitions that the ledger does not know yet count from offset 0. If nothing was planned, the time counts from
+    Partitions that the ledger does not know yet count from offset 0. If no batch was planned, the time counts from
     `schedule.start`.
     """
     due = newest_due(schedule, now)

@@ -1,7 +1,7 @@
-"""Snapshots of all ledgers, kept between requests. A request only reads what is new in Kafka since the last one.
+"""Snapshots of all ledgers, kept between requests. A request reads only what is new in Kafka since the last one.
 
-Invariant: no page waits for an absent Kafka longer than a few seconds, however many pipelines it shows and under however many
-logins. For a moment, nobody asks an address again that did not answer, so pages say at once what is wrong.
+Invariant: no page waits for a Kafka that is down longer than a few seconds, however many pipelines and logins it shows. An
+address that did not answer is not asked again for some seconds, so in that time pages say at once what is wrong.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fencepost.pages.logins import Logins
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
-TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
+TIMEOUT = 4.0  # seconds that a page waits for one answer of Kafka
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
-IDLE = 300.0  # seconds after which a client that nobody uses is closed; each has threads and connections of its own
+IDLE = 300.0  # seconds after which an unused client is closed; each has threads and connections
 
 Identity = frozenset[tuple[str, str]]  # a cluster and a login: the settings of a client
 T = TypeVar("T")
@@ -36,7 +36,7 @@ K = TypeVar("K")
 
 @dataclass
 class _Failure:
-    """What a cluster said, or that it said nothing; counts for `PAUSE` seconds."""
+    """The error of a cluster that refused access or did not answer. It is valid for `PAUSE` seconds."""
 
     error: FencepostError
     at: float
@@ -44,7 +44,7 @@ class _Failure:
 
 @dataclass
 class _KnownLedger:
-    """One pipeline's ledger."""
+    """One pipeline's ledger, with its last snapshot."""
 
     identity: Identity
     follower: LedgerReader
@@ -55,33 +55,33 @@ class _KnownLedger:
 
 @dataclass
 class _Client:
-    """A client, and when it was used last."""
+    """A client, and the time of its last use."""
 
     cluster: Cluster
     used: float
 
 
 class Ledgers:
-    """One per process. Safe to use from many threads."""
+    """The snapshots of all ledgers. One object per process; many threads may use it."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
-        """`timeout` is for one answer from Kafka, in seconds."""
+        """`timeout` is for one answer of Kafka, in seconds."""
         self.logins: Logins | None = None  # Airflow's connections: see `LazyApp`
         self._timeout = timeout
-        self._whole: dict[str, Pipeline] = {}  # with the settings of its connections, as they were used last
+        self._whole: dict[str, Pipeline] = {}  # with the last known settings of its connections
         self._lock = threading.Lock()
         self._kept: dict[str, _KnownLedger] = {}
         self._clients: dict[Identity, _Client] = {}
-        self._failed: dict[Identity, _Failure] = {}  # that login alone
-        self._away: dict[str, _Failure] = {}  # an address, so every login
+        self._failed: dict[Identity, _Failure] = {}  # failures of one login
+        self._away: dict[str, _Failure] = {}  # failures of an address, so of every login
         self._answered: dict[str, float] = {}  # when each address last answered anybody
 
     def deadline(self) -> float:
-        """Until when a page that begins now may wait for clusters that never answered."""
+        """The time until which a page that starts now may wait for clusters that have never answered."""
         return time.monotonic() + self._timeout
 
     def snapshot(self, pipeline: Pipeline, until: float | None = None) -> Snapshot:
-        """The pipeline's present ledger; `until` is the `deadline` of a page that shows several.
+        """The pipeline's present ledger. `until` is the `deadline` of a page that shows several pipelines.
 
         Raises:
             FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
@@ -119,7 +119,7 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
-        """The first offset that each partition of the source still has; nothing if the topic does not exist.
+        """The first offset that each partition of the source still has; empty if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
@@ -134,10 +134,10 @@ class Ledgers:
     def lacks(self, pipeline: Pipeline) -> str:
         """What the pipeline's output table lacks of what its ledger has published there; empty if nothing.
 
-        This waits for the table's store: `pages/comparisons.py` asks it in the background.
+        This waits for the database, so `pages/comparisons.py` calls it in the background.
 
         Raises:
-            FencepostError: as `snapshot`, or the store does not answer or refuses access, or the ledger is lost.
+            FencepostError: as `snapshot`, or the database does not answer or refuses access, or the ledger is lost.
         """
 
         def ask(whole: Pipeline) -> str:
@@ -146,7 +146,7 @@ class Ledgers:
         return self._logged_in(pipeline, ask)
 
     def _logged_in(self, pipeline: Pipeline, ask: Callable[[Pipeline], T]) -> T:
-        """The answer to a question that takes a login. One from a connection that is refused is looked up again, once."""
+        """The answer of `ask`, which needs a login. If the login is refused, its connection is looked up again, once."""
         whole = self._with_connections(pipeline)
         try:
             return ask(whole)
@@ -157,9 +157,10 @@ class Ledgers:
             return ask(renewed)
 
     def _with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """The pipeline with the settings of its connections, as they were within the last minute, or `since` that moment.
+        """The pipeline with the settings of its connections, as they were within the last minute, or after `since` if it is
+        given.
 
-        If they have changed, the client of the old ones is closed: it would go on trying the old password.
+        If they have changed, the client with the old settings is closed, because it would go on trying the old password.
         """
         if not pipeline.connections or self.logins is None:
             return pipeline
@@ -170,17 +171,17 @@ class Ledgers:
             if before is not None and before.kafka != whole.kafka:
                 old = frozenset(client_settings(before).values.items())
                 self._clients.pop(old, None)
-                self._failed.pop(old, None)  # an error holds what raised it
+                self._failed.pop(old, None)  # an error refers to the objects that raised it
         return whole
 
     def _refused_at(self, whole: Pipeline) -> float:
-        """When the cluster refused this login: a connection that was looked up after that need not be looked up again."""
+        """When the cluster refused this login. A connection that was looked up after that time need not be looked up again."""
         with self._lock:
             failure = self._failed.get(frozenset(client_settings(whole).values.items()))
         return failure.at if failure is not None else time.monotonic()
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
-        """The cluster's answer, or its failure of a moment ago."""
+        """The cluster's answer, or its error if it failed within the last `PAUSE` seconds."""
         identity, address = frozenset(settings.values.items()), settings.bootstrap
         cluster, began = self._client(identity, settings, until), time.monotonic()
         try:
@@ -188,11 +189,11 @@ class Ledgers:
         except (KafkaUnavailable, AccessDenied) as error:
             with self._lock:
                 if (client := self._clients.get(identity)) is not None and client.cluster is cluster:
-                    del self._clients[identity]  # it remembers a refusal, so the next attempt needs a new one
+                    del self._clients[identity]  # the client remembers a refusal, so the next attempt needs a new one
                 failure = _Failure(error, time.monotonic())
                 if isinstance(error, KafkaUnavailable) and self._answered.get(address, 0) < began:
                     self._away[address] = failure
-                else:  # meanwhile the address answered another login
+                else:  # the address has answered another login meanwhile
                     self._failed[identity] = failure
             raise
         with self._lock:
@@ -202,10 +203,11 @@ class Ledgers:
         return answer
 
     def _client(self, identity: Identity, settings: ClientSettings, until: float | None) -> Cluster:
-        """The client of that login, made if it is missing. Those that nobody has used for long are closed.
+        """The client of that login, created if it is missing. Unused clients are closed.
 
         Raises:
-            FencepostError: the cluster's failure of a moment ago, or the page has waited long enough for others.
+            FencepostError: the cluster failed within the last `PAUSE` seconds, or the page has waited long enough for other
+            clusters.
         """
         now, address = time.monotonic(), settings.bootstrap
         with self._lock:

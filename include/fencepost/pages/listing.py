@@ -1,4 +1,4 @@
-"""Which rows a page shows: filtered by state, sorted, cut. All that a request may say is checked here."""
+"""Which rows a page shows: filtered by state, sorted, cut into pages. Every parameter of a request is checked here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fencepost.protocol.snapshot import Row, Snapshot
 
 PAGE_SIZES = (25, 50, 100)
 TRENDS = (30, 90, 365)  # batches in a trend
-AWAITING: Final = "awaiting"  # a filter like the states: intervals that await a person
+AWAITING: Final = "awaiting"  # a filter beside the states: intervals that await a person
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Wish:
 
     @classmethod
     def of(cls, state: str, sort: str, order: str, size: int, page: int) -> Wish:
-        """The wish of a query string."""
+        """The wish in a query string."""
         return cls(
             state=AWAITING if state == AWAITING else State(state) if state in set(State) else None,
             sort=sort if sort in SORTS else "interval",
@@ -49,7 +49,7 @@ class Wish:
         )
 
     def query(self, **changes: Any) -> str:
-        """The query string of this wish with changes. A change of anything but the page starts at page 1 again."""
+        """The query string of this wish with the changes. Any change except that of the page starts at page 1 again."""
         asked = {
             "state": self.state or "",
             "sort": self.sort,
@@ -74,12 +74,11 @@ class Page(Generic[T]):
 
     @property
     def last(self) -> int:
-        """Number of the last item."""
         return self.first + len(self.items) - 1
 
 
 def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
-    """That page, or the last one if there are fewer."""
+    """The page of that number, or the last page if there are fewer."""
     pages = max(1, ceil(len(items) / size))
     number = min(max(page, 1), pages)
     begin = (number - 1) * size
@@ -93,7 +92,7 @@ def page_of(snapshot: Snapshot, wish: Wish, awaiting: Collection[str] = ()) -> P
         rows = [r for r in rows if r.key in awaiting]
     elif wish.state is not None:
         rows = [r for r in rows if wish.state in r.states]
-    if wish.sort == "interval":  # they are in this order already
+    if wish.sort == "interval":  # the rows are in this order already
         rows = rows[::-1] if wish.descending else rows
     else:
         value = SORTS[wish.sort]

@@ -1,6 +1,7 @@
-"""Connections of Airflow's for the pages, kept between requests: each is looked up once, however many pipelines name it.
+"""Airflow's connections for the pages, kept between requests. Each is looked up once, however many pipelines name it.
 
-A connection belongs to a team, as its DAG does. So one team's is never given to another, which may have one of the same name.
+A connection belongs to a team, as its DAG does. One team never gets the connection of another team, although both may have one of
+the same name.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ RENEWED = 60.0  # seconds after which a connection is looked up again
 
 
 class Connections(Protocol):
-    """Airflow's connections, as a process of Airflow's asks for them."""
+    """The connections of this Airflow, as its own processes look them up."""
 
     def team_of(self, dag_id: str) -> str | None:
         """The team that the DAG belongs to; None without teams."""
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """The team's connection of that name, or everybody's."""
+        """The team's connection of that name, or the one that is for all teams."""
 
     def mask(self, pipeline: Pipeline) -> None:
-        """Have logs show none of the secrets in these settings."""
+        """Mask the secrets of these settings in the logs."""
 
 
 @dataclass
 class _KnownConnection:
-    """A connection as it was at a time. The lock is for the question, which a secrets backend may answer slowly."""
+    """A connection as it was at a given time. The lock is held while it is looked up, which a secrets backend may do slowly."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
@@ -40,7 +41,7 @@ class _KnownConnection:
 
 
 class Logins:
-    """One per process. Safe to use from many threads."""
+    """The connections of all pipelines. One object per process; many threads may use it."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -48,11 +49,11 @@ class Logins:
         self._kept: dict[tuple[str | None, str], _KnownConnection] = {}
 
     def with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """The pipeline with the settings of its connections, as they were within the last minute, or `since` that moment of
-        `time.monotonic`.
+        """The pipeline with the settings of its connections, as they were within the last minute, or after `since`, a time of
+        `time.monotonic`, if it is given.
 
         Raises:
-            FencepostError: Airflow has no such connection or does not give it, or what it holds is no settings.
+            FencepostError: Airflow has no such connection or does not give it, or it holds no valid settings.
         """
         oldest = time.monotonic() - RENEWED if since is None else since
         team = self._connections.team_of(pipeline.name)

@@ -1,4 +1,7 @@
-"""The pipelines in their present folders, parsed again only when a file has changed, and those that only their DAGs tell of."""
+"""The pipelines in the present folders and those that only a DAG carries.
+
+A folder is parsed again only when a file has changed.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
 Loaded = tuple[dict[str, Pipeline], dict[str, SettingsError]]
-CarriedSettings = Mapping[str, tuple[str, Mapping[str, Any]]]  # by DAG: its hash, and what it carries
+CarriedSettings = Mapping[str, tuple[str, Mapping[str, Any]]]  # by DAG id: the DAG's hash, and what it carries
 
 
 class Pipelines:
-    """One per process. Safe to use from many threads."""
+    """All pipelines. One object per process; many threads may use it."""
 
     def __init__(self, carried: Callable[[], CarriedSettings] = dict) -> None:
-        """`carried` tells of pipelines whose folders are elsewhere."""
+        """`carried` has the pipelines whose folders are elsewhere."""
         self._lock = threading.Lock()
         self._carried = carried
         self._seen: object = None
         self._loaded: Loaded = ({}, {})
 
     def load(self) -> Loaded:
-        """The good pipelines by name, and the errors of the others. What is in the folder here counts before what a DAG carries.
+        """The valid pipelines by name, and the errors of the others. A local folder takes precedence over what a DAG carries.
 
         Raises:
             SettingsError: the folder of pipelines does not exist, and no DAG carries settings.
@@ -65,6 +68,6 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
 def _standing(path: Path) -> tuple[str, int, int]:
     try:
         about = path.stat()
-    except OSError as error:  # a link to nowhere, such as an editor's lock
+    except OSError as error:  # a broken link, such as an editor's lock
         return str(path), -1, error.errno or 0
     return str(path), about.st_mtime_ns, about.st_size

@@ -1,4 +1,4 @@
-"""Renders templates as responses. All data are escaped, and the headers let nothing foreign load or run."""
+"""Renders templates as responses. All data are escaped, and the headers let nothing from elsewhere load or run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.protocol.awaiting import sentence
 from fencepost.quality.quarantine import counted
 from fencepost.quality.report_html import code_spans, visible
 
-# Scripts and styles are our own two files, so even an unescaped text could run nothing.
+# Scripts and styles are two files of Fencepost, so even an unescaped text could run nothing.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
@@ -25,7 +25,7 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# A report has inline styles and no script. `sandbox` also takes its origin away, and with it the UI's cookie.
+# A report has inline styles and no script. `sandbox` also takes away its origin, and with it the UI's cookie.
 REPORT_HEADERS = {
     **PAGE_HEADERS,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -42,7 +42,7 @@ ASSETS = {
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A template as a response. In it, `root` is the path of this application, and `ui` that of Airflow's UI."""
+    """A template as a response. In it, `root` is the path of this application, and `ui` is the path of Airflow's UI."""
     root = str(request.scope.get("root_path", "")).rstrip("/")
     ui = root.rpartition("/")[0]
     text = _environment().get_template(f"{template}.html.j2").render(root=root, ui=ui, version=_version(), **values)
@@ -50,18 +50,18 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 
 
 def report_document(file: Path, theme: str = "") -> Response:
-    """A report file. It runs no script, so the UI's theme replaces the system's here."""
+    """A report file. A report runs no script, so its style sheet is changed here to the UI's theme."""
     text = file.read_text(encoding="utf-8")
     if theme in THEMES:
-        text = text.replace(DARK, THEMES[theme], 1)  # the first one is in its style sheet, before any data
+        text = text.replace(DARK, THEMES[theme], 1)  # the first occurrence is in the style sheet, before any data
     return HTMLResponse(text, headers=REPORT_HEADERS)
 
 
 def asset(name: str) -> Response:
-    """One of our static files. 404 for any other name."""
+    """One of Fencepost's static files; 404 for any other name."""
     if name not in ASSETS:
         raise HTTPException(404, "No such file.")
-    # Its address has a version, so a browser may keep it.
+    # The address has a version, so a browser may keep the file.
     headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
     return Response(_asset(name), media_type=ASSETS[name], headers=headers)
 

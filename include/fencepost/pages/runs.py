@@ -34,10 +34,11 @@ class DagRunFacts:
 
 
 def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
-    """A run's id by the interval's start; one query for a whole page."""
+    """Run ids by the interval's start; one query for a whole page."""
     if not intervals:
         return {}
-    # The logical date is unique by DAG, and so indexed. For the runs that a pipeline's DAG allows, it is the interval's start.
+    # The logical date is unique by DAG, and so indexed. It is the interval's start for the runs that a pipeline's DAG
+    # allows.
     query = select(DagRun.logical_date, DagRun.run_id).where(
         DagRun.dag_id == dag_id, DagRun.logical_date.in_([i.start for i in intervals])
     )
@@ -46,7 +47,7 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
 
 
 def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
-    """The intervals whose run has failed and that have not changed since: no run continues them."""
+    """The intervals whose run has failed and that have not changed since, so that no run continues them."""
     if not rows:
         return set()
     query = select(DagRun.logical_date, DagRun.end_date).where(
@@ -61,7 +62,7 @@ def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
 
 
 def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
-    """The run, with the newest revision in its steps' results; None if there is no such run, or it has no interval."""
+    """The run, with the newest revision in its steps' results; None if there is no such run, or it has no data interval."""
     query = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     results = XComModel.get_many(run_id=run_id, dag_ids=dag_id, key="return_value")
     with create_session(scoped=False) as session:
@@ -83,9 +84,9 @@ def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
 def about(run: DagRunFacts, row: Row) -> Batch:
     """The revision that a run is about.
 
-    It is the newest one in its steps' results. A step that planned a revision and then failed has no result, so a run that did
-    not succeed also owns the revisions planned while it ran. So does one whose results are not in Airflow's database, since an
-    XCom backend keeps them elsewhere. If there is neither, it is the revision that matters most now.
+    It is the newest one in the results of the run's steps. A step that planned a revision and then failed has no result, so a run
+    that did not succeed also owns the revisions planned while it ran. The same holds for a run whose results are not in Airflow's
+    database, because an XCom backend keeps them elsewhere. Without any of these, it is the revision that matters most now.
     """
     told = next((b for b in row.revisions.all if b.revision == run.told), None)
     is_unknown = run.told is None or not run.succeeded

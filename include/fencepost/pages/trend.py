@@ -23,32 +23,32 @@ class Lag:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """One batch of a trend. `lag` is how far the frontier was behind the newest planned interval when it was settled."""
+    """One batch of a trend. `lag` is the distance from the frontier to the newest planned interval when the batch was settled."""
 
     row: Row
     lag: Lag | None
 
 
 def trend(snapshot: Snapshot, length: int) -> list[TrendPoint]:
-    """The last `length` intervals, in order of time."""
+    """The last `length` intervals, oldest first."""
     begin = max(len(snapshot.rows) - length, 0)
     run = snapshot.rows[snapshot.first :]
     lags = lags_of(run, max(begin - snapshot.first, 0))
-    before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # earlier than the anchor: they have no lag
+    before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # intervals before the anchor have no lag
     return [TrendPoint(row, lag) for row, lag in zip(snapshot.rows[begin:], [*before, *lags], strict=True)]
 
 
 def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
-    """For each interval of the run from position `begin` on, the lag at the moment it was settled.
+    """For each interval of the run from position `begin` on, the lag at the time it was settled.
 
-    An interval is settled when it first passes, or else at its last change. At that moment the frontier stood before the
-    first interval that had not passed, and the newest planned interval was the last one with a frozen plan. So a hole shows
-    as a lag that grows until the hole is closed.
+    An interval is settled when it is first published or skipped, or else at its last change. At that time the frontier stood
+    before the first interval that had not passed, and the newest planned interval was the last one with a frozen plan. So a hole
+    shows as a lag that grows until the hole is closed.
     """
     if not run:
         return []
     ends = list(accumulate(row.offsets for row in run))
-    passing = list(accumulate((_passes(row) for row in run), max))  # when the frontier went past each
+    passing = list(accumulate((_passes(row) for row in run), max))  # when the frontier went past each interval
     by_plan = sorted((row.revisions.all[0].plan.planned_at, position) for position, row in enumerate(run))
     planned = [moment for moment, _ in by_plan]
     newest = list(accumulate((position for _, position in by_plan), max))
@@ -65,5 +65,5 @@ def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
 
 def _passes(row: Row) -> datetime:
     if row.passed_at is None and row.batch.plan.is_empty:
-        return datetime.min.replace(tzinfo=UTC)  # it holds nothing back
+        return datetime.min.replace(tzinfo=UTC)  # an empty interval holds nothing back
     return row.passed_at or NEVER

@@ -24,7 +24,7 @@ def short_number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`98.5 %`; less than all never reads as 100."""
+    """`98.5 %`. A share below 1 is never shown as 100 %."""
     return "100 %" if value >= 100 else f"{min(value, 99.9):.1f} %"
 
 
@@ -49,7 +49,7 @@ def moment(value: datetime | None) -> str:
 
 
 def span(start: datetime, end: datetime) -> str:
-    """`2013-01-01 05:00 → 01-02 05:00`: the end without the part of the date that it shares with the start."""
+    """`2013-01-01 05:00 → 01-02 05:00`: the end without the part of the date that both share."""
     if start.date() == end.date():
         return f"{moment(start)} → {end:%H:%M}"
     return f"{moment(start)} → {end:%m-%d %H:%M}" if start.year == end.year else f"{moment(start)} → {moment(end)}"

@@ -135,11 +135,11 @@ def test_a_table_that_does_not_answer_is_shown_with_why_since_when_and_its_last_
         "", now - timedelta(minutes=2), datetime(2026, 1, 31, 5, 6, 7, tzinfo=UTC), "<i>away</i>. Run `x`."
     )
     text = get("/pipelines/orders").text
-    assert "has not answered since 2026-01-31 05:06:07 UTC" in text
+    assert "has not been compared with the ledger since 2026-01-31 05:06:07 UTC" in text
     assert "&lt;i&gt;away&lt;/i&gt;. Run <code>x</code>." in text
-    assert "Its last answer is 2 m old: nothing was missing." in text
+    assert "The last result is 2 m old: nothing was missing." in text
     comparisons.comparison = replace(comparisons.comparison, failure="")
-    assert "somebody may hold a lock on the table" in get("/pipelines/orders").text
+    assert "another session may hold a lock on the table" in get("/pipelines/orders").text
     comparisons.comparison = replace(comparisons.comparison, asked_at=now)
     assert 'id="not-compared"' not in get("/pipelines/orders").text, "an answer is not late at once"
 
