@@ -151,8 +151,8 @@ def test_each_says_where_it_stopped(pipeline: Pipeline) -> None:
     code, said = command.end()
     assert code == 130
     assert said.strip().splitlines()[-1] == (
-        "interrupted. It stopped at 2026-01-01 00:00 to 2026-01-02 00:00 UTC. 0 of 2 intervals are done. Run the same command "
-        "again to continue."
+        "interrupted. The command stopped at 2026-01-01 00:00 to 2026-01-02 00:00 UTC. 0 of 2 intervals are done. Run the "
+        "same command again to continue."
     )
 
 

@@ -115,7 +115,9 @@ def test_a_topic_that_may_be_somebody_else_s_stays(
     before, broken = everything(broker), tried.folder.parent / "broken"
     broken.mkdir()
     (broken / "pipeline.yaml").write_text("source: {}")
-    assert "what broken may name is not known, so nothing is deleted" in str(remove(tried, "--yes").exception)
+    assert "the topics that broken may name are not known, so nothing is deleted" in str(
+        remove(tried, "--yes").exception
+    )
     assert everything(broker) == before
     (broken / "pipeline.yaml").unlink()
     broken.rmdir()

@@ -144,7 +144,7 @@ def test_it_stops_at_the_first_that_is_not_published_and_goes_on_there(pipeline:
     stopped = run(pipeline)
     assert type(stopped.exception).__name__ == "BatchRejected"
     assert [b.state for b in batches(pipeline)] == [State.PUBLISHED, State.REJECTED]
-    said = "stopped at 2026-03-28 23:00 to 2026-03-29 22:00 UTC. 1 of 4 intervals is done. Settle that interval first"
+    said = "stopped at 2026-03-28 23:00 to 2026-03-29 22:00 UTC. 1 of 4 intervals is done. Resolve the error"
     assert said in stopped.stderr
     assert "again" not in stopped.stderr, "the same command would stop there again"
     as_json = run(pipeline, "--json")
@@ -215,17 +215,17 @@ def test_a_transform_meets_nothing_of_what_it_set_in_the_interval_before(pipelin
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--start", "2026-03-28T01:00+01:00", "--end", "2026-03-29T23:59+02:00"), "no interval of its schedule"),
+        (("--start", "2026-03-28T01:00+01:00", "--end", "2026-03-29T23:59+02:00"), "no whole interval of its schedule"),
         (
             ("--start", "2026-03-27", "--end", "2999-01-01"),
             r"has not ended, so nothing was run. --end \d{4}-\d\d-\d\dT2",
         ),
         (("--start", "2998-12-31", "--end", "2999-01-09"), "has not ended, so nothing was run.$"),
-        (("--start", "0001-01-01", "--end", "2026-03-28"), "times that a cron does not know"),
-        ((*SPAN, "--reprocess"), "--reprocess goes with one interval"),
+        (("--start", "0001-01-01", "--end", "2026-03-28"), "a cron schedule cannot compute the times"),
+        ((*SPAN, "--reprocess"), "--reprocess works for one interval only"),
         ((*SPAN, "--last", "1"), "--last takes the newest intervals of the schedule: give it, or --start and --end"),
-        (("--last", "1", "--reprocess"), "--reprocess goes with one interval"),
-        (("--last", "1", "--allow-future"), "--allow-future goes with --start and --end"),
+        (("--last", "1", "--reprocess"), "--reprocess works for one interval only"),
+        (("--last", "1", "--allow-future"), "--allow-future works with --start and --end"),
         (("--end", "2026-04-01"), "Give --start and --end, or --last"),
     ],
 )

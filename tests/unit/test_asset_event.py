@@ -134,7 +134,7 @@ def test_where_no_airflow_is_known_the_last_line_says_so(publish: Any, monkeypat
     monkeypatch.delenv("FENCEPOST_AIRFLOW_URL", raising=False)
     told = last_line(publish())
     assert told.startswith(
-        "event     no asset event, so no DAG that reads the asset 'p_1: out' starts. No Airflow is known"
+        "event     no asset event, so DAGs that read the asset 'p_1: out' do not start. No Airflow is known"
     )
     assert "FENCEPOST_AIRFLOW_URL" in told
 

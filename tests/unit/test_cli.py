@@ -239,7 +239,7 @@ def test_a_replay_is_shown_under_its_interval_and_quarantine_tells_what_it_left(
     told = status([batch(0), base, addition]).stdout
     assert re.search(r" \+2 .* published ", told)
     assert "in quarantine: 7 records of 1 interval" in told
-    assert "replayed: 15 records in 1 addition (+ in the table), which added 8 rows to the output" in told
+    assert "replayed: 15 records in 1 addition, which added 8 rows to the output (marked + in the table)" in told
     one = json.loads(status([base, addition], "--json").stdout)["batches"][0]
     assert (one["revision"], one["left_in_quarantine"]) == (1, {"malformed": 7})
     assert [(a["revision"], a["replayed"], a["rows"]) for a in one["additions"]] == [(2, 15, 8)]

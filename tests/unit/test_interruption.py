@@ -114,7 +114,7 @@ def test_ctrl_c_before_the_commands_are_imported_ends_with_a_line_too() -> None:
         ((), True, "plan, write, validate and advance are left. What is done stays done. Run the same command again"),
         (("plan", "write", "validate"), False, "advance is left. What is done stays done. Run the same command again"),
         (("plan",), True, "left. What is done stays done. Run the same command without --reprocess, which might begin"),
-        (("plan", "write", "validate", "advance"), True, "are done; the asset event in Airflow alone may be missing"),
+        (("plan", "write", "validate", "advance"), True, "are done; only the asset event in Airflow may be missing"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -1,4 +1,6 @@
-"""`fencepost acls`: what grants a pipeline's user what it needs in Kafka, and in its table's store, and nothing else."""
+"""`fencepost acls`: commands that grant a pipeline's user exactly the rights that it needs in Kafka and in its table's
+database.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +16,36 @@ from fencepost.kafka.client_settings import client_settings
 
 def acls(
     pipeline: PipelineName,
-    principal: Annotated[
-        str, typer.Option(help="Whom the brokers take the pipeline for, with its type: User:fencepost.")
-    ],
+    principal: Annotated[str, typer.Option(help="The pipeline's Kafka principal, with its type: User:fencepost.")],
     bootstrap: Annotated[
-        str | None, typer.Option(help="Brokers for the commands, host:port; without it the pipeline's own.")
+        str | None, typer.Option(help="Brokers that the commands connect to, host:port. Default: the pipeline's.")
     ] = None,
     command_config: Annotated[
         str | None, typer.Option(help="File with an administrator's login, for kafka-acls.sh. It is not read here.")
     ] = None,
     reader: Annotated[
         bool,
-        typer.Option("--reader", help="For a reader of the output: output, announcements and its group, nothing else."),
+        typer.Option(
+            "--reader", help="Grant the rights of a reader instead: output, announcements and the reader's group."
+        ),
     ] = False,
     group: Annotated[str, typer.Option(help="The reader's consumer group.")] = READER_GROUP,
     as_json: AsJson = False,
 ) -> None:
-    """Print the kafka-acls.sh commands that grant a pipeline's user what it needs, and SQL where its output is a table.
+    """Print the kafka-acls.sh commands that grant a pipeline's user the rights it needs, and SQL if its output is a table.
 
-    With --reader they grant a reader of the output what it needs.
+    With --reader they grant the rights of a reader of the output.
 
-    Changes nothing, and asks no broker.
+    Changes nothing, and connects to no broker.
 
-    Commands come in groups, each under a comment: what is needed; what is needed only while topics are missing; what is used
-    if it is granted. An administrator runs those that are wanted. Running them again changes nothing.
+    A comment above each group of commands says whether the rights are needed, needed only while topics are missing, or used if
+    they are granted. An administrator chooses and runs them. Running them again changes nothing.
 
     With SCRAM the principal is User: and the user's name. With a client certificate it is User: and the certificate's subject,
-    unless the brokers map it (ssl.principal.mapping.rules). With TLS alone it is User:ANONYMOUS: everybody.
+    unless the brokers map it (ssl.principal.mapping.rules). With TLS alone it is User:ANONYMOUS, which is everybody.
 
-    SQL is for the user in postgres: of pipeline.yaml, each statement behind `# `, so that a shell runs the other commands only.
+    SQL is for the user in postgres: of pipeline.yaml. Each statement is behind `# `, so that a shell runs only the other
+    commands.
 
     Example: fencepost acls orders_hourly --principal User:fencepost --command-config admin.properties | sh
     """
@@ -76,7 +79,7 @@ def acls(
             typer.echo(f"# {statement}")
     if command_config is None and settings.values.get("security.protocol", "plaintext").lower() != "plaintext":
         err.print(
-            "The cluster asks for a login: give kafka-acls.sh an administrator's with --command-config FILE.",
+            "The cluster requires a login. Pass an administrator's to kafka-acls.sh with --command-config FILE.",
             markup=False,
             soft_wrap=True,
         )

@@ -1,4 +1,4 @@
-"""The Airflow that a command knows: the one that the environment names."""
+"""The Airflow that the environment names, for commands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 AIRFLOW_URL = "FENCEPOST_AIRFLOW_URL"
 NO_AIRFLOW = (
-    f"No Airflow is known here. {AIRFLOW_URL}, FENCEPOST_AIRFLOW_USER and FENCEPOST_AIRFLOW_PASSWORD in the environment name "
-    "one."
+    f"No Airflow is known here. Set {AIRFLOW_URL}, FENCEPOST_AIRFLOW_USER and FENCEPOST_AIRFLOW_PASSWORD in the "
+    "environment to name one."
 )
 TIMEOUT = 10.0  # seconds for one answer
 
 
 def known_airflow() -> AirflowApi | None:
-    """The Airflow that FENCEPOST_AIRFLOW_URL names; None: none is known here.
+    """The Airflow that FENCEPOST_AIRFLOW_URL names; None if the variable is not set.
 
     Raises:
         AirflowUnavailable: it does not answer.
@@ -32,16 +32,18 @@ def known_airflow() -> AirflowApi | None:
     url = os.environ.get(AIRFLOW_URL)
     if not url:
         return None
-    from fencepost.cli.airflow_api import AirflowApi  # every command would wait a tenth of a second for httpx
+    from fencepost.cli.airflow_api import (
+        AirflowApi,
+    )  # importing httpx takes a tenth of a second, which other commands need not wait
 
     user, password = (os.environ.get(f"FENCEPOST_AIRFLOW_{name}", "") for name in ("USER", "PASSWORD"))
     return AirflowApi(url, user, password, TIMEOUT)
 
 
 def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
-    """Emit the asset event of what this step has just published, if it has; the result says whether Airflow got it.
+    """Emit the asset event if this step has published. A further result says whether Airflow accepted it.
 
-    The publication is done and stays as it is, whatever happens here.
+    The publication is complete before and does not depend on the event.
     """
     if (result.step, result.state, result.changed) != ("advance", State.PUBLISHED, True):
         return
@@ -50,13 +52,13 @@ def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
     try:
         airflow = known_airflow()
         if airflow is None:
-            told = f"no asset event, so no DAG that reads the asset '{name}' starts. {NO_AIRFLOW}"
+            told = f"no asset event, so DAGs that read the asset '{name}' do not start. {NO_AIRFLOW}"
         else:
             with airflow:
                 emitted = airflow.emit(name, asset_uri(pipeline.name, pipeline.output.name), extra)
             told = f"emitted the asset event to Airflow at {airflow.url}"
             if not emitted:
-                told = f"no asset event: Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"
+                told = f"no asset event, because Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"
     except Exception as error:
         told = (
             f"published, but without its asset event: {type(error).__name__}: {error} DAGs that read the asset '{name}' do not "

@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API, as far as commands need it."""
+"""A small client of Airflow's REST API, with the calls that commands need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class AirflowUnavailable(Retriable):
-    """Nothing that answers as Airflow's API does."""
+    """No API of Airflow answers at the address."""
 
 
 class AirflowRefused(Retriable):
@@ -26,7 +26,7 @@ class AirflowRefused(Retriable):
 
 
 class AirflowApi:
-    """One logged-in session. A refused call raises AirflowRefused with Airflow's own words."""
+    """One logged-in session. A refused call raises AirflowRefused with Airflow's own message."""
 
     def __init__(self, url: str, username: str, password: str, timeout: float = 60.0) -> None:
         """Logs in at once. `timeout` is for one answer, in seconds.
@@ -53,7 +53,7 @@ class AirflowApi:
         self._client.close()
 
     def call(self, method: str, path: str, body: Json | None = None, **query: Any) -> Json:
-        """One request below /api/v2, and its JSON answer. Logs in again when the token has expired."""
+        """One request below /api/v2, and its JSON answer. Logs in again if the token has expired."""
         answer = self._client.request(method, f"/api/v2{path}", json=body, params=query)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self._log_in()
@@ -83,8 +83,8 @@ class AirflowApi:
         return self.call("GET", "/monitor/health")
 
     def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
-        """Create an event of that asset; False if Airflow has no such asset: no task emitted it, and no DAG reads it."""
-        # `_` is a wildcard in a pattern. An asset that only tasks emit is not active.
+        """Create an event of that asset. False if Airflow has no such asset, because no task emits it and no DAG reads it."""
+        # `_` is a wildcard in a pattern. An asset that tasks emit and no DAG reads is not active.
         found = self.call("GET", "/assets", uri_pattern=uri, only_active=False, limit=100)["assets"]
         known = [asset["id"] for asset in found if (asset["name"], asset["uri"]) == (name, uri)]
         for asset_id in known:
@@ -92,7 +92,7 @@ class AirflowApi:
         return bool(known)
 
     def _found(self, path: str) -> Json | None:
-        """The answer to a GET; None where Airflow has nothing there."""
+        """The answer to a GET; None if Airflow answers 404."""
         try:
             return self.call("GET", path)
         except AirflowRefused as error:
@@ -103,7 +103,8 @@ class AirflowApi:
     def _log_in(self) -> None:
         answer = self._client.post("/auth/token", json=self._login)
         if answer.is_error:
-            told = answer.text.replace(self._login["password"] or "\0", "***")  # what is refused may be quoted
+            # Airflow may quote what it refuses.
+            told = answer.text.replace(self._login["password"] or "\0", "***")
             raise AirflowRefused("POST", "/auth/token", answer.status_code, told)
         self.token = str(answer.json()["access_token"])
         self._client.headers["Authorization"] = f"Bearer {self.token}"

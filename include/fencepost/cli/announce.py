@@ -12,8 +12,8 @@ def announce(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Write the topic of announcements again, if it was lost.
 
     Each publication, skip and withdrawal is announced in topic fencepost.PIPELINE.published, in the transaction that records it.
-    Where the topic was deleted or emptied, plans and publications stop until this command has written it again, from the ledger.
-    A topic that has all of them stays as it is.
+    If the topic was deleted or emptied, plans and publications stop until this command has written it again from the ledger. A
+    complete topic is left as it is.
 
     Example: fencepost announce orders_hourly
     """

@@ -41,13 +41,14 @@ from fencepost.steps.jobs import start_log
 
 
 class Commands(TyperGroup):
-    """Catches errors that Typer would misread: it takes an EOFError for a closed terminal and a BrokenPipeError for a closed
-    output, and exits with 1."""
+    """Catches errors that Typer would misinterpret. It takes an EOFError for a closed terminal and a BrokenPipeError for a closed
+    output, and exits with 1.
+    """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command. Nothing here asks for input, so a stream that ended is Spark's or a worker's."""
+        """Run the command. No command asks for input, so a stream that ended belongs to Spark or a worker."""
 
-        def command() -> str:  # once it is known
+        def command() -> str:  # set once it is known
             return str(ctx.invoked_subcommand or "")
 
         with saying_how_to_go_on(command, as_json="--json" in sys.argv):
@@ -56,7 +57,7 @@ class Commands(TyperGroup):
             except BrokenPipeError as error:
                 if not is_read(1):
                     end_quietly()
-                raise unexpected(error, command()) from error  # of a JVM or a worker that ended
+                raise unexpected(error, command()) from error  # the stream of a JVM or a worker that ended
             except EOFError as error:
                 raise unexpected(error, command()) from error
 
@@ -84,7 +85,7 @@ def _options(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Print the version, with those of the packages that compute and encode records.",
+            help="Print the version, and the versions of the packages that compute and encode records.",
         ),
     ] = False,
 ) -> None:
@@ -120,7 +121,7 @@ mount_commands(app)
 
 
 def main() -> None:
-    """The console script: Fencepost's errors become one clear line and an exit code, and with `--json` a document."""
+    """The console script. An error of Fencepost becomes one line and an exit code, and with `--json` a document."""
     as_json = "--json" in sys.argv
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
@@ -133,10 +134,10 @@ def main() -> None:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)
         failed, exit_code = error, error.exit_code
-    except TyperException as error:  # of usage; without --json Typer itself prints it and exits
+    except TyperException as error:  # a usage error; without --json, Typer itself prints it and exits
         failed, exit_code = SettingsError(error.format_message()), error.exit_code
         err.print(f"{str(failed).rstrip('.')}. See fencepost --help.", markup=False, soft_wrap=True)
-    except Exception as error:  # unforeseen; its message may quote records
+    except Exception as error:  # an unforeseen error; its message may quote records
         failed = unexpected(error)
         err.print(str(failed), markup=False, soft_wrap=True)
         exit_code = failed.exit_code

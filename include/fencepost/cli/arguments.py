@@ -1,4 +1,4 @@
-"""Options that several commands share, read and checked."""
+"""Options that several commands share, with their parsing and checks."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Decision, Interval, to_utc, utc_now
 from fencepost.paths import pipelines_folder
 
-COMPLETION = 2.0  # seconds that somebody who pressed a key waits for Kafka
+COMPLETION = 2.0  # seconds that a completion waits for Kafka
 
 
 def names_like(incomplete: str) -> list[str]:
-    """The names of pipelines that begin so, for a shell's completion."""
+    """The names of pipelines with this prefix, for shell completion."""
     folder = pipelines_folder()
     files = folder.glob("*/pipeline.yaml") if folder.is_dir() else ()
     return sorted(file.parent.name for file in files if file.parent.name.startswith(incomplete))
 
 
 def formats_like(incomplete: str) -> list[str]:
-    """The formats that begin so, for a shell's completion."""
+    """The formats with this prefix, for shell completion."""
     from fencepost.formats import FORMATS
 
     return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def topics_like(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics that begin so, for a shell's completion of `new`: of the Kafka that the line names so far. None if it does not
-    answer at once."""
+    """The topics with this prefix, for shell completion of `new`. They are those of the Kafka that the command line names so far;
+    none if it does not answer within a moment.
+    """
     from fencepost.drafting.connection import connection_of
     from fencepost.drafting.draft import known_topics
 
@@ -55,15 +56,17 @@ PipelineName = Annotated[
 ]
 Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC if it has no zone.")]
 End = Annotated[str, typer.Option(help="End of the interval (exclusive), ISO 8601.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; of a failure too.")]
-Reason = Annotated[str, typer.Option(help="Why, for later readers: stored in the ledger with your name and the time.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs. A failure is printed as JSON too.")]
+Reason = Annotated[
+    str, typer.Option(help="The reason, for later readers: stored in the ledger with your name and the time.")
+]
 
 
 def interval_of(start: str, end: str) -> Interval:
     """The interval of --start and --end; SettingsError if they are not times, or in the wrong order."""
     first, last = moment_of("--start", start), moment_of("--end", end)
     if last <= first:
-        raise SettingsError(f"--end {end} is not after --start {start}. An interval goes from its start to its end.")
+        raise SettingsError(f"--end {end} is not after --start {start}. An interval's end is later than its start.")
     return Interval(start=first, end=last)
 
 
@@ -85,8 +88,10 @@ def decision_of(action: str, reason: str) -> Decision:
 
 
 def user_name() -> str:
-    """Who decides: the user whom LOGNAME or USER name, and the process's, if that is another. Anybody can set the variables. In
-    a container a user may have only a number."""
+    """The name of the user who decides: that of LOGNAME or USER, and the user of the process if that is another.
+
+    Anybody can set the variables. In a container a user may have only a number.
+    """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -102,7 +107,9 @@ def pipeline_of(name: str) -> Pipeline:
 
 
 def with_connections(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported only for that."""
+    """The pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported only if there are
+    any.
+    """
     if not pipeline.connections:
         return pipeline
     from fencepost.airflow.here import looked_up_here

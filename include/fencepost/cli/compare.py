@@ -1,4 +1,4 @@
-"""`fencepost diff` and `fencepost trace`: what a reprocess changed, and where a record came from or went."""
+"""`fencepost diff` and `fencepost trace`: what a reprocessing changed, and where a record came from or went."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TWO = "--revisions 1 2"
 
 
 class DiffCommand(TyperCommand):
-    """Says of --revisions what it takes, where the parser would take the next option for the second of them."""
+    """Explains --revisions if its second value is missing. The parser alone would take the next option for it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left."""
+        """The remaining arguments."""
         if "--revisions" in args:
             given = args[args.index("--revisions") + 1 :][:2]
             numbers = [*takewhile(str.isdecimal, given)]
@@ -45,14 +45,15 @@ def diff(
     revisions: Annotated[tuple[int, int], typer.Option(help="The two revisions, the earlier one first.")],
     key: Annotated[
         list[str] | None,
-        typer.Option(help="A column that tells rows apart; several with --key again. _key is the record's."),
+        typer.Option(help="A column that identifies rows. Repeat --key for several. _key is the record's key."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a second revision of an interval has otherwise than the first, in numbers and a sample of rows.
+    """Show how a second revision of an interval differs from the first, in numbers and a sample of rows.
 
     Without --key whole rows are compared: each is in both revisions, or in one. With --key rows of the same key are compared, and
-    the columns in which they differ are counted. A revision has its published additions with it, and need not be published.
+    the columns in which they differ are counted. Each revision includes its published additions. A revision need not be
+    published.
 
     Example: fencepost diff nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --revisions 1 2
     """
@@ -67,7 +68,8 @@ def diff(
     known = ledger.read().revisions.get(interval)
     if known is None:
         raise SettingsError(
-            f"pipeline {pipeline}: nothing was planned for {interval.told}. `fencepost ledger` lists what was."
+            f"pipeline {pipeline}: nothing was planned for {interval.told}. `fencepost ledger` lists the planned "
+            "intervals."
         )
     pasts = [revision_of(known, number) for number in revisions]
     missing = [str(number) for number, past in zip(revisions, pasts, strict=True) if past is None]
@@ -111,7 +113,7 @@ def _print_difference(title: str, result: RevisionDifference) -> None:
     for words, names in (
         (f"only revision {first} has", result.only_before),
         (f"only revision {second} has", result.only_after),
-        ("of another type, compared as text:", result.retyped),
+        ("compared as text, because their types differ:", result.retyped),
     ):
         if names:
             out.print(f"  {words} {', '.join(names)}", markup=False, soft_wrap=True)
@@ -127,11 +129,11 @@ def trace(
     source: Annotated[str | None, typer.Option(help="A source record: TOPIC:PARTITION:OFFSET.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which batch an output record is of, or which batch read a source record and what became of it.
+    """Show which batch an output record belongs to, or which batch read a source record and what became of it.
 
-    Of the batch it shows the source ranges, the state, the verdict and the report; of a source record also what quarantine has of
-    it. Which rows a record became is not recorded: under output.layout: source today's transform is run on that record, and its
-    rows are looked for in the batch.
+    The answer has the batch's source ranges, state, verdict and report. For a source record it also has the records in quarantine
+    that came from it. Which rows a source record became is not recorded. Under output.layout: source this command runs today's
+    transform on that record and looks for its rows in the batch.
 
     Example: fencepost trace nyc_flights --source flights:0:17
     """
@@ -139,7 +141,7 @@ def trace(
     from fencepost.review.traced import check_output, check_source, place_of, trace_output, trace_source
 
     if (output is None) == (source is None):
-        raise SettingsError("give --output or --source, one of them, as TOPIC:PARTITION:OFFSET.")
+        raise SettingsError("Give one of --output and --source, as TOPIC:PARTITION:OFFSET.")
     found = pipeline_of(pipeline)
     place = place_of("--output", output) if output is not None else place_of("--source", source or "")
     ledger = Ledger(found)

@@ -1,4 +1,4 @@
-"""Consoles of the commands: answers go to standard output, everything else to standard error."""
+"""Consoles of the commands: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-CLOSED_PIPE = 141  # as of a program that ends with SIGPIPE: 128 + 13
+CLOSED_PIPE = 141  # like a program that ends with SIGPIPE: 128 + 13
 
 
 def end_quietly(*_: object) -> NoReturn:
-    """End the command, because nobody reads its output any more: `fencepost status orders | head -1`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains at exit
+    """End the command because nobody reads its output any more: `fencepost status orders | head -1`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python complains at exit
     raise SystemExit(CLOSED_PIPE)
 
 
@@ -37,7 +37,9 @@ out = Console(highlight=False)
 
 @contextmanager
 def working(doing: str, *, line: bool = True) -> Iterator[None]:
-    """Say on stderr what takes a while: on a terminal as long as the block lasts, elsewhere by a line, unless `line` is false."""
+    """Say on stderr what takes a while. On a terminal the text disappears when the block ends; elsewhere it is a line, unless
+    `line` is false.
+    """
     if err.is_terminal and not err.is_dumb_terminal:
         with err.status(escape(doing)):
             yield
@@ -54,5 +56,5 @@ def print_json(value: Any) -> None:
 
 
 def plain_error(error: BaseException, exit_code: int) -> dict[str, Any]:
-    """A failure for programs."""
+    """A failure as JSON, for programs."""
     return {"error": {"type": type(error).__name__, "message": str(error)}, "exit_code": exit_code}

@@ -14,7 +14,7 @@ Step = Callable[[Pipeline, Interval, Decision], StepResult]
 
 
 def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
-    """Let the frontier pass an interval without its output. The ledger stores who, when and why.
+    """Let the frontier pass an interval without its output. The ledger stores who decided, when and why.
 
     The interval must not be published. Its records stay in the source: `fencepost run --reprocess` writes them later.
 
@@ -26,9 +26,10 @@ def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json
 
 
 def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
-    """Take an interval that was planned by mistake out of the order, so that earlier intervals get their records again.
+    """Remove an interval that was planned by mistake from the order. Earlier intervals that are planned afterwards then get its
+    records.
 
-    The interval must have no records, or must not be published. The ledger stores who, when and why.
+    The interval must have no records, or must not be published. The ledger stores who decided, when and why.
 
     Example: fencepost withdraw nyc_flights --start 2013-02-01T00:00-05:00 --end 2013-02-02T00:00-05:00 --reason "too early"
     """
@@ -38,7 +39,7 @@ def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_
 
 
 def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
-    """Publish a rejected batch. The ledger stores who, when and why.
+    """Publish a rejected batch. The ledger stores who decided, when and why.
 
     Read its report first: `fencepost status` names the file.
 
@@ -47,7 +48,7 @@ def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_j
     from fencepost.steps.advance import advance_batch
 
     def publish_batch(found: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-        with spark_session(found) as spark:  # started for a large staged batch alone
+        with spark_session(found) as spark:  # started only for a large staged batch
             return advance_batch(found, interval, decision, spark=spark)
 
     _decide("publish", publish_batch, pipeline, start, end, reason, as_json)

@@ -47,8 +47,8 @@ def doctor(
 ) -> None:
     """Check what would make a run fail or lose its guarantee, and say what to do. Changes nothing.
 
-    Looks at settings, transform, suite, Kafka, rights, topics, the ledger and its groups, Spark, Airflow and the folder of
-    reports. Executes each transform.py. A check ends within a minute, and the small Spark job within three.
+    Checks settings, transform, suite, Kafka, rights, topics, the ledger and its groups, Spark, Airflow and the folder of reports.
+    Executes each transform.py. A check takes at most a minute, and the small Spark job at most three.
 
     Exit code 0: all is well, or there are warnings only. 1: a run would fail or lose its guarantee. 2: usage.
 
@@ -69,7 +69,7 @@ def doctor(
 
 
 def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """The pipeline of that name, or all; and the errors of those that cannot be loaded.
+    """The pipeline of that name, or all of them, and the errors of those that cannot be loaded.
 
     Raises:
         SettingsError: there is none of that name, or none at all.
@@ -86,7 +86,7 @@ def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, Setting
 def examine_all(
     good: Mapping[str, Pipeline], bad: Mapping[str, SettingsError], *, spark_job: bool | None
 ) -> dict[str, list[Finding]]:
-    """What is found about each pipeline, and about what they share, by name."""
+    """The findings about each pipeline, by name, and those about what all of them share."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
     from fencepost.finding import error
@@ -107,7 +107,7 @@ def examine_all(
 
 
 def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
-    """The pipeline with the settings of its connections, and what is found about them; None if they cannot be had."""
+    """The pipeline with the settings of its connections, and the findings about these; None if they cannot be looked up."""
     from fencepost.doctor.settings import check_connections
     from fencepost.finding import error
     from fencepost.preflight.finding import ask
@@ -125,7 +125,7 @@ def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
 
 
 def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
-    """What is found about reports, Airflow and Spark; and the connection to Airflow, if there is one."""
+    """The findings about reports, Airflow and Spark, and the connection to Airflow, if there is one."""
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
     from fencepost.doctor.settings import check_reports
@@ -165,7 +165,9 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
 
 
 def show(about: str, findings: Sequence[Finding]) -> None:
-    """Print the problems in a table, the worst first, their commands whole below it, and the rest in a line each."""
+    """Print the problems in a table, the worst first. Below it are their commands, each unbroken, and a line for each other
+    level.
+    """
     by_level: dict[str, list[Finding]] = defaultdict(list)
     for one in findings:
         by_level[one.level].append(one)
@@ -184,7 +186,7 @@ def show(about: str, findings: Sequence[Finding]) -> None:
     else:
         out.print(title)
     for one in problems:
-        if one.command:  # for copying, so it is not broken
+        if one.command:  # a command is for copying, so its line is not broken
             out.print(f"  {one.check}: {one.command}", markup=False, soft_wrap=True)
     for reason, names in _by_reason(by_level["skipped"]).items():
         out.print(f"  [magenta]not checked:[/] {', '.join(names)}: {escape(reason)}")

@@ -1,7 +1,7 @@
-"""What a command does when it is told to end: by Ctrl-C, by SIGTERM, or by the end of its terminal.
+"""What a command does when it is interrupted: by Ctrl-C, by SIGTERM, or by the end of its terminal.
 
-Invariant: Spark's JVM is told to end before the command unwinds. A call into a JVM that is at work waits for the work, and a call
-into one that has ended raises anything: so whatever leaves a command after the signal means that it was interrupted.
+Invariant: Spark's JVM is told to end before the command unwinds. A call into a busy JVM waits until the work is done, and a call
+into one that has ended may raise any error. So any error that leaves a command after the signal means that it was interrupted.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from fencepost.cli.console import err, plain_error, print_json
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GO_ON = "What is done stays done. Run the same command again to continue"
 NOTHING_CHANGED = "Nothing was changed. Run the same command again"
-# Commands that change nothing but reports.
+# commands that change nothing but reports
 READ_ONLY = frozenset(
     "try status ledger quarantine pipelines suggest judge diff trace schema acls doctor services".split()
 )
-_received: list[int] = []  # the signals that this command got
+_received: list[int] = []  # the signals that this command received
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the command. The message says what is left, and how to go on."""
+    """A signal ended the command. The message says what remains to be done, and how to continue."""
 
     @property
     def exit_code(self) -> int:
-        """As a shell says it: 130 after Ctrl-C."""
+        """The exit code that a shell expects: 130 after Ctrl-C."""
         return 128 + (_received[0] if _received else signal.SIGINT)
 
 
 def was_interrupted(error: BaseException | None = None) -> bool:
-    """Whether the command was told to end, or whether that is what this error means."""
+    """Whether a signal ended the command, or this error means that one did."""
     return bool(_received) or isinstance(error, KeyboardInterrupt)
 
 
 def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted | None:
-    """What a command says that has ended with this error because it was told to end; None if it was not."""
+    """The error to report if a signal ended the command with this error; None if none did."""
     if isinstance(error, Interrupted) and error.args:
         return error
     return Interrupted(f"interrupted. {left()}.") if was_interrupted(error) else None
@@ -51,9 +51,10 @@ def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Have a signal raise in the block, which is a whole command line's: in a process of somebody else's, that one decides.
+    """Make signals raise an error within the block, which is a whole command line. A process of another program keeps its own
+    handlers.
 
-    Signals that are ignored, as SIGHUP is under nohup, stay ignored. Told again while it cleans up, a command leaves the rest.
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored. A second signal during the cleanup ends the cleanup.
     """
     _received.clear()
     before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -69,7 +70,9 @@ def heeding_signals() -> Iterator[None]:
 
 @contextmanager
 def saying_how_to_go_on(command: Callable[[], str], *, as_json: bool) -> Iterator[None]:
-    """End the block, if it was interrupted, with a line on stderr, a document with `as_json`, and the signal's exit code."""
+    """If the block was interrupted: print a line on stderr, and a document with `as_json`, and exit with the signal's exit
+    code.
+    """
     try:
         yield
     except typer.Exit:
@@ -87,18 +90,20 @@ def saying_how_to_go_on(command: Callable[[], str], *, as_json: bool) -> Iterato
 
 
 def show_interrupted(interrupted: Interrupted) -> None:
-    """Say it on stderr, once nothing else can be said any more."""
+    """Print the message on stderr, after the JVM has ended, so that it is the last line."""
     _heed_no_more()
     if _received and (session := sys.modules.get("fencepost.spark.session")):
         session.await_end_of_jvm()
-    with suppress(OSError):  # the terminal is gone
+    with suppress(OSError):  # the terminal is closed
         err.print(str(interrupted), markup=False, soft_wrap=True)
 
 
 def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
-    """End the process here after a signal: threads that still wait for an answer of Kafka's would hold it."""
+    """End the process here after a signal. Otherwise threads that wait for an answer of Kafka would keep it alive."""
     done = isinstance(ended, SystemExit) and not ended.code
-    code = 0 if done else 128 + (_received[0] if _received else signal.SIGINT)  # Typer's own code of a signal is 1
+    code = (
+        0 if done else 128 + (_received[0] if _received else signal.SIGINT)
+    )  # Typer's own exit code for a signal is 1
     if _received or isinstance(ended, KeyboardInterrupt):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -107,7 +112,7 @@ def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
 
 
 def _heed_no_more() -> None:
-    """Let further signals do nothing, once one has come. Not SIG_IGN, which a process started meanwhile would inherit."""
+    """Ignore further signals once one has arrived. SIG_IGN would not do, because a process started meanwhile would inherit it."""
     if _received:
         for number in SIGNALS:
             if signal.getsignal(number) is _end:
@@ -116,6 +121,6 @@ def _heed_no_more() -> None:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     _received.append(number)
-    if session := sys.modules.get("fencepost.spark.session"):  # imported, Spark may run
+    if session := sys.modules.get("fencepost.spark.session"):  # Spark may run only if this is imported
         session.tell_jvm_to_end()
     raise Interrupted

@@ -8,7 +8,7 @@ from fencepost.paths import connector_folder
 
 
 def jars() -> None:
-    """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256. Does nothing if they are there.
+    """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256. Does nothing if they are present.
 
     Example: fencepost jars
     """

@@ -1,4 +1,4 @@
-"""`fencepost new`: from a topic to a pipeline's folder."""
+"""`fencepost new`: creates a pipeline's folder from a topic."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ def new(
     name: Annotated[str, typer.Argument(help="The pipeline's name: a new folder in include/pipelines.")],
     from_topic: Annotated[str, typer.Option(help="The topic to read.", autocompletion=topics_like)],
     to: Annotated[str | None, typer.Option(help="The output topic; by default it has the pipeline's name.")] = None,
-    sample: Annotated[int, typer.Option(min=1, max=100_000, help="Records to look at; 64 MB and 30 s at most.")] = 1000,
+    sample: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Number of records to sample; 64 MB and 30 s at most.")
+    ] = 1000,
     like: Annotated[
         str | None,
-        typer.Option(help="A pipeline whose kafka, schema_registry and spark to take.", autocompletion=names_like),
+        typer.Option(
+            help="A pipeline from which kafka, schema_registry and spark are copied.", autocompletion=names_like
+        ),
     ] = None,
     kafka: Annotated[
         list[str] | None,
@@ -36,22 +40,22 @@ def new(
     format: Annotated[  # noqa: A002
         str | None,
         typer.Option(
-            help="json, bytes, avro or json_schema; by default what the sample shows.", autocompletion=formats_like
+            help="json, bytes, avro or json_schema. Default: what the sample shows.", autocompletion=formats_like
         ),
     ] = None,
-    subject: Annotated[str | None, typer.Option(help="The registry's subject, if records are of several.")] = None,
+    subject: Annotated[str | None, typer.Option(help="The registry's subject, if the records have several.")] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="A consumer group that you may read; by default the pipeline's. It is not joined."),
+        typer.Option(help="A consumer group that you may read. Default: the pipeline's. It is not joined."),
     ] = None,
-    cron: Annotated[str, typer.Option(help="What divides time into intervals.")] = "0 0 * * *",
-    timezone: Annotated[str, typer.Option(help="The zone of the intervals.")] = "UTC",
+    cron: Annotated[str, typer.Option(help="The cron expression that divides time into intervals.")] = "0 0 * * *",
+    timezone: Annotated[str, typer.Option(help="The time zone of the intervals.")] = "UTC",
     as_json: AsJson = False,
 ) -> None:
     """Draft a pipeline from a sample of a topic: pipeline.yaml, transform.sql and expectations.yaml.
 
-    Half of the sample are the newest records, half is spread over each partition. Types are those that hold every sampled value;
-    checks are warnings. It reads the topic as a reader may, writes nothing to Kafka, and overwrites no folder.
+    Half of the sample are the newest records, and half are spread over each partition. Each type holds every sampled value;
+    checks are warnings. The command reads the topic as a reader may, writes nothing to Kafka, and overwrites no folder.
 
     Without --like and --kafka it uses the Kafka of `fencepost up`.
 
@@ -77,15 +81,13 @@ def new(
     for warning in draft.warnings:
         out.print("[bold yellow]![/] ", end="")
         out.print(warning, markup=False)
-    out.print(
-        "Look at the three files; then see what they make of a sample, and run the newest interval:", markup=False
-    )
+    out.print("Review the three files, then try them on a sample and run the newest interval:", markup=False)
     out.print(f"fencepost try {name}", markup=False, soft_wrap=True)
     out.print(draft.command, markup=False, soft_wrap=True)
 
 
 def as_plain(draft: Draft) -> dict[str, Any]:
-    """A draft for programs."""
+    """A draft as JSON, for programs."""
     fields, chosen = draft.fields, draft.chosen
     return {
         "folder": str(draft.folder),

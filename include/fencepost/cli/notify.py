@@ -1,4 +1,4 @@
-"""`fencepost notify`: whom a pipeline tells of its batches, and whether that works."""
+"""`fencepost notify`: tests whether a pipeline's notifications arrive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def notify(
 ) -> None:
     """Send a test of an event through each notifier that `notify` in pipeline.yaml names for it.
 
-    The message has made-up figures and says that it is a test. Kafka is not asked, and nothing is noted.
+    The message has invented figures and says that it is a test. The command does not contact Kafka, and records nothing.
 
-    Run it where Airflow's workers run: notifiers are those that are installed here, and connections those of the secrets backend,
-    of AIRFLOW_CONN_... in the environment, and of Airflow's database if the settings here reach it.
+    Run it where Airflow's workers run. It uses the notifiers that are installed here, and connections from the secrets backend,
+    from AIRFLOW_CONN_... in the environment, and from Airflow's database if the settings here reach it.
 
     Example: fencepost notify nyc_flights --test rejected
     """
@@ -34,7 +34,8 @@ def notify(
         raise SettingsError(f"--test {test}: no such event; there are {', '.join(EVENTS)}.")
     if not any(event in entry.on for entry in found.notify):
         raise SettingsError(
-            f"{found.folder / 'pipeline.yaml'}: notify: no entry has {event} in on, so nobody is told. Add one."
+            f"{found.folder / 'pipeline.yaml'}: notify: no entry has {event} in `on`, so nobody is notified of it. "
+            "Add one."
         )
     from fencepost.airflow.rehearsal import send_test
 

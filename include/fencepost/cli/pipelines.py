@@ -16,7 +16,8 @@ from fencepost.paths import pipelines_folder
 def pipelines(as_json: AsJson = False) -> None:
     """List the pipelines, and the errors of those that cannot be loaded. Executes each transform.py.
 
-    It does not check a transform.sql, nor whether the columns in a suite exist: only a run can. Exit code 2: one is broken.
+    It does not check a transform.sql, nor whether the columns of a suite exist: only a run can. Exit code 2: a pipeline cannot be
+    loaded.
 
     Example: fencepost pipelines --json
     """

@@ -34,21 +34,21 @@ def quarantine(
         bool,
         typer.Option(
             "--all",
-            help="Every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
+            help="Show every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
         ),
     ] = False,
     most: Annotated[
         int | None,
-        typer.Option("--show", min=1, help="Show so many of the records too: where each is from, and why it is there."),
+        typer.Option("--show", min=1, help="Also show this many records: where each is from, and why it is there."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the published intervals have in quarantine, by interval and rule. Reads the ledger, and with --show the records.
 
-    Records that a replay has taken are not listed. Those that failed again are listed under the addition, one attempt later.
+    Records that a replay has taken are not listed. Those that failed again are listed under the addition, with a higher attempt.
     `fencepost replay` sends what is left through the present transform and checks.
 
-    The records are in the topic that it names. The last header of a record names its batch. With --show the first records of the
+    The output names the topic with the records. The last header of a record names its batch. With --show the first records of the
     newest batches are listed, without keys and values.
 
     Example: fencepost quarantine nyc_flights --start 2013-01-01 --end 2013-02-01
@@ -58,7 +58,7 @@ def quarantine(
     first = moment_of("--start", start) if start else None
     last = moment_of("--end", end) if end else None
     if first and last and last <= first:
-        raise SettingsError(f"--end {end} does not lie after --start {start}.")
+        raise SettingsError(f"--end {end} is not after --start {start}.")
     known = pipeline_of(pipeline)
     ledger, described = Ledger(known), descriptions_of(known)
     snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
@@ -99,7 +99,7 @@ def quarantine(
 
 
 def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
-    """What the suite of today says of its rules, by their names; nothing while it is wrong."""
+    """The descriptions in today's suite of its rules, by rule; empty while the suite cannot be read."""
     try:
         rules = pipeline.suite.rules
     except SettingsError:
@@ -125,7 +125,7 @@ def quarantined_batches(
 ) -> Iterable[Batch]:
     """The batches with quarantined records whose intervals overlap the time, in order. Pure.
 
-    Of each published interval that is the batch, or the last published addition to it; with `every`, it is all batches there are.
+    For each published interval it is the batch, or its last published addition. With `every` it is every batch.
     """
     for row in snapshot.rows:
         if (start and row.interval.end <= start) or (end and row.interval.start >= end):
@@ -135,7 +135,7 @@ def quarantined_batches(
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
-    """A batch's quarantined records for programs: counts by rule, and the offset ranges."""
+    """A batch's quarantined records as JSON, for programs: counts by rule, and the offset ranges."""
     written = batch.known_written
     return {
         **identity(batch),

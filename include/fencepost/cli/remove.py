@@ -1,4 +1,4 @@
-"""`fencepost remove`: deletes what trying a pipeline made in Kafka."""
+"""`fencepost remove`: deletes what trials of a pipeline created in Kafka."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fencepost.paths import pipelines_folder
 
 def remove(
     pipeline: PipelineName,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete what the command lists without it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what the command lists without this option.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what trying a pipeline made in Kafka: its topics and consumer groups, each by its name.
+    """Delete what trials of a pipeline created in Kafka: its topics and consumer groups, each by its name.
 
-    Without --yes it lists them, and deletes nothing. It refuses while anything of the pipeline is published: removing such a
-    pipeline, with what readers know of it, comes later. Stop its runs first.
+    Without --yes it lists them, and deletes nothing. Stop the pipeline's runs first. The command refuses while any interval of
+    the pipeline is published, because readers may use its topics.
 
-    A topic whose name you chose stays if it ever had a record, or if another pipeline names it. The source, the folder with its
-    reports, schemas in a registry, a table with its bookkeeping, and Airflow's runs stay too.
+    A topic whose name you chose is kept if it ever had a record, or if another pipeline names it. The source, the folder with its
+    reports, schemas in a registry, a table with its bookkeeping, and Airflow's runs are kept too.
 
     Example: fencepost remove orders_daily
     """
@@ -57,15 +57,16 @@ def remove(
 
 
 def _named_by_others(own: Pipeline) -> dict[str, str]:
-    """The topics that other pipelines of the folder name, each with one of them.
+    """The topics that other pipelines in the folder name, each with one of these pipelines.
 
     Raises:
-        SettingsError: one cannot be read.
+        SettingsError: a pipeline.yaml cannot be read.
     """
     found, (others, bad) = dict[str, str](), load_pipelines()
     if broken := {name: why for name, why in bad.items() if (pipelines_folder() / name / "pipeline.yaml").exists()}:
         raise SettingsError(
-            f"what {', '.join(sorted(broken))} may name is not known, so nothing is deleted: {next(iter(broken.values()))}"
+            f"the topics that {', '.join(sorted(broken))} may name are not known, so nothing is deleted: "
+            f"{next(iter(broken.values()))}"
         )
     for name, other in others.items():
         if name != own.name:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
     """Send the quarantined records of published intervals through the present transform and checks.
 
-    Mend the transform, the schema or the rules first. Records that pass are published as an addition to their interval, with a
+    Correct the transform, the schema or the rules first. Records that pass are published as an addition to their interval, with a
     revision and a report of its own. Records that fail stay in quarantine, with the attempt counted. Source offsets do not move,
-    and no record passes twice: run it again after any failure.
+    and no record passes twice: run the command again after any failure.
 
-    --start and --end may span several intervals: each one between them that has something in quarantine is replayed.
+    --start and --end may span several intervals. Each interval within them that has quarantined records is replayed.
 
     Example: fencepost replay nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "schema mended"
     """
@@ -44,7 +44,7 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:
-    """The interval of these very times; or of the intervals between them, those with something to replay."""
+    """The interval with exactly these times; otherwise the intervals within them that have something to replay."""
     from fencepost.protocol.view import View
 
     view = ledger.read() if ledger.exists() else View()

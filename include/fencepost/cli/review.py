@@ -1,4 +1,4 @@
-"""`fencepost suggest` and `fencepost judge`: checks, held against the batches that are published already."""
+"""`fencepost suggest` and `fencepost judge`: checks, tried on batches that are already published."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from fencepost.review.judged import Judged
     from fencepost.review.past import Past
 
-Over = Annotated[int, typer.Option(min=1, help="How many of the newest published intervals to look at.")]
+Over = Annotated[int, typer.Option(min=1, help="How many of the newest published intervals to read.")]
 STYLE = {Outcome.PASSED: "green", Outcome.REJECTED: "bold red", Outcome.UNDETERMINED: "magenta"}
 
 
 def suggest(pipeline: PipelineName, over: Over = 30, as_json: AsJson = False) -> None:
-    """Suggest checks whose bounds the newest published batches keep, for you to choose from.
+    """Suggest checks that the newest published batches pass, for you to choose from.
 
-    Each holds for every batch that it was drawn from, with room for those to come, and is a warning. Batches whose records are
-    gone, or have no header, are named and count for nothing. At least seven have to be left. A page with the figures of each
-    batch is written to the folder of reports. Nothing else is changed: copy what you want into expectations.yaml.
+    Each check is a warning. It holds for every batch that was read, with room for those to come. Batches whose records are
+    deleted, or have no header, are named and not used. At least seven batches have to be left. A page with the figures of each
+    batch is written to the folder of reports. Nothing else changes: copy what you want into expectations.yaml.
 
     Example: fencepost suggest nyc_flights --over 30
     """
@@ -73,11 +73,11 @@ def judge(
     over: Over = 30,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a suite would have said of the newest published batches, before it is switched on.
+    """Show which verdict a suite would have given on the newest published batches, before you use it.
 
-    Each interval is judged as it is in force, with its additions, and rejected batches of the same time apart. Rows that a rule
-    of severity quarantine would have taken count against quality.quarantine_limit. Batches whose records are gone, or have no
-    header, are listed as not judged. A page with each check is written to the folder of reports. Nothing else is changed.
+    Each interval is judged as it is in force, with its additions. Rejected batches of the same time are judged separately. Rows
+    that a rule of severity quarantine would have taken count towards quality.quarantine_limit. Batches whose records are deleted,
+    or have no header, are listed as not judged. A page with each check is written to the folder of reports. Nothing else changes.
 
     Example: fencepost judge nyc_flights --suite stricter.yaml --over 30
     """
@@ -111,7 +111,7 @@ def judge(
 
 
 def summary(judged: list[Judged]) -> str:
-    """How many would have passed, in a sentence."""
+    """How many batches would have passed, in a sentence."""
     passed, refused, unclear = (sum(one.now is outcome for one in judged) for outcome in Outcome)
     left = len(judged) - passed - refused - unclear
     parts = [f"{passed} would have passed", f"{refused} would have been rejected"]
@@ -137,12 +137,12 @@ def _print_judged(title: str, judged: list[Judged]) -> None:
 
 
 def _published(pipeline: Any, over: int) -> tuple[Ledger, View, list[Past]]:
-    """The ledger, and its newest published intervals; SettingsError if there is none."""
+    """The ledger, and its newest published intervals. SettingsError if there are none."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.review.past import newest_published
 
     ledger = Ledger(pipeline)
     view = ledger.read()
     if not (pasts := newest_published(view, over)):
-        raise SettingsError(f"pipeline {pipeline.name}: nothing is published yet, so there is no batch to look at.")
+        raise SettingsError(f"pipeline {pipeline.name}: no batch is published yet, so there is none to read.")
     return ledger, view, pasts

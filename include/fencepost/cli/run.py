@@ -1,4 +1,4 @@
-"""`fencepost run`: the four steps of one interval, or of each interval of the schedule, here and now."""
+"""`fencepost run`: runs the four steps here and now, for one interval or for each interval of the schedule."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ def run(
         bool, typer.Option(help="Write a published interval again: the same frozen input, a new revision.")
     ] = False,
     allow_future: Annotated[
-        bool, typer.Option(help="Plan an interval that has not ended. Earlier ones planned later get no records.")
+        bool,
+        typer.Option(
+            help="Plan an interval that has not ended. Earlier intervals that are planned later get no records."
+        ),
     ] = False,
     another_cluster: Annotated[
-        bool, typer.Option(help="The pipeline has moved to another Kafka cluster than its last publication was on.")
+        bool, typer.Option(help="The pipeline now uses another Kafka cluster than its last publication did.")
     ] = False,
     each: Annotated[
         bool, typer.Option("--each", help="Run every interval of the schedule between --start and --end, in order.")
     ] = False,
     last: Annotated[
         int | None,
-        typer.Option(min=1, help="Run so many of the schedule's newest intervals that have ended, in order."),
+        typer.Option(min=1, help="Run this many of the schedule's newest intervals that have ended, in order."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,8 +48,8 @@ def run(
     Run it again after any failure: it keeps what is done, and finishes the rest.
 
     With --each the schedule cuts the time between --start and --end into intervals, as it does in Airflow. They run one after
-    another in one Spark session, until one is not published. The same command continues there. --last takes the newest intervals
-    between schedule.start and schedule.end instead.
+    another in one Spark session, and stop at the first that is not published. The same command continues there. --last runs the
+    newest intervals between schedule.start and schedule.end instead.
 
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
@@ -54,13 +57,19 @@ def run(
     if each or isinstance(asked_for, int):
         if reprocess:
             raise SettingsError(
-                "--reprocess goes with one interval: a command over many that was interrupted and repeated would write again "
-                "what it has written. In Airflow, a backfill with the parameter reprocess writes many intervals again."
+                "--reprocess works for one interval only. A repeated command over several intervals would write "
+                "finished intervals again. In Airflow, a backfill with the parameter reprocess writes several "
+                "intervals again."
             )
         if another_cluster:
-            raise SettingsError("--another-cluster goes with one interval: once it is published, the next ones follow.")
+            raise SettingsError(
+                "--another-cluster works for one interval only. Once that is published, run the "
+                "next intervals without the option."
+            )
         if last is not None and allow_future:
-            raise SettingsError("--allow-future goes with --start and --end: --last takes intervals that have ended.")
+            raise SettingsError(
+                "--allow-future works with --start and --end. --last runs only intervals that have ended."
+            )
         run_each(found, asked_for, allow_future=allow_future, as_json=as_json)
         return
     asked = {"reprocess": reprocess, "allow_future": allow_future, "another_cluster": another_cluster}
@@ -74,18 +83,18 @@ def run(
 
 
 def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) -> str:
-    """What a run that was told to end leaves to do after these steps, and how to go on."""
+    """What remains to be done if a run is interrupted after these steps, and how to continue."""
     done = [step.step for step in steps]
     left = [step for step in STEPS if step not in done]
     if not left:
-        return f"All steps of {interval.told} are done; the asset event in Airflow alone may be missing"
+        return f"All steps of {interval.told} are done; only the asset event in Airflow may be missing"
     again = "without --reprocess, which might begin another revision," if reprocess and done else "again"
     are = f"{', '.join(left[:-1])} and {left[-1]} are" if left[:-1] else f"{left[0]} is"
     return f"Of {interval.told}, {are} left. What is done stays done. Run the same command {again} to continue"
 
 
 def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:
-    """The interval between the times, or how many of the newest."""
+    """The interval between the times, or the number of the newest intervals."""
     if last is not None:
         if start is not None or end is not None:
             raise SettingsError("--last takes the newest intervals of the schedule: give it, or --start and --end.")
@@ -96,7 +105,7 @@ def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval
 
 
 def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Iterator[StepResult]:
-    """The four steps in order. The first one that needs Spark starts it."""
+    """The four steps in order. The first step that needs Spark starts it."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import plan_batch
 

@@ -1,8 +1,7 @@
-"""`fencepost run --each` and `--last`: every interval of the schedule between two times, or the newest, one after another in one
-Spark session.
+"""`fencepost run --each` and `--last`: runs intervals of the schedule one after another in one Spark session.
 
-Each interval goes through the very steps of a single run, so that killed anywhere and repeated the command ends like as many
-single runs.
+Each interval goes through the same steps as a single run. So the command may be killed at any time, and a repetition gives the
+result of single runs.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from fencepost.errors import FencepostError, SettingsError, Terminal
 from fencepost.model import Interval, StepResult, utc_now
 from fencepost.protocol.view import PASSED
 
-TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message is for a person
+TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message a person should read
 
 
 def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, as_json: bool) -> None:
-    """Run the intervals between two times, or so many of the newest, in order, a line for each, and stop at the first that is not
-    published or skipped."""
+    """Run the intervals between two times, or this many of the newest, in order. Prints a line for each, and stops at the first
+    that is not published or skipped.
+    """
     began = time.monotonic()
     done: list[dict[str, Any]] = []
     failure: FencepostError | Interrupted | None = None
@@ -61,11 +61,11 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
         if done:
             ended = sum(_is_over(one["steps"]) for one in done)
             are = f"{count_of(len(intervals), 'interval')} {'is' if ended == 1 else 'are'} done"
-            stopped = f"It stopped at {done[-1]['interval'].told}. {ended} of {are}. "
+            stopped = f"The command stopped at {done[-1]['interval'].told}. {ended} of {are}. "
             whole = Interval(start=intervals[0].start, end=intervals[-1].end)
             command = whole.command("run", pipeline.name, "--each") if isinstance(asked, int) else "the same command"
             if isinstance(error, Terminal):
-                stopped += f"Settle that interval first, as the error says; then {command} continues there"
+                stopped += f"Resolve the error of that interval first; then {command} continues there"
             else:
                 stopped += (
                     f"Run {command} to continue" if isinstance(asked, int) else f"Run {command} again to continue"
@@ -111,19 +111,19 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
             chosen.append(interval)
     except NO_SUCH_YEAR:
         raise SettingsError(
-            f"pipeline {pipeline.name}: between {within.told} there are times that a cron does not know. Give a --start after "
-            "1970 and an --end before 9999."
+            f"pipeline {pipeline.name}: a cron schedule cannot compute the times {within.told}. Give a --start "
+            "after 1970 and an --end before 9999."
         ) from None
     if not chosen:
         raise SettingsError(
-            f"pipeline {pipeline.name}: no interval of {cuts} lies between {within.told}. An interval begins and ends where the "
-            "cron says; give --start and --end that have a whole one between them."
+            f"pipeline {pipeline.name}: no whole interval of {cuts} lies between {within.told}. Intervals begin and "
+            "end at the times of the cron. Choose --start and --end around at least one of them."
         )
     return chosen
 
 
 def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
-    """So many of the schedule's intervals that have ended, in order, or as many as there are.
+    """This many of the newest intervals of the schedule that have ended, oldest first; fewer if there are fewer.
 
     Raises:
         SettingsError: there is none.
@@ -141,14 +141,18 @@ def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
 def steps_of_each(
     pipeline: Pipeline, intervals: list[Interval], *, allow_future: bool
 ) -> Iterator[tuple[Interval, Iterator[StepResult]]]:
-    """The intervals, each with the results of its steps, which run as they are asked for. One ledger and one JVM serve all."""
+    """The intervals, each with the results of its steps. A step runs when its result is requested. All share one ledger and one
+    JVM.
+    """
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import finished_before, plan_batch
 
     ledger = Ledger(pipeline)
 
     def steps(interval: Interval, spark: Callable[[], Any]) -> Iterator[StepResult]:
-        before = finished_before(ledger, interval)  # of hundreds that are done, a plan of each would take minutes
+        before = finished_before(
+            ledger, interval
+        )  # a plan of each of hundreds of finished intervals would take minutes
         planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
         yield from steps_of(pipeline, interval, planned, ledger, for_one_interval(pipeline, spark), line=False)
 
@@ -158,7 +162,7 @@ def steps_of_each(
 
 
 class _Progress:
-    """A line for each interval, and what a step says to a person, once where it says the same each time."""
+    """Prints a line for each interval, and messages of a step. A message that repeats is printed once."""
 
     def __init__(self, total: int) -> None:
         self._total, self._number, self._began = total, 0, 0.0
@@ -166,21 +170,20 @@ class _Progress:
         self._told: set[str] = set()
 
     def begin(self, interval: Interval) -> None:
-        """The next interval begins."""
         self._number += 1
         self._began = time.monotonic()
         number = f"{self._number:>{len(str(self._total))}}/{self._total}"
         self._label = f"{number}  {interval.start:%Y-%m-%d %H:%M} → {interval.end:%m-%d %H:%M}"
 
     def heed(self, result: StepResult) -> None:
-        """Print what the line of the interval will not say."""
+        """Print messages of the step that the line of the interval does not have."""
         matters = result.step == "event" or any(name in result.details for name in TOLD_OF_A_PLAN)
         if matters and result.message not in self._told:
             self._told.add(result.message)
             err.print(f"[yellow]{escape(result.message)}[/]", soft_wrap=True)
 
     def end(self, steps: list[StepResult]) -> None:
-        """The interval is over."""
+        """Print the line of the interval that has ended."""
         by_name = {step.step: step for step in steps}
         last = by_name.get("advance", steps[-1])
         told = last.message.split(",")[0] if not last.changed else f"{last.state}, revision {last.revision}"
@@ -204,8 +207,8 @@ def _span(intervals: list[Interval]) -> str:
 
 
 def _left_out(part: Interval, whole: Interval) -> str:
-    """What is not run of the time that was asked for, and how to run it."""
+    """A part of an interval that is not run, and the option that includes it."""
     option, moment = ("--end", whole.end) if part.start == whole.start else ("--start", whole.start)
     ended = "" if whole.end <= utc_now() else ", which has not ended"
     runs = f"{option} {moment:%Y-%m-%dT%H:%M:%SZ} runs all of it"
-    return f"Left out: {part.told}, part of the interval {whole.told}{ended}. {runs}."
+    return f"Not run: {part.told}, part of the interval {whole.told}{ended}. {runs}."

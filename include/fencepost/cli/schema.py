@@ -1,4 +1,4 @@
-"""`fencepost schema`: what the registry has for a pipeline, and whether its records can be read and written with it."""
+"""`fencepost schema`: a pipeline's schemas in the registry, and whether its records can be read and written with them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def schema(
     pipeline: PipelineName,
     sample: Annotated[
         int | None,
-        typer.Option(help="Look at so many records instead: what changed in the topic since it was declared."),
+        typer.Option(help="Read this many records instead, and show what changed in the topic since it was declared."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the registry's schemas: what a plan would read, what the transform would write, and whether they fit.
 
-    Starts Spark to know the type of the transform's result. Reads no record, and registers nothing. Exit code 2: something does
+    Starts Spark to get the type of the transform's result. Reads no record, and registers nothing. Exit code 2: something does
     not fit.
 
-    With --sample it reads records of the source, half the newest and half from everywhere, for every format: fields that are not
-    declared, and declared types that no longer fit, with their share. That needs no Spark. Exit code 1: a batch of such records
-    would not be published.
+    With --sample it reads records of the source, half of them the newest and half from all offsets, for every format. It shows
+    fields that are not declared, and declared types that no longer fit, with their share. That needs no Spark. Exit code 1: a
+    batch of such records would not be published.
 
     Example: fencepost schema nyc_weather --sample 1000
     """
@@ -45,7 +45,8 @@ def schema(
         return
     if not found.uses_registry:
         raise SettingsError(
-            f"pipeline {pipeline}: no part of it has a schema registry; set format: avro or json_schema, or key_format: avro."
+            f"pipeline {pipeline}: no part of it uses a schema registry. Set format: avro or json_schema, or "
+            "key_format: avro."
         )
     from fencepost.schemas.report import report_schemas
 
@@ -79,7 +80,7 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
             out.print(f"{say}:", markup=False, soft_wrap=True)
             _print_drift(drift)
         if drift.absent:
-            out.print(f"declared, and in none of them: {', '.join(drift.absent)}", markup=False)
+            out.print(f"declared, but in no sampled record: {', '.join(drift.absent)}", markup=False)
         if drift.set_aside:
             out.print(next(noted(drift)), markup=False, soft_wrap=True)
     if not drift.fits:
@@ -87,7 +88,7 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
 
 
 def plain_drift(drift: Drift) -> dict[str, Any]:
-    """What drifted, for programs."""
+    """What changed, as JSON, for programs."""
     return {
         "records": drift.records,
         "undeclared": [{"field": d.name, "records": d.records, "type": d.what} for d in drift.undeclared],
@@ -111,7 +112,7 @@ def _print_drift(drift: Drift) -> None:
         what = f"not declared; would be {one.what}" if one.what else "not declared"
         table.add_row(*_cells(one, drift), Text(what))
     for one in drift.undeclarable:
-        table.add_row(*_cells(one, drift), Text(f"no column can be for it: {one.what}"))
+        table.add_row(*_cells(one, drift), Text(f"cannot be a column: {one.what}"))
     out.print(table)
 
 
@@ -122,7 +123,7 @@ def _cells(one: FieldDrift, drift: Drift) -> tuple[Text, str, str]:
 
 
 def as_plain(part: PartReport) -> dict[str, Any]:
-    """A part for programs."""
+    """One part of the records as JSON, for programs."""
     return {
         "part": part.part,
         "subject": part.subject,

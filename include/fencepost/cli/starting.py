@@ -1,4 +1,6 @@
-"""What Ctrl-C does while the command line is still being imported, which takes a second or more. The package imports it first."""
+"""Handles Ctrl-C while the command line is being imported, which takes a second or more. The package imports this module
+first.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import NoReturn
 
 
 def end_quietly_until_a_command_runs() -> None:
-    """Have Ctrl-C end this process with one line and exit code 130 instead of a traceback, if it is the console script."""
+    """Make Ctrl-C end the console script with one line and exit code 130 instead of a traceback."""
     if Path(sys.argv[0]).name == "fencepost" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
 
-SHOWN_REPORTS = 10  # the newest batches that await a person
+SHOWN_REPORTS = 10  # how many of the newest batches that await a person are shown
 
 STATE_STYLE = {
     State.PUBLISHED: "green",
@@ -34,7 +34,8 @@ STATE_STYLE = {
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show what awaits a person, the state of every interval, what holds the frontier back, and the frontier's lag.
 
-    What awaits a person comes first, with the command for it. The frontier is the source's offsets up to which all is decided.
+    What awaits a person comes first, with the command for it. The frontier has, for each source partition, the offset up to which
+    every interval is published or skipped.
 
     Example: fencepost status nyc_flights
     """
@@ -109,8 +110,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         taken, passed = (sum(each) for each in zip(*replayed, strict=True))
         additions = sum(len(row.additions) for row in rows)
         out.print(
-            f"replayed: {count_of(taken, 'record')} in {count_of(additions, 'addition')} (+ in the table), which added "
-            f"{count_of(passed, 'row')} to the output",
+            f"replayed: {count_of(taken, 'record')} in {count_of(additions, 'addition')}, which added "
+            f"{count_of(passed, 'row')} to the output (marked + in the table)",
             soft_wrap=True,
         )
     for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:
@@ -121,8 +122,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     for row in rows:
         if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(
-                f"[bold yellow]ends in the future:[/] {row.batch.id}. Earlier intervals that are planned from now on get no "
-                "records. If this interval was a mistake, `fencepost withdraw` takes it out of the order.",
+                f"[bold yellow]ends in the future:[/] {row.batch.id}. Earlier intervals that are planned from now "
+                "on get no records. If this interval was a mistake, `fencepost withdraw` removes it from the order.",
                 soft_wrap=True,
             )
     if hole:
@@ -153,7 +154,7 @@ def _awaiting(one: Awaiting) -> dict[str, Any]:
 
 
 def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
-    """Print what awaits a person first: the newest in full, the others as a number."""
+    """Print what awaits a person: the newest in full, and the number of the others."""
     if not awaiting:
         return
     out.print("[bold red]awaiting a person[/]")
@@ -163,7 +164,9 @@ def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
         out.print(f"  {span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
         if one.batch.verdict is not None:
             out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
-        out.print(f"    {one.advice}", markup=False, soft_wrap=True)  # a command is for copying, so it is not broken
+        out.print(
+            f"    {one.advice}", markup=False, soft_wrap=True
+        )  # a command is for copying, so its line is not broken
     out.print()
 
 
@@ -189,7 +192,7 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 
 def identity(batch: Batch) -> dict[str, Any]:
-    """Which batch it is, and its state: for programs."""
+    """Identity and state of a batch as JSON, for programs."""
     return {
         "batch": str(batch.id),
         "start": batch.interval.start.isoformat(),
@@ -216,7 +219,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
 
 
 def span(batch: Batch) -> str:
-    """A batch's interval, short: for a table."""
+    """A batch's interval in short form, for a table."""
     return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
 
 
@@ -234,7 +237,7 @@ def _table(title: str, batches: list[Batch]) -> Table:
 
 
 def _print_reports(batches: list[Batch]) -> None:
-    """Print the paths of the reports outside the table: a path is for copying, so it is not broken."""
+    """Print the paths of the reports below the table. A path is for copying, so its line is not broken."""
     for batch in batches:
         if batch.verdict is not None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the commands that run steps share: the steps after a plan, the Spark session that they run in, and how they are shown."""
+"""Helpers of the commands that run steps: the steps after a plan, their Spark session, and how results are shown."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def show_steps(
     as_json: bool,
     left: Callable[[list[StepResult]], str] = lambda steps: GO_ON,
 ) -> None:
-    """Run the steps, show what each did, and exit with the code of the failure, if one fails. After a signal, `left` says what is
-    left after these steps, and how to go on."""
+    """Run the steps and show what each did. If one fails, exit with the failure's code. `left` says what remains after these
+    steps if a signal comes, and how to continue.
+    """
     steps: list[StepResult] = []
     failure: FencepostError | Interrupted | None = None
     try:
@@ -54,7 +55,7 @@ def show_steps(
 
 
 def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) -> FencepostError | Interrupted:
-    """The error for the JSON document; without one it is raised, for `main` to show."""
+    """The error for the JSON document. Without `as_json` it is raised, and `main` shows it."""
     interrupted = interrupted_by(error, left)
     if not as_json:
         raise interrupted or error
@@ -74,7 +75,7 @@ def steps_of(
     *,
     line: bool = True,
 ) -> Iterator[StepResult]:
-    """The results of the four steps and of the asset event, as they come. `working` says on stderr what Spark is doing."""
+    """Yield the results of the four steps and of the asset event, as they complete. Says on stderr what Spark is doing."""
     from fencepost.steps.run_interval import run_interval
 
     during = partial(working, line=line)
@@ -84,7 +85,7 @@ def steps_of(
 
 
 def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[], Any]:
-    """A function that returns a session of one interval's own, on the JVM of `spark`: its first call makes it."""
+    """A function that returns a separate session for one interval, on the JVM of `spark`. The first call creates it."""
     sessions: list[Any] = []
 
     def own() -> Any:
@@ -99,11 +100,11 @@ def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[
 
 @contextmanager
 def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[Any]:
-    """A session of its own for a command that only reads, which says on stderr what it is doing. What Spark raises in the block
+    """A separate Spark session for a command that only reads. Says on stderr what it is doing. What Spark raises in the block
     becomes Fencepost's error.
 
     Raises:
-        JobFailed, AccessDenied, DriverDied: says which command it was.
+        JobFailed, AccessDenied, DriverDied: the message names the command.
     """
     from fencepost.kafka.client_settings import client_settings
     from fencepost.preflight.rights import denials_named
@@ -118,9 +119,9 @@ def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[A
 
 @contextmanager
 def spark_session(pipeline: Pipeline, records: int | None = None, step: str = "run") -> Iterator[Callable[[], Any]]:
-    """A function that returns the session: its first call starts the session, and the end of the block stops it.
+    """A function that returns the session. Its first call starts the session, and the end of the block stops it.
 
-    `records` is how many it is for, if that is known, and `step` as in `build_session`.
+    `records` is the number of records that it will process, if that is known. `step` is that of `build_session`.
     """
     from fencepost.spark.session import build_session
 
@@ -136,5 +137,5 @@ def spark_session(pipeline: Pipeline, records: int | None = None, step: str = "r
         yield spark
     finally:
         for session in sessions if not was_interrupted() else ():
-            with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error says so
+            with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error reports that
                 session.stop()

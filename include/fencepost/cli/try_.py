@@ -1,4 +1,4 @@
-"""`fencepost try`: what a run would make of a sample, before anything is written."""
+"""`fencepost try`: shows what a run would make of a sample, before anything is written."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ if TYPE_CHECKING:
     from fencepost.steps.trial import Trial
     from fencepost.steps.trial_input import Looked
 
-LONGEST = 60  # characters of a value that are shown
+LONGEST = 60  # how many characters of a value are shown
 
 
 def try_(
     pipeline: PipelineName,
-    last: Annotated[int | None, typer.Option(help="So many of the newest records.  [default: 1000]")] = None,
+    last: Annotated[int | None, typer.Option(help="Number of the newest records to try.  [default: 1000]")] = None,
     start: Annotated[str | None, typer.Option(help="Start of an interval, ISO 8601; UTC if it has no zone.")] = None,
     end: Annotated[str | None, typer.Option(help="End of the interval (exclusive), ISO 8601.")] = None,
     watch: Annotated[bool, typer.Option(help="Try again whenever a file in the pipeline's folder changes.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run would make of some records: rows, what would go to quarantine and why, the verdict.
+    """Show what a run would make of some records: rows, quarantined records with the reasons, and the verdict.
 
-    It reads the newest records, or with --start and --end what the interval's batch reads or would read, 100,000 records at most.
-    Of a sample, checks about a whole batch are not judged, and aggregates are partial. It makes no topic, registers no schema,
-    writes no record of the ledger and commits no offset. What your transform itself changes elsewhere, it changes here too.
+    It reads the newest records. With --start and --end it reads what the interval's batch read or would read, 100,000 records at
+    most. On a sample, checks about a whole batch are not judged, and aggregates are partial. It creates no topic, registers no
+    schema, writes no record of the ledger and commits no offset. If your transform itself changes something elsewhere, that
+    happens here too.
 
     Exit code 1: the records would not be published.
 
@@ -55,11 +56,11 @@ def try_(
     if start is not None and last is not None:
         raise SettingsError("--last is for the newest records, --start and --end for an interval: give one of them.")
     if watch and as_json:
-        raise SettingsError("--watch shows, for a person: give it without --json.")
+        raise SettingsError("--watch is for a person to read: give it without --json.")
     check_records(1000 if last is None else last)
     interval = None if start is None or end is None else interval_of(start, end)
     found = pipeline_of(pipeline)
-    if watch:  # a worker that lived on would keep the modules that it has imported
+    if watch:  # a worker that is reused would keep the modules that it has imported
         found = found.model_copy(update={"spark": {**found.spark, "spark.python.worker.reuse": "false"}})
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True
@@ -70,7 +71,7 @@ def try_(
             return
         aside = ThreadPoolExecutor(1)
         asked = aside.submit(_look, found, interval, last or 1000)  # Kafka answers while Spark starts
-        aside.shutdown(wait=False)  # whoever ends this command does not wait for Kafka
+        aside.shutdown(wait=False)  # Ctrl-C does not wait for Kafka
         trial = _tried(spark(), *asked.result())
     if as_json:
         print_json(as_plain(trial))
@@ -87,7 +88,7 @@ def _load_ahead() -> None:
 
 
 def _look(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, Looked]:
-    """What the trial reads."""
+    """The records that the trial reads, and the ledger."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.preflight.folder import check_pipeline
     from fencepost.steps.trial_input import newest, of_interval
@@ -105,7 +106,7 @@ def _tried(spark: Any, ledger: Ledger, looked: Looked) -> Trial:
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:
-    """Try, and again at each change, until Ctrl-C."""
+    """Try, and again at each change of a file, until Ctrl-C."""
     while True:
         before = state_of(folder)
         began = time.monotonic()
@@ -122,7 +123,7 @@ def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """What tells of each file in the folder whether it is another by now."""
+    """The modification time, size and inode of each file in the folder. They show whether a file has changed."""
     found = {}
     for path in sorted(folder.rglob("*")):
         try:
@@ -135,7 +136,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def forget_modules(folder: Path) -> None:
-    """Have whatever was imported from the folder imported again."""
+    """Forget the modules that were imported from the folder, so that they are imported again."""
     inside = str(folder.resolve()) + os.sep
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -145,7 +146,7 @@ def forget_modules(folder: Path) -> None:
 
 
 def show(trial: Trial, pipeline: Pipeline) -> None:
-    """Print a trial for a person."""
+    """Print a trial's result for a person."""
     looked = trial.looked
     what = "sample"
     if looked.interval is not None:
@@ -215,7 +216,7 @@ def _show_checks(trial: Trial) -> None:
 
 
 def as_plain(trial: Trial) -> dict[str, Any]:
-    """A trial for programs."""
+    """A trial's result as JSON, for programs."""
     looked = trial.looked
     return {
         "interval": looked.interval.model_dump(mode="json") if looked.interval else None,

@@ -135,7 +135,11 @@ GONE = (
             "retention.ms",
         ),
         ({"compacted": True}, "The output topic is compacted", "Raise min.compaction.lag.ms"),
-        ({}, "another program writes records that look like this batch's", "Find out who else writes to topic flight_delays"),
+        (
+            {},
+            "another program writes records that look like this batch's",
+            "Find out who else writes to topic flight_delays",
+        ),
     ],
 )
 def test_records_that_are_missing_are_accounted_for_where_the_topic_tells(
