@@ -262,7 +262,7 @@ UNFIT = [
         """from_json('{"k":1,"k":2}', 'map<string,int>')""",
         "f: two entries of one name",
     ),
-    ({"type": "enum", "name": "E", "symbols": ["A"]}, "'B'", "f: none of the symbols of enum E"),
+    ({"type": "enum", "name": "E", "symbols": ["A"]}, "'B'", "f: not one of the symbols of enum E"),
     ({"type": "fixed", "name": "F", "size": 2}, "X'00'", "f: not 2 bytes long, as fixed F is"),
     ({"type": "string", "logicalType": "uuid"}, "'x'", "f: not a UUID"),
     (
@@ -326,7 +326,7 @@ def test_a_value_that_a_narrowed_transform_does_not_hold_says_so_and_fails_no_jo
         type_ = NullType() if now == "void" else spark.sql(f"SELECT CAST(NULL AS {now}) AS f").schema["f"].dataType
         narrow = StructType([StructField("f", type_)])
         parsed = REGISTRY_FORMATS["avro"].parse(values, narrow, [F.col("i")], schema, "why").orderBy("i").collect()
-        said = "f: a value that the column's type, which is narrower now, does not hold"
+        said = "f: the column's type, which is narrower now, does not hold the value"
         assert [(row["f"] is None, row["why"]) for row in parsed] == [(True, said), (now == "void", None)], now
 
 

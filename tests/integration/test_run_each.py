@@ -179,11 +179,11 @@ def test_a_time_that_no_whole_interval_covers_is_named_with_what_runs_it(pipelin
     """At both ends, in words and as JSON; nothing is said of a time that intervals cover."""
     done = run(pipeline, "--start", "2026-03-28T01:00+01:00", "--end", "2026-03-30T12:00+02:00")
     assert done.exit_code == 0, done.output
-    left_out = [line for line in done.stderr.splitlines() if line.startswith("Left out")]
+    left_out = [line for line in done.stderr.splitlines() if line.startswith("Not run")]
     assert left_out == [
-        "Left out: 2026-03-28 00:00 to 2026-03-28 23:00 UTC, part of the interval 2026-03-27 23:00 to 2026-03-28 23:00 UTC. "
+        "Not run: 2026-03-28 00:00 to 2026-03-28 23:00 UTC, part of the interval 2026-03-27 23:00 to 2026-03-28 23:00 UTC. "
         "--start 2026-03-27T23:00:00Z runs all of it.",
-        "Left out: 2026-03-29 22:00 to 2026-03-30 10:00 UTC, part of the interval 2026-03-29 22:00 to 2026-03-30 22:00 UTC. "
+        "Not run: 2026-03-29 22:00 to 2026-03-30 10:00 UTC, part of the interval 2026-03-29 22:00 to 2026-03-30 22:00 UTC. "
         "--end 2026-03-30T22:00:00Z runs all of it.",
     ]
     assert [b.interval for b in batches(pipeline)] == [days()[1]]
@@ -192,7 +192,7 @@ def test_a_time_that_no_whole_interval_covers_is_named_with_what_runs_it(pipelin
     )
     assert as_json["left_out"] == [{"start": "2026-03-28T00:00:00Z", "end": "2026-03-28T23:00:00Z"}]
     whole = run(pipeline, "--start", "2026-03-29T00:00+01:00", "--end", "2026-03-30T00:00+02:00", "--json")
-    assert (json.loads(whole.stdout)["left_out"], "Left out" in whole.stderr) == ([], False)
+    assert (json.loads(whole.stdout)["left_out"], "Not run" in whole.stderr) == ([], False)
 
 
 SETS = """

@@ -86,8 +86,8 @@ MALFORMED: dict[str, tuple[Any, bytes, str]] = {
     "a small int in six bytes": ("int", b"\x82\x80\x80\x80\x80\0", "f: not an int of 32 bits"),
     "a long one too large": ("long", varint(2**63), "a number of more than 64 bits"),
     "a long of eleven bytes": ("long", b"\x80" * 10 + b"\0", "a number of more than ten bytes"),
-    "a boolean of 2": ("boolean", b"\2", "f: the byte 02 is no boolean"),
-    "a boolean of 255": ("boolean", b"\xff", "f: the byte FF is no boolean"),
+    "a boolean of 2": ("boolean", b"\2", "f: the byte 02 is not a boolean"),
+    "a boolean of 255": ("boolean", b"\xff", "f: the byte FF is not a boolean"),
     "a name twice": (MAP, b"\4\2a\2\2a\4\0", "f: two entries of one name"),
     "a name twice, in two blocks": (MAP, b"\2\2a\2\2\2a\4\0", "f: two entries of one name"),
     "a name that is not UTF-8": (MAP, b"\2\2\xff\2\0", "f: text that is not UTF-8"),
@@ -406,7 +406,7 @@ def test_an_int_and_a_long_are_one_number_only_if_neither_has_a_logical_type(
 )
 def test_numbers_of_several_units_are_not_read_as_one(writer: Any, reader: Any) -> None:
     with pytest.raises(
-        Incompatible, match=r"^f: written as .+ or .+, read as .+, which does not say which of them a value is"
+        Incompatible, match=r"^f: written as .+ or .+, read as .+, which does not show which type a value had"
     ):
         reader_of(record(f=writer), record(f=reader))
 

@@ -184,13 +184,13 @@ UNHOLDABLE = {
         record(("a", {"type": "array", "items": {"type": "map", "values": "R"}})),
         "a[]{}: R contains",
     ),
-    "a name": (record(("q", record(("user-id", "int"), name="Q"))), "q: 'user-id': the name of a column has letters"),
-    "a member's name": (record(("q", ["int", enum("A", name="a-b")])), "q: 'a-b': the name of a column"),
+    "a name": (record(("q", record(("user-id", "int"), name="Q"))), "q: 'user-id': a column's name may have letters"),
+    "a member's name": (record(("q", ["int", enum("A", name="a-b")])), "q: 'a-b': a column's name"),
     "digits": (record(("d", decimal(39, 2))), "d: a decimal of 39 digits"),
     "case": (record(("q", record(("a", "int"), ("A", "int"), name="Q"))), "q: fields a and A differ only in case"),
     "members": (
         record(("u", [record(name="x.A"), record(name="y.A")])),
-        "u: two types of a union would be the same column of Spark's",
+        "u: two types of a union would be the same column in Spark",
     ),
 }
 
@@ -262,7 +262,7 @@ def test_a_field_that_no_written_column_has_is_refused_in_an_outputs_schema_and_
         FORMAT.written(text, (), columns=True)
     FORMAT.written(text, (), columns=False)  # a key is one column, whatever is in it
     FORMAT.reader(text, (), {}, columns=True)
-    with pytest.raises(BadSchema, match="_fencepost_key: the transform's source has a column of that name"):
+    with pytest.raises(BadSchema, match="_fencepost_key: the transform's source already has a column of that name"):
         FORMAT.reader(json.dumps(record(("_fencepost_key", "int"))), (), {}, columns=True)
 
 

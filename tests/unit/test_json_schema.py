@@ -97,37 +97,37 @@ def test_an_enum_without_null_takes_none() -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    ({}, "#/properties/f: it says no type"),
-    (True, "#/properties/f: it says no type"),
-    (False, "#/properties/f: not a schema that a value can have"),
-    ({"minimum": 3}, "#/properties/f: it says no type"),
+    ({}, "#/properties/f: it gives no type"),
+    (True, "#/properties/f: it gives no type"),
+    (False, "#/properties/f: no value can have this schema"),
+    ({"minimum": 3}, "#/properties/f: it gives no type"),
     ({"type": "null"}, "#/properties/f/type: always null"),
     ({"type": "text"}, "#/properties/f/type: JSON Schema has no type text"),
     ({"type": ["string", "integer"]}, "#/properties/f/type: several types (integer, string)"),
     ({"enum": [1, "a"]}, "#/properties/f/enum: several types (integer, string)"),
-    ({"const": [1]}, "#/properties/f/items: it says no type"),
+    ({"const": [1]}, "#/properties/f/items: it gives no type"),
     ({"oneOf": [TEXT, {"type": "integer"}]}, "#/properties/f/oneOf: 2 schemas (string, integer), and a column has one"),
     ({"anyOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/anyOf: 2 schemas (object, object)"),
     ({"allOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/allOf: 2 schemas (object, object)"),
     ({"allOf": [TEXT, TEXT]}, "#/properties/f/allOf: 2 schemas (string, string)"),
     ({"oneOf": [{"type": "null"}]}, "#/properties/f/oneOf: 1 schemas (null)"),
-    ({"type": "string", "oneOf": [TEXT]}, "#/properties/f: its type is said twice: oneOf, type"),
-    ({"$ref": "#/definitions/loop", "type": "string"}, "#/properties/f: not only $ref says its type"),
-    ({"type": "array"}, "#/properties/f/items: it says no type"),
-    ({"type": "array", "items": [TEXT, TEXT]}, "#/properties/f/items: a type for each place"),
-    ({"type": "array", "prefixItems": [TEXT]}, "#/properties/f/prefixItems: a type for each place"),
+    ({"type": "string", "oneOf": [TEXT]}, "#/properties/f: its type is given twice: oneOf, type"),
+    ({"$ref": "#/definitions/loop", "type": "string"}, "#/properties/f: something other than $ref also gives its type"),
+    ({"type": "array"}, "#/properties/f/items: it gives no type"),
+    ({"type": "array", "items": [TEXT, TEXT]}, "#/properties/f/items: a type for each position"),
+    ({"type": "array", "prefixItems": [TEXT]}, "#/properties/f/prefixItems: a type for each position"),
     ({"type": "object"}, "#/properties/f: an object without properties"),
     (of(), "#/properties/f: an object without properties"),
     ({"type": "object", "patternProperties": {"^x": TEXT}}, "#/properties/f/patternProperties: names by a pattern"),
     (of(a={"items": {"oneOf": [TEXT, {"type": "number"}]}}), "#/properties/f/properties/a/items/oneOf: 2 schemas"),
-    (of(**{"a/b": {}}), "#/properties/f/properties/a~1b: it says no type"),
+    (of(**{"a/b": {}}), "#/properties/f/properties/a~1b: it gives no type"),
     (of(a=TEXT, A=TEXT), "#/properties/f/properties: a and A differ only in case"),
-    (of(**{"a`b": TEXT}), "'a`b' is no name of a column"),
+    (of(**{"a`b": TEXT}), "'a`b' is not a name of a column"),
     ({"$ref": "#/definitions/loop"}, "#/definitions/loop: it contains itself"),
     ({"$ref": "#"}, "#: it contains itself"),
     ({"$ref": "#/definitions/none"}, "#/properties/f/$ref: #/definitions/none is neither in the schema nor among"),
     ({"$ref": "other.json"}, "#/properties/f/$ref: other.json is neither"),
-    ({"$ref": 7}, "#/properties/f: not only $ref"),
+    ({"$ref": 7}, "#/properties/f: something other than $ref"),
     (of(a=TEXT) | {"required": True}, "it is not a JSON Schema"),
 ]
 
@@ -139,7 +139,9 @@ def test_what_no_column_is_refused_with_its_place_and_may_be_declared(schema: An
         FORMAT.reader(text, (), {}, columns=True)
     assert why in str(found.value)
     place = why.startswith(("#", "'"))
-    assert ("Declare the type of the outermost field that this is in under source.schema" in str(found.value)) == place
+    assert (
+        "Declare the type of the outermost field that contains this under source.schema" in str(found.value)
+    ) == place
     assert json.loads(FORMAT.reader(text, (), {"f": "string"}, columns=True)) == of(g=TEXT)
 
 
@@ -149,7 +151,7 @@ ROOTS: list[tuple[str, str]] = [
     (json.dumps(TEXT), "its values are of type string, and only an object with properties has columns"),
     (json.dumps({"type": "object", "additionalProperties": TEXT}), "of type object (additionalProperties)"),
     (json.dumps(of()), "#/properties: it has none"),
-    (json.dumps(of(_Key=TEXT)), "the transform's source has _key already"),
+    (json.dumps(of(_Key=TEXT)), "the transform's source already has _key"),
     ("[" * 100_000, "nested too deeply"),
     (
         json.dumps(

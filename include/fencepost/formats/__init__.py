@@ -1,6 +1,6 @@
-"""Reads, checks, writes and parses back a record's value: one object for each format. A new one is a module and a line here.
+"""Reads, checks, writes and parses back a record's value: one object for each format. A new format is a module and a line here.
 
-This imports neither Spark nor Arrow: every process that reads settings checks them with it.
+This package imports neither Spark nor Arrow, because every process that reads settings checks them with it.
 """
 
 from __future__ import annotations

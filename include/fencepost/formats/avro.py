@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 def check_readable(reader: Schema, *, columns: bool) -> None:
-    """Check that Spark holds every value of a schema, and with `columns` that its fields can be a transform's columns.
+    """Check that a Spark type holds every value of a schema, and with `columns` that the schema's fields can be a transform's
+    columns.
 
     Raises:
         BadSchema: names the field and the reason.
@@ -54,15 +55,15 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
     except BadSchema as error:
         setting = "source.subject" if columns else "source.key_subject"
         raise BadSchema(
-            f"{error}. The schema that records are read with may leave that field out: register one under a subject of your own, "
-            f"of a record of the same name, and set {setting} to that"
+            f"{error}. The schema that records are read with may leave that field out: register a record schema of "
+            f"the same name without it, under a subject of your own, and set {setting} to that subject"
         ) from None
     if not columns:
         return
     if reader.kind != "record":
         raise BadSchema(f"its values are of type {reader.says()}, and only a record has columns")
     if taken := taken_names(one.name for one in reader.fields):
-        raise BadSchema(f"{', '.join(taken)}: the transform's source has a column of that name already")
+        raise BadSchema(f"{', '.join(taken)}: the transform's source already has a column of that name")
 
 
 class Avro:
@@ -118,7 +119,7 @@ class Avro:
             bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_malformed")).cast("boolean")
             sound = decoded.where(F.when(F.isnull("_malformed"), F.lit(True)).otherwise(bad))
             return sound.select(*(_as_given(*one).alias(name) for name, one in of.items()), *others)
-        said = F.lit(": a value that the column's type, which is narrower now, does not hold")
+        said = F.lit(": the column's type, which is narrower now, does not hold the value")
         lost = [F.when(_loses(*one), F.concat(F.lit(name), said)) for name, one in of.items()]
         checked = decoded.withColumn(why, F.coalesce("_malformed", *lost))
         fits = F.isnull(why)
@@ -186,7 +187,7 @@ class Avro:
 
 
 def _texts(references: Sequence[SchemaReference]) -> list[str]:
-    """Each once, behind those that it needs. Avro knows types by their own names, wherever a reference is from."""
+    """Each schema text once, after those that it needs. Avro knows types by their full names, wherever a reference comes from."""
     found: dict[str, None] = {}
     for one in references:
         found |= dict.fromkeys([*_texts(one.references), one.text])
@@ -194,7 +195,9 @@ def _texts(references: Sequence[SchemaReference]) -> list[str]:
 
 
 def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
-    """A column that was read back, with the type that the transform gave it: narrower, or with fields in another order."""
+    """A column that was read back, cast to the type that the transform gave it. That type is narrower, or has its fields in
+    another order.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, NullType, StructType
 
@@ -238,7 +241,9 @@ def _loses(column: Column, found: DataType, wanted: DataType) -> Column:
 
 
 def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
-    """What makes a decoder of values, which are `fields` of the reader's schema, or with `whole` the one field."""
+    """A function that creates a decoder of values. The values are the `fields` of the reader's schema, or with `whole` the one
+    field.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from fencepost.formats.avro_rows import AvroDecoder
@@ -248,7 +253,7 @@ def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Call
 
 
 def to_spark(kind: Schema) -> DataType:
-    """Spark's type of a schema's values. All within it may be null, as in declared types."""
+    """Spark's type of a schema's values. Everything within it may be null, as in declared types."""
     from pyspark.sql import types as T
 
     if kind.logical == "decimal":
@@ -287,7 +292,7 @@ def to_spark(kind: Schema) -> DataType:
 
 
 def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
-    """A column of this type as header and value; a null stays null.
+    """A column of this type as header and value. Null stays null.
 
     Raises:
         Unfit: names the field of the schema, or the column, that does not fit, and the fix.

@@ -1,7 +1,8 @@
-"""Reads many records' values of one Avro type at once, as a column: numpy finds where each value ends, pyarrow makes the column.
+"""Reads many records' values of one Avro type at once, as a column: numpy finds where each value ends, pyarrow creates the
+column.
 
-What is not usual, and whatever may be wrong, is only found here: its records are marked, and read one by one by
-`avro_decoder.Reader`, which says what they are. So a column says nothing of a record that it marks.
+This module only recognises unusual or possibly malformed records. It marks them, and `avro_decoder.Reader` reads them one by one
+and gives the reasons. The column's value for a marked record is meaningless.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from fencepost.formats.avro_values import logical
 from fencepost.formats.framing import Malformed
 from fencepost.formats.packed import Packed
 
-# Where in a record's bytes a value begins, to the value and where it ends.
+# From a record's bytes and the offset of a value to the value and the offset of its end.
 Read = Callable[[bytes, int], tuple[Any, int]]
-# What the column is to be; None where it is only to be checked, and left out.
+# The type of the column; None for values that are only checked and then left out.
 Kind: TypeAlias = pa.DataType | None
 Found: TypeAlias = tuple[pa.Array, np.ndarray]
-# Of these records (their numbers, ascending), with a value that begins there in each: the values, and where each ends.
+# For the records of these ascending numbers, and the offset of a value in each: the values, and the offset where each
+# ends.
 Column = Callable[[Packed, np.ndarray, np.ndarray, Kind], Found]
 
 NUMBERS = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
@@ -32,14 +34,14 @@ NUMBERS = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.
 
 @dataclass(frozen=True)
 class Reads:
-    """One type, read in both ways."""
+    """The two ways to read one type: one value, or many as a column."""
 
     read: Read
     column: Column
 
 
 def one_by_one(read: Read) -> Column:
-    """A column of values that are read by a call for each."""
+    """A column that calls `read` for each value."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
         values, ends = list[Any](), at.copy()
@@ -59,7 +61,7 @@ def one_by_one(read: Read) -> Column:
 
 
 def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
-    """The column of a type that holds no other."""
+    """The column of a type that contains no other type."""
     kinds, as_written = (writer.kind, reader.kind), logical(writer, "") is None
     if reader.logical in ("timestamp-millis", "local-timestamp-millis") and writer.kind in ("int", "long"):
         return _numbers(writer.kind, "long", 1000)
@@ -97,16 +99,16 @@ def _numbers(written: str, wanted: str, times: int = 1) -> Column:
 
 
 def _longs(packed: Packed, rows: np.ndarray, at: np.ndarray, most: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers, zigzag, in so many bytes at most."""
+    """Zigzag integers of at most `most` bytes."""
     low = packed.data[at]
     if not (low > 127).any():
         return (low >> 1).astype(np.int64) ^ -(low & 1).astype(np.int64), packed.within(rows, at + 1)
     words = packed.words(at)
-    last = ~words & np.uint64(0x8080808080808080)  # in each byte behind which none follows
-    last &= ~last + np.uint64(1)  # in the first of them; none if it is not among the eight
+    last = ~words & np.uint64(0x8080808080808080)  # the high bit of each byte that ends a number
+    last &= ~last + np.uint64(1)  # only the first of them; 0 if none of the eight bytes ends it
     taken = last | last - np.uint64(1)
     sizes = np.bitwise_count(taken).astype(np.int64) >> 3
-    # Seven bits of each byte, then fourteen of each two, then twenty-eight of each four.
+    # Join seven bits of each byte, then fourteen of each two, then twenty-eight of each four.
     found = words & taken & np.uint64(0x7F7F7F7F7F7F7F7F)
     for width, mask in ((7, 0x007F007F007F007F), (14, 0x00003FFF00003FFF), (28, 0x000000000FFFFFFF)):
         upper = np.uint64(mask << (8 * width // 7))
@@ -148,7 +150,7 @@ def _fixed(size: int) -> Column:
 
 
 def symbols(names: Sequence[str | None]) -> Column:
-    """The column of an enum, of which these are read for the written ones."""
+    """The column of an enum. `names` are the reader's symbols in the order of the written ones."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
         found, ends = _longs(packed, rows, at, 5)
@@ -160,7 +162,7 @@ def symbols(names: Sequence[str | None]) -> Column:
 
 
 def nullable(value: Column, null: int) -> Column:
-    """The column of a union of null, which has this number, and one other type."""
+    """The column of a union of two types: null, whose number is `null`, and another type."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
         branch = packed.data[at]
@@ -179,7 +181,9 @@ def nullable(value: Column, null: int) -> Column:
 
 
 def items(item: Column, *, empty: bool) -> Column:
-    """The column of an array, whose items take no bytes if `empty`. Usual is a single block as long as others."""
+    """The column of an array. `empty` says that its items take no bytes. An array of more than one block is marked, and so is one
+    much longer than the others.
+    """
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
         counts, at = _longs(packed, rows, at)
@@ -190,14 +194,14 @@ def items(item: Column, *, empty: bool) -> Column:
         found, places = list[pa.Array](), list[np.ndarray]()
         for number in range(counts.max(initial=0)):
             some = np.flatnonzero(counts > number)
-            if len(some) < number:  # a round for each costs more than to read these by themselves
+            if len(some) < number:  # a round for few arrays costs more than to read them one by one
                 break
             values, at[some] = item(packed, rows[some], at[some], None if kind is None else kind.value_type)
             found.append(values)
             places.append(starts[some] + number)
         packed.mark(rows, counts > len(found))
         counts, some = np.minimum(counts, len(found)), np.flatnonzero(counts)
-        packed.mark(rows[some], packed.data[at[some]] != 0)  # another block
+        packed.mark(rows[some], packed.data[at[some]] != 0)  # the array has another block
         at[some] = packed.within(rows[some], at[some] + 1)
         if kind is None:
             return pa.nulls(len(rows)), at
@@ -212,14 +216,14 @@ def items(item: Column, *, empty: bool) -> Column:
 
 @dataclass(frozen=True)
 class PlacedField:
-    """A record's field, and its place in the row; None where it is left out."""
+    """A record's field, and its position in the row; None if the field is left out."""
 
     reads: Reads
     place: int | None
 
 
 def record(fields: Sequence[PlacedField], row: Sequence[Any]) -> Reads:
-    """Reads the fields, in this order, into a tuple like the row, which has all others."""
+    """Reads the fields, in this order, into a copy of `row`, which has the values of all other fields."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         values = list(row)

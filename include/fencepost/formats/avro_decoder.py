@@ -1,8 +1,8 @@
 """Decodes Avro values: each is exactly one value of the schema it was written with, or malformed with the reason.
 
-An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values as pyarrow takes
-them for Spark's type of the reader's schema. It refuses to read one logical type as another, and a decimal with another scale:
-libraries read other values there.
+An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values in the form that
+pyarrow takes for Spark's type of the reader's schema. It refuses to read one logical type as another, or a decimal with another
+scale, because libraries read different values there.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ PROMOTIONS = {
 
 
 class AvroReader:
-    """Reads values of a writer's schema as those of a reader's: of a record, a tuple of the reader's fields.
+    """Reads values of a writer's schema as values of a reader's schema. A record becomes a tuple of the reader's fields.
 
     Raises:
         Incompatible: the reader's schema cannot read the writer's. The text names the field.
     """
 
     def __init__(self, writer: AvroType, reader: AvroType) -> None:
-        self._empty = 0  # how many items that take no bytes the record has had
+        self._empty = 0  # how many items without bytes the current record has had
         self._reads = self._match(writer, reader, "")
 
     def read(self, data: bytes, begin: int = 0) -> Any:
-        """The value that makes up all of the bytes from `begin`.
+        """Read one value, which takes all bytes from `begin` on.
 
         Raises:
-            Malformed: they are not exactly one value.
+            Malformed: the bytes are not exactly one value.
         """
         self._empty = 0
         try:
@@ -89,10 +89,10 @@ class AvroReader:
         return value
 
     def read_many(self, records: pa.Array, begin: int, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
-        """What `read` gives of each record, as a column of this type, and of which it is true.
+        """A column of this type with the values that `read` gives, and a mask of the records for which it is valid.
 
-        Of the others, which are malformed or unusual, the column says nothing. There are no nulls among the records, and each has
-        so many bytes at least.
+        Other records are malformed or unusual, and the column's value for them is meaningless. No record may be null, and each
+        has at least `begin` bytes.
         """
         self._empty = 0
         packed, rows = Packed(records, begin), np.arange(len(records))
@@ -101,7 +101,9 @@ class AvroReader:
         return found, ~packed.marked
 
     def _match(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
-        """Without a reader's type, no field is for the value. It has to be one of its type, which need not be one of Spark's."""
+        """How to read one type as another. If `reader` is None, no field takes the value: it is only checked against the writer's
+        type, which Spark need not have.
+        """
         at, writer = path or "the value", writer.whole
         if reader is not None and reader.kind == ITSELF:
             raise Incompatible(f"{at}: read as {reader.says()}, which contains itself")
@@ -144,7 +146,7 @@ class AvroReader:
 
     def _record(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
         written = {one.name: one for one in writer.fields}
-        places: dict[str, int] = {}  # by the name in the writer's schema
+        places: dict[str, int] = {}  # matched by the name in the writer's schema
         row: list[Any] = []
         wanted_fields = () if reader is None else reader.fields
         for place, wanted in enumerate(wanted_fields):
@@ -200,24 +202,26 @@ def _is_promoted(writer: AvroType, reader: AvroType) -> bool:
 
 
 def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
-    """Which of a union's types a value is read as."""
+    """The type of the reader's union that a value is read as; None if it has none."""
     return next((one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None)
 
 
 def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Otherwise a number would be a day of one record and a millisecond of another, and nothing would say which."""
+    """Check that values of a union are read with one unit. Otherwise a number could mean days in one record and milliseconds in
+    another, and nothing would distinguish them.
+    """
     units = dict[int, str | None]()
     for branch in writer.others:
         into = _branch_for(branch, reader) if is_struct_of_members(reader) else reader
         unit = None if branch.logical == "uuid" else branch.logical
         if into is not None and units.setdefault(id(into), unit) != unit:
             raise Incompatible(
-                f"{at}: written as {writer.says()}, read as {into.says()}, which does not say which of them a value is"
+                f"{at}: written as {writer.says()}, read as {into.says()}, which does not show which type a value had"
             )
 
 
 def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Check that a type that is no union may be read as another one, whatever is within them."""
+    """Check that a type other than a union may be read as another one, without what is within them."""
     if writer.kind != reader.kind and not _is_promoted(writer, reader):
         raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
     _check_logical(writer, reader, at)
@@ -226,7 +230,7 @@ def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
 
 
 def _check_logical(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Otherwise seconds would be read as milliseconds, and 1.23 as 12.3."""
+    """Check the logical types. Otherwise seconds would be read as milliseconds, and 1.23 as 12.3."""
     one, two = writer.logical, reader.logical
     alike = one == two or one is None or two is None
     if one == two == "decimal":
@@ -257,7 +261,9 @@ def _enum(writer: AvroType, reader: AvroType, where: str) -> Reads:
 
 def _union(writer: AvroType, matched: Sequence[Reads], where: str) -> Reads:
     index, branches = reads_index(len(matched), "type", where, "a union of "), [one.read for one in matched]
-    near = {2 * number: branch for number, branch in enumerate(branches[:64])}  # by the one byte that says which
+    near = {
+        2 * number: branch for number, branch in enumerate(branches[:64])
+    }  # by the byte that holds the type's number
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         if branch := near.get(data[at]):

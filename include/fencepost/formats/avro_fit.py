@@ -1,6 +1,7 @@
 """How columns become Avro's values, and the schema that a column would have.
 
-Spark encodes. It writes no union of several types, so what has one in it is put together here, from its parts.
+Spark encodes. It cannot write a union of several types, so this module builds the bytes of a value that contains such a union
+from the bytes of its parts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from fencepost.formats.fit import Check
 
-MOST_BRANCHES = 63  # of a union: their numbers take one byte
-# Spark's types, by the names that they have in schemas, that hold in each Avro type without a loss.
+MOST_BRANCHES = 63  # types of a union: their numbers take one byte
+# Spark's types, by their names in schemas, that fit each Avro type without a loss.
 INTEGERS = ("byte", "short", "integer")
 PLAIN = {
     ("boolean", None): ("boolean",),
@@ -69,25 +70,26 @@ DERIVED = {
 
 
 def fit_whole(kind: DataType, schema: Schema) -> Fit:
-    """For a record's value or key. A null has no bytes, so it fits whatever the schema."""
+    """How a record's value or key is written. Null has no bytes, so it fits every schema."""
     return WALK.fit(kind, schema, "") if schema.kind in ("union", "null") else WALK.fit_value(kind, schema, "")
 
 
 def bytes_of(fit: Fit, schema: Schema) -> Check:
-    """The bytes of a value that is not null, or of one whose schema has null."""
+    """The bytes of a value that is not null; null may be encoded only if the schema has null."""
     from pyspark.sql.avro.functions import to_avro
 
     return fit.data or (lambda c: to_avro(fit.convert(c), render(schema)))
 
 
 def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
-    """A schema for a column of this type. What fits `like`, an earlier schema, keeps its type there."""
+    """A schema for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type there."""
     return _named(WALK.derive(kind, like), name, {})
 
 
 def _named(kind: Schema, name: str, known: dict[str, Schema]) -> Schema:
-    """The type, with a name for each record within it that has none, and another one for each whose name another type has: names
-    made of columns' names may meet."""
+    """The type with a name for each record in it that has none. A name that another type already has gets a number, because names
+    made of columns' names may coincide.
+    """
     first = full = (kind.name or name) if kind.kind == "record" else kind.name
     number, kind = 2, replace(kind, name=full)
     while full and known.setdefault(full, kind) != kind:
@@ -150,7 +152,9 @@ class AvroWalk(Walk[Schema, AvroField]):
 
     def absent(self, member: AvroField, path: str) -> Fit:
         if member.default is not None or not member.type.nullable:  # a default other than null
-            raise Unfit(f"the transform gives no {path}, which is of type {member.type.says()}. Add it to the result.")
+            raise Unfit(
+                f"the transform does not give {path}, which is of type {member.type.says()}. Add it to the result."
+            )
         return _always_null(member.type)
 
     def fit_struct(self, fits: Mapping[str, Fit], schema: Schema, problem: Check | None) -> Fit:
@@ -161,7 +165,9 @@ class AvroWalk(Walk[Schema, AvroField]):
             return F.struct(*(fits[one.name].convert(column[one.name]).alias(one.name) for one in fields))
 
         def data(column: Column) -> Column:
-            """A record's bytes are its fields', one after another: those without such a union together, for speed."""
+            """A record's bytes are the bytes of its fields in order. Neighbouring fields without such a union are encoded
+            together, for speed.
+            """
             pieces, run = [], list[AvroField]()
             for one in (*schema.fields, None):
                 apart = one is None or fits[one.name].data is not None
@@ -181,7 +187,7 @@ class AvroWalk(Walk[Schema, AvroField]):
         return Fit(convert, problem, data if any(fit.data for fit in fits.values()) else None)
 
     def _fit_union(self, kind: DataType, schema: Schema, path: str) -> Fit:
-        """A union of several types, as Spark reads it: a struct with a column for each, of which one is set."""
+        """A union of several types is a struct in Spark, with a column for each type, of which one is set."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
@@ -191,7 +197,7 @@ class AvroWalk(Walk[Schema, AvroField]):
             return replace(fit, data=_branches(schema, {id(widest): (same, fit)}))
         members = union_members(schema)
         if len(schema.branches) > MOST_BRANCHES:
-            raise Unfit(f"field {path}: a union of more than {MOST_BRANCHES} types is read, and not written.")
+            raise Unfit(f"field {path}: a union of more than {MOST_BRANCHES} types can be read, but not written.")
         if not isinstance(kind, StructType) or kind.fieldNames() != list(members):
             raise Unfit(
                 f"field {path}: the transform gives {kind.simpleString()}, and a union of {schema.says()} is a struct of "
@@ -231,7 +237,7 @@ class AvroWalk(Walk[Schema, AvroField]):
         self, field: StructField, schema: Schema, old: AvroField | None, before: Schema | None, path: str
     ) -> AvroField:
         if not NAME.fullmatch(field.name):
-            raise Unfit(f"column {path}: its name is none in Avro. Rename it.")
+            raise Unfit(f"column {path}: its name is not a name in Avro. Rename it.")
         aliases = old.aliases if old else ()
         return (
             AvroField(field.name, schema, aliases, None) if schema.nullable else AvroField(field.name, schema, aliases)
@@ -242,9 +248,9 @@ class AvroWalk(Walk[Schema, AvroField]):
 
 
 def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
-    """The bytes of a union: its type's number, and the value of that type. Null where no type's value is set and it has none.
+    """The bytes of a union: the type's number, and the value of that type. Null if no column is set and the union has no null.
 
-    `taken` gives, by the identity of a type in the union, where its value is and how it is written.
+    `taken` gives, by the identity of a type in the union, the column of its values and how they are written.
     """
     from pyspark.sql import functions as F
 
@@ -265,7 +271,7 @@ def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
 
 
 def _always_null(schema: Schema) -> Fit:
-    """For a union with null, where there is no column, or one of no type: `to_avro` takes neither."""
+    """For a union with null, if there is no column or one of type void: `to_avro` takes neither."""
     from pyspark.sql import functions as F
 
     number = next(number for number, branch in enumerate(schema.branches) if branch.kind == "null")
@@ -273,7 +279,7 @@ def _always_null(schema: Schema) -> Fit:
 
 
 def _row_check(schema: Schema, path: str) -> Check | None:
-    """What only a row shows."""
+    """The check of what depends on a row's value."""
     from pyspark.sql import functions as F
 
     def unless(fits: Check, why: str) -> Check:
@@ -283,7 +289,7 @@ def _row_check(schema: Schema, path: str) -> Check | None:
         why = f"a time with microseconds, and its type is {schema.says()}; cut it with date_trunc('MILLISECOND', …)"
         return unless(lambda c: F.unix_micros(c.cast("timestamp")) % 1000 == 0, why)
     if schema.kind == "enum":
-        return unless(lambda c: c.isin(*schema.symbols), f"none of the symbols of {schema.says()}")
+        return unless(lambda c: c.isin(*schema.symbols), f"not one of the symbols of {schema.says()}")
     if schema.logical == "uuid" and schema.kind == "string":
         return unless(lambda c: F.rlike(c, F.lit(UUID)), "not a UUID")
     if (end := DAY.get(schema.logical or "")) is not None:

@@ -1,4 +1,6 @@
-"""Reads Avro values that hold no other, and what stands in front of those that do: exactly, or the record is malformed."""
+"""Reads Avro values that contain no others, and the counts and lengths that precede those that do. Each is exact, or the record
+is malformed.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from fencepost.formats.avro_schema import AvroType
 from fencepost.formats.avro_values import Convert, logical
 from fencepost.formats.framing import Malformed
 
-MOST_EMPTY = 10_000  # items of a record's arrays that take no bytes, of which a few bytes could claim any number
+MOST_EMPTY = 10_000  # items without bytes in a record's arrays; a few bytes could claim any number of them
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 64 bits at most, zigzag, in ten bytes at most."""
+    """A zigzag integer of at most 64 bits, in at most ten bytes."""
     byte, shift = data[at], 7
     number, at = byte & 127, at + 1
     while byte > 127:
@@ -39,14 +41,14 @@ def _null(data: bytes, at: int) -> tuple[None, int]:
 def _boolean(where: str) -> Read:
     def read(data: bytes, at: int) -> tuple[bool, int]:
         if (byte := data[at]) > 1:
-            raise Malformed(f"{where}: the byte {byte:02X} is no boolean")
+            raise Malformed(f"{where}: the byte {byte:02X} is not a boolean")
         return byte == 1, at + 1
 
     return read
 
 
 def reads_int(where: str) -> Read:
-    """Reads a number of 32 bits, in five bytes at most."""
+    """Reads an integer of 32 bits, in at most five bytes."""
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         if (byte := data[at]) < 128:
@@ -85,7 +87,9 @@ def reads_text(where: str) -> Read:
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         begin, size = at + 1, data[at]
-        if size < 128 and not size & 1 and (end := begin + (size >> 1)) <= len(data):  # most: this saves a call
+        if (
+            size < 128 and not size & 1 and (end := begin + (size >> 1)) <= len(data)
+        ):  # in most records; this saves a call
             found = data[begin:end]
         else:
             found, end = sliced(data, at)
@@ -107,7 +111,7 @@ def _fixed(size: int) -> Read:
 
 
 def reads_index(count: int, what: str, where: str, of: str = "") -> Read:
-    """Reads which of so many a value is."""
+    """Reads the number of a union's type or of an enum's symbol, which is below `count`."""
     index = reads_int(where)
 
     def read(data: bytes, at: int) -> tuple[int, int]:
@@ -132,7 +136,7 @@ PLAIN: dict[str, Callable[[str], Read]] = {
 
 
 def reads_plain(writer: AvroType, reader: AvroType, at: str) -> Read:
-    """Reads a value of a type that holds no other as one of the reader's."""
+    """Reads a value of a type that contains no others as one of the reader's type."""
     read = _fixed(writer.size) if writer.kind == "fixed" else PLAIN[writer.kind](at)
     steps = [] if writer.kind == reader.kind else [_promoted(writer.kind, reader.kind, at)]
     if writer.logical is not None and reader.logical is None:
@@ -158,7 +162,7 @@ def then(read: Read, convert: Convert | None) -> Read:
 
 
 def _checked(convert: Convert | None) -> Convert | None:
-    """What the value says by an annotation that the reader does not have."""
+    """A conversion that only checks a value by a logical type that the reader does not have, and returns it unchanged."""
     return convert and (lambda value: (convert(value), value)[1])
 
 
@@ -173,7 +177,9 @@ def _promoted(writer: str, reader: str, at: str) -> Convert | None:
 
 
 def _as_float(number: int) -> float:
-    """The nearest float. By way of the nearest double it could be another, so the last bits become one that says so."""
+    """The nearest float. Rounding to a double first could give another float, so the low bits are replaced by one bit that says
+    whether any was set.
+    """
     if abs(number) >> 53:
         number = (number >> 11 | bool(number & 0x7FF)) << 11
     found: float = struct.unpack("<f", struct.pack("<f", number))[0]
@@ -191,7 +197,7 @@ def _text(at: str) -> Convert:
 
 
 def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
-    """How many items follow, where they end if that is said, and where they begin."""
+    """How many items follow, where they end if the block says it, and where they begin."""
     count, at = read_long(data, at)
     if count >= 0:
         return count, None, at
@@ -200,18 +206,18 @@ def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
 
 
 def more_than_left(count: int, left: int, where: str, one: str = "item", more: str = "") -> Malformed:
-    """What a block is that has more items than bytes are left, although each takes one at least."""
+    """The error for a block that has more items than bytes are left, although each item takes at least one."""
     return Malformed(f"{where}: {count_of(count, one, more)}, and {count_of(left, 'byte is', 'bytes are')} left")
 
 
 def check_block(end: int | None, at: int, where: str) -> None:
-    """Check that a block ends where it said."""
-    if end is not None and end != at:  # some readers skip by it, and would read other values
+    """Check that a block ends where it says."""
+    if end is not None and end != at:  # some readers skip the block by its size, and would read different values
         raise Malformed(f"{where}: a block of items does not end where it says")
 
 
 def takes_no_bytes(kind: AvroType) -> bool:
-    """Whether a value is no bytes, such as null."""
+    """Whether a value of this type takes no bytes, such as null."""
     if kind.kind == "record":
         return all(takes_no_bytes(one.type) for one in kind.fields)
     return kind.kind == "null" or (kind.kind == "fixed" and not kind.size)

@@ -16,7 +16,9 @@ from fencepost.formats.rows import Decoder
 
 
 class AvroDecoder(Decoder):
-    """Decodes framed values; of records, with `whole` false, the fields. Schemas are texts: executors make their own of them."""
+    """Decodes framed values. Records become their fields, unless `whole` is set. Schemas are given as texts, because each
+    executor parses its own.
+    """
 
     def __init__(
         self, schema: pa.Schema, framing: Framing, reader: str, writers: Mapping[int, str], *, whole: bool
@@ -45,7 +47,9 @@ class AvroDecoder(Decoder):
         return found.flatten(), sound
 
     def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, AvroReader]]:
-        """The numbers of the values that have a known schema, and its reader. What is wrong with others is said one by one."""
+        """For each known schema, the numbers of the values that have it, and its reader. Other values are read one by one, which
+        gives the reasons.
+        """
         heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
         numbers = pc.fill_null(heads.indices, -1).to_numpy()
         for number, head in enumerate(heads.dictionary.to_pylist()):

@@ -1,7 +1,7 @@
 """Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure.
 
-The parser takes what Java's takes, and so the registry; names are free besides, since older libraries check fewer of them and
-no value holds one. fastavro's parser refuses some of that, and takes what is no schema.
+The parser accepts what Java's parser accepts, and so the registry. It also accepts any names, because older libraries check fewer
+of them and no value contains one. fastavro's parser refuses some valid schemas and accepts some invalid ones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fencepost.formats.names import twins, without_case
 
 PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
 NAMED = frozenset(("record", "enum", "fixed"))
-ITSELF = "itself"  # the kind of a type that contains this one: only its name stands here, or it would have no end
+ITSELF = "itself"  # the kind of a type within itself: it has only the name, because the full type would be endless
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# A logical type, and the types that it may annotate. Any other annotation means nothing, as the specification says.
+# A logical type, and the types that it may annotate. By the specification any other annotation is ignored.
 LOGICAL = {
     "date": ("int",),
     "time-millis": ("int",),
@@ -36,9 +36,9 @@ LOGICAL = {
     "uuid": ("string", "fixed"),
     "duration": ("fixed",),
 }
-MOST_TYPES = 5_000  # in one schema
-MOST_DIGITS = 38  # of a Spark decimal
-LONGEST_NUMBER = 1_000  # digits
+MOST_TYPES = 5_000  # types in one schema
+MOST_DIGITS = 38  # digits of a Spark decimal
+LONGEST_NUMBER = 1_000  # digits of a number in a schema
 
 
 class Incompatible(ValueError):
@@ -46,7 +46,7 @@ class Incompatible(ValueError):
 
 
 class Number(float):
-    """A number with a fraction or an exponent in a schema, with its digits: only they say which float is nearest."""
+    """A number with a fraction or an exponent in a schema. It keeps its digits, because only they determine the nearest float."""
 
     def __new__(cls, text: str) -> Self:
         made = super().__new__(cls, text)
@@ -57,7 +57,7 @@ class Number(float):
 
 
 class _Missing:
-    """No default: `None` is one."""
+    """Marks a field without a default: None is a possible default."""
 
 
 MISSING: Final = _Missing()
@@ -65,8 +65,6 @@ MISSING: Final = _Missing()
 
 @dataclass(frozen=True)
 class AvroField:
-    """A record's field."""
-
     name: str
     type: AvroType
     aliases: tuple[str, ...] = ()
@@ -77,7 +75,7 @@ class AvroField:
 class AvroType:
     """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values.
 
-    A type of kind `ITSELF` is the record of its name, which contains it; `defined` has that.
+    A type of kind `ITSELF` stands for the record of its name, which contains it. `defined` has that record.
     """
 
     kind: str
@@ -96,14 +94,14 @@ class AvroType:
 
     @property
     def whole(self) -> AvroType:
-        """The type itself, also where only its name stands."""
+        """The full type; for a type of kind `ITSELF`, the record that it stands for."""
         found = self.defined[self.name] if self.kind == ITSELF else self
         assert found is not None, "all definitions are read"
         return found
 
     @property
     def simple_name(self) -> str:
-        """The name without its namespace; of a type without a name, its kind."""
+        """The name without its namespace; for a type without a name, its kind."""
         return self.name.rpartition(".")[2] or self.kind
 
     @property
@@ -113,7 +111,7 @@ class AvroType:
 
     @property
     def others(self) -> tuple[AvroType, ...]:
-        """A union's types without null; any other type itself."""
+        """A union's types without null; for any other type, the type itself."""
         return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
 
     def says(self) -> str:
@@ -128,7 +126,8 @@ class AvroType:
 
 
 def parse(text: str, references: Sequence[str] = ()) -> AvroType:
-    """The type in a schema's text. `references` are the texts of schemas whose names it uses, those they use first.
+    """The type in a schema's text. `references` are the texts of the schemas whose names it uses, each after those that it uses
+    itself.
 
     Raises:
         BadSchema: it is not an Avro schema.
@@ -152,7 +151,7 @@ def _loads(text: str) -> Any:
 
 
 def _integer(text: str) -> int:
-    if len(text) > LONGEST_NUMBER:  # Python refuses some thousands, by an error of no type of ours
+    if len(text) > LONGEST_NUMBER:  # Python refuses numbers of some thousand digits with another error type
         raise BadSchema(f"it has a number of more than {LONGEST_NUMBER:,} digits")
     return int(text)
 
@@ -162,7 +161,7 @@ def _no_constant(name: str) -> Never:
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is a text of whole characters: JSON may hold half a surrogate pair."""
+    """Whether it is a text of whole characters. JSON may contain half of a surrogate pair."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
@@ -175,7 +174,7 @@ def _dumps(value: Any) -> str:
 
 
 def contains_itself(kind: AvroType) -> bool:
-    """Whether a type in it is only named, because it contains itself."""
+    """Whether any type within it is only a name, because it contains itself."""
     return any(one.kind == ITSELF for one in _all(kind))
 
 
@@ -187,7 +186,7 @@ def _all(kind: AvroType) -> Iterator[AvroType]:
 
 class _TypeParser:
     def __init__(self, names: dict[str, AvroType | None]) -> None:
-        self._names = names  # None while a type's own definition is read
+        self._names = names  # None while the definition of the type is being read
 
     def parse(self, raw: Any, space: str, path: str) -> AvroType:
         if isinstance(raw, str):
@@ -245,7 +244,7 @@ class _TypeParser:
             if not (one["name"] and is_text(one["name"])) or any(one["name"] == f.name for f in fields):
                 raise BadSchema(f"{at or 'the schema'}: a field has no name, or another field's")
             kind = self.parse(one["type"], inner, at)
-            # Some libraries write the annotation beside the type instead of into it, where it means nothing.
+            # Some libraries write the annotation beside the type instead of into it. It is ignored there.
             fields.append(AvroField(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))
         return self._define(AvroType("record", name=name, aliases=aliases, fields=tuple(fields)))
 
@@ -255,7 +254,7 @@ class _TypeParser:
         if len(set(symbols)) < len(symbols) or not all(map(is_text, symbols)):
             raise BadSchema(f"{path or name}: two symbols are the same, or one is not a text")
         if default is not None and default not in symbols:
-            raise BadSchema(f"{path or name}: its default {default!r} is none of its symbols")
+            raise BadSchema(f"{path or name}: its default {default!r} is not one of its symbols")
         return self._define(AvroType("enum", name=name, aliases=aliases, symbols=symbols, enum_default=default))
 
     def _union(self, raw: Sequence[Any], space: str, path: str) -> AvroType:
@@ -267,7 +266,7 @@ class _TypeParser:
 
 
 def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
-    """The type with its logical type, if that is one that Avro knows here."""
+    """The type with its logical type, if it is one that Avro allows there."""
     logical = raw.get("logicalType")
     if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
         return found
@@ -283,12 +282,12 @@ def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
 
 
 def digits(size: int) -> int:
-    """How many decimal digits fit in so many bytes, whatever they are."""
+    """How many decimal digits always fit in this many bytes."""
     return math.floor(math.log10(2) * (8 * size - 1)) if size else 0
 
 
 def render(kind: AvroType) -> str:
-    """The schema's text: full names, no documentation."""
+    """The schema's text: with full names and without documentation."""
     return _dumps(to_json(kind))
 
 
@@ -343,7 +342,7 @@ def _field_to_json(one: AvroField, defined: dict[str, AvroType]) -> dict[str, An
 
 
 def check_holdable(kind: AvroType, path: str = "") -> None:
-    """Check that Spark has a type that holds every value of this one.
+    """Check that a Spark type holds every value of this type.
 
     Raises:
         BadSchema: names the field and the reason.
@@ -355,20 +354,20 @@ def check_holdable(kind: AvroType, path: str = "") -> None:
         [one.name for one in kind.fields] if not is_struct_of_members(kind) else [b.simple_name for b in kind.others]
     )
     if wrong := [name for name in names if not NAME.fullmatch(name)]:
-        raise BadSchema(f"{at}: {wrong[0]!r}: the name of a column has letters, digits and _ only")
+        raise BadSchema(f"{at}: {wrong[0]!r}: a column's name may have letters, digits and _ only")
     if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
         raise BadSchema(f"{at}: a decimal of {kind.precision} digits; Spark's have {MOST_DIGITS} at most")
     if both := twins(one.name for one in kind.fields):
         raise BadSchema(f"{at}: fields {both[0]} and {both[1]} differ only in case, and are the same to Spark")
     if len(members := {without_case(name) for name in union_members(kind)}) < len(kind.others):
         twice = ", ".join(sorted(members))
-        raise BadSchema(f"{at}: two types of a union would be the same column of Spark's ({twice})")
+        raise BadSchema(f"{at}: two types of a union would be the same column in Spark ({twice})")
     for step, part in parts(kind):
         check_holdable(part, f"{path}{step}".removeprefix("."))
 
 
 def check_names(kind: AvroType, path: str = "") -> None:
-    """Check that the names in a schema are those of the specification: Spark's library writes with no others.
+    """Check that the names in a schema follow the specification, because Spark's library refuses to write others.
 
     Raises:
         BadSchema: names the field and the name.
@@ -381,20 +380,23 @@ def check_names(kind: AvroType, path: str = "") -> None:
 
 
 def union_members(kind: AvroType) -> dict[str, AvroType]:
-    """The types of a union, without null, by the columns that Spark gives them."""
+    """The types of a union without null, by the names of their columns in Spark."""
     return {f"member_{branch.simple_name}": branch for branch in kind.others}
 
 
 def is_struct_of_members(kind: AvroType) -> bool:
-    """Whether Spark reads this union as a struct with a column for each type. Int with long is one number, and
-    float with double, unless one has a logical type: a day and a millisecond are not the same number."""
+    """Whether Spark reads this union as a struct with a column for each type.
+
+    Int with long becomes one number, and float with double, unless one has a logical type: a day and a millisecond are not the
+    same number.
+    """
     kinds, annotated = {branch.kind for branch in kind.others}, any(branch.logical for branch in kind.others)
     merged = not annotated and kinds in ({"int", "long"}, {"float", "double"})
     return kind.kind == "union" and len(kind.others) > 1 and not merged
 
 
 def parts(kind: AvroType) -> Iterator[tuple[str, AvroType]]:
-    """The types directly within one, each with its step of a path."""
+    """The types directly within a type, each with its step of a path."""
     for one in kind.fields:
         yield f".{one.name}", one.type
     if kind.items is not None:

@@ -1,4 +1,4 @@
-"""Reads past a value of a type that contains itself: Spark has no such type, and a reader's schema may leave such a field out."""
+"""Skips a value of a type that contains itself. Spark has no such type, but a reader's schema may leave such a field out."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from fencepost.formats.avro_schema import AvroType, contains_itself
 from fencepost.formats.avro_values import without_sparks_bounds
 from fencepost.formats.framing import Malformed
 
-# Reads the beginning of a value, and puts what is to be read behind it on the list, the last first. Gives where it ends.
+# Reads the beginning of a value, and appends to the list the steps that read the rest, the last first. Returns where
+# the beginning ends.
 Step = Callable[[bytes, int, "list[Step]"], int]
 
 
 class SkippedValue:
-    """A `Read` that gives None. The value has to be one of its type.
+    """A `Read` that returns None, after it has checked that the value is one of its type.
 
-    It may be nested as deep as it has bytes, so no call is nested: what is still to read is on a list.
-
-    `count_empty` is told of an array's items that take no bytes.
+    A value may be nested as deep as it has bytes, so calls are not nested: the list has what is still to be read. `count_empty`
+    is called with the number of an array's items that take no bytes.
     """
 
     def __init__(self, kind: AvroType, where: str, count_empty: Callable[[int, str], None]) -> None:
         self._kind, self._where, self._count_empty = kind, where, count_empty
         self._steps: dict[int, Step] = {}  # by the identity of a type
-        self._begun: dict[int, int] = {}  # where the last record of a type began
+        self._begun: dict[int, int] = {}  # offset where the last record of a type began
 
     def __call__(self, data: bytes, at: int) -> tuple[None, int]:
         self._begun.clear()
@@ -123,5 +123,5 @@ class SkippedValue:
 
 
 def _past(read: Read) -> Step:
-    """Reads a value that holds no other."""
+    """A step that reads a value which contains no other."""
     return lambda data, at, left: read(data, at)[1]

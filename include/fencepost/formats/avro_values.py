@@ -1,4 +1,4 @@
-"""What a value of an Avro type is to Spark: by its logical type, as one of a union's, and as a default in JSON."""
+"""What a value of an Avro type becomes in Spark: by its logical type, as one of a union's types, and as a default in JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.formats.floats import nearest_float
 from fencepost.formats.framing import Malformed
 
 Convert = Callable[[Any], Any]
-MOST_CHECKED = 1_000  # digits of a decimal; a schema may say a billion
+MOST_CHECKED = 1_000  # digits of a decimal; a schema may claim a billion
 
 MILLIS = ("timestamp-millis", "local-timestamp-millis")
 DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
@@ -23,9 +23,9 @@ is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").ful
 
 
 def logical(kind: AvroType, at: str) -> Convert | None:
-    """From a value without its annotation, to what pyarrow takes for it; None if that is the same.
+    """The conversion of a value without its logical type to what pyarrow takes for it; None if both are the same.
 
-    The function raises `Malformed` for what is none of the type's values.
+    The conversion raises `Malformed` for a value that the type does not have.
     """
     if kind.logical == "decimal":
         return _decimal(kind, at) if kind.precision <= MOST_CHECKED else None
@@ -37,7 +37,7 @@ def logical(kind: AvroType, at: str) -> Convert | None:
 
 
 def without_sparks_bounds(kind: AvroType) -> AvroType:
-    """The type with no annotation that Spark has for fewer values than Avro."""
+    """The type without logical types that hold fewer values in Spark than in Avro."""
     return replace(kind, logical=None) if kind.logical in MILLIS else kind
 
 
@@ -81,7 +81,7 @@ def _uuid(at: str) -> Convert:
 
 
 def member_of(branch: AvroType, union: AvroType) -> Convert | None:
-    """From a value of a union's type to the union's, where Spark's type is a struct of all of them."""
+    """The conversion of a value of a union's type to the union's value, if Spark reads the union as a struct; otherwise None."""
     if branch.kind == "null" or not is_struct_of_members(union):
         return None
     place, several = union.others.index(branch), len(union.others)
@@ -89,10 +89,10 @@ def member_of(branch: AvroType, union: AvroType) -> Convert | None:
 
 
 def default_of(value: Any, kind: AvroType, at: str) -> Any:
-    """A default in JSON, as pyarrow takes it.
+    """A default in JSON, in the form that pyarrow takes.
 
     Raises:
-        Incompatible: it is none of the type's values.
+        Incompatible: it is not a value of the type.
     """
     try:
         return _of_json(value, kind, at)
@@ -102,7 +102,7 @@ def default_of(value: Any, kind: AvroType, at: str) -> Any:
 
 def _of_json(value: Any, kind: AvroType, at: str) -> Any:
     if kind.kind == "union":
-        for branch in kind.branches:  # it may be any type's, as for today's Java
+        for branch in kind.branches:  # a default may belong to any type of the union, as in today's Java
             with suppress(Malformed):
                 found = _of_json(value, branch, at)
                 member = None if found is None else member_of(branch, kind)
@@ -125,7 +125,7 @@ def _of_json(value: Any, kind: AvroType, at: str) -> Any:
 
 
 def _nearest(value: Any, kind: str, at: str) -> float:
-    """The value of a float or double that is nearest to a number, as JSON records are read."""
+    """The float or double nearest to a number, as in JSON records."""
     with suppress(OverflowError):
         number = float(value)
         if isfinite(number):
@@ -134,7 +134,7 @@ def _nearest(value: Any, kind: str, at: str) -> float:
 
 
 def _is_default(value: Any, kind: AvroType) -> bool:
-    """Whether a default in JSON may be a value of the type, as far as the type itself tells."""
+    """Whether a default in JSON may be a value of the type, judged by the outermost type alone."""
     if kind.kind in ("record", "map"):
         return isinstance(value, dict) and all(map(is_text, value))
     if kind.kind == "enum":

@@ -54,7 +54,7 @@ class Bytes:
 
 
 def as_bytes(frame: DataFrame, name: str) -> Column:
-    """A column as bytes: a binary column as it is, another one as its text in UTF-8.
+    """A column as bytes: a binary column as it is, any other as its text in UTF-8.
 
     Raises:
         Unfit: the column's type has no single text form.
@@ -67,6 +67,7 @@ def as_bytes(frame: DataFrame, name: str) -> Column:
         return F.col(f"`{name}`")
     if kind.typeName() in {"array", "map", "struct", "variant", "void"}:
         raise Unfit(
-            f"column {name!r} is of type {kind.simpleString()}; a record's bytes come from a binary, string or simple column."
+            f"column {name!r} is of type {kind.simpleString()}, which has no bytes. Use a binary, string or simple "
+            "column."
         )
     return F.col(f"`{name}`").cast("string").cast("binary")

@@ -1,6 +1,6 @@
-"""How columns of Spark's types become values of a schema, and the schema that a column would have: one walk, for all formats.
+"""How columns of Spark's types become values of a schema, and the schema that a column would have: one walk for all formats.
 
-What only a row shows is a `Check`: it makes a column of texts, null where the row fits.
+A problem that depends on a row's value is found by a `Check`: a column of texts, null for a row that fits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Schema(Protocol):
-    """What the walk asks of a format's type. `items` is the type of an array's elements or a map's values."""
+    """What the walk needs to know of a format's type. `items` is the type of an array's elements or a map's values."""
 
     @property
     def kind(self) -> str: ...
@@ -42,9 +42,9 @@ def same(column: Column) -> Column:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a column becomes a value of a schema, and the text that says why a row's value does not.
+    """How a column becomes a value of a schema, and the text that says why a row's value does not fit.
 
-    `convert` makes what Spark's own function for the format takes. Where Spark has none, `data` gives the value's bytes.
+    `convert` gives what Spark's own function for the format takes. If Spark has no such function, `data` gives the value's bytes.
     """
 
     convert: Check = same
@@ -53,68 +53,68 @@ class Fit:
 
 
 class Walk(ABC, Generic[S, M]):
-    """The walk. What a format's types have of their own, its subclass says.
+    """The walk over types. A subclass says what is particular to its format.
 
-    `fit` and `fit_value` raise Unfit where not every value of the type is one of the schema, whatever the row. `derive` raises
-    it where the format has no such type. The text names the place and the fix.
+    `fit` and `fit_value` raise Unfit if the type has values that are not values of the schema, whatever the row. `derive` raises
+    it if the format has no such type. The text names the place and the fix.
     """
 
-    format: str  # for a person
+    format: str  # the format's word for a member of a struct
     member: str  # what the format calls a member of a struct
     schema: type[S]
 
     @abstractmethod
     def fit(self, kind: DataType, schema: S, path: str) -> Fit:
-        """How values of Spark's type become values of the schema, nulls among them."""
+        """How values of Spark's type become values of the schema, nulls included."""
 
     @abstractmethod
     def fit_simple(self, kind: DataType, schema: S, path: str) -> Fit | None:
-        """The same for a value that is neither null nor a struct, an array or a map; None if it does not fit."""
+        """How values are written that are neither null nor a struct, an array or a map; None if the type does not fit."""
 
     @abstractmethod
     def fit_struct(self, fits: Mapping[str, Fit], schema: S, problem: Check | None) -> Fit:
-        """How a struct is written whose members are written like this."""
+        """How a struct is written, given how its members are written."""
 
     @abstractmethod
     def absent(self, member: M, path: str) -> Fit | None:
-        """For a member without a column: how it is written, None if it is left out. Unfit: it has to be there."""
+        """How a member without a column is written; None if it is left out. Unfit: the member is required."""
 
     @abstractmethod
     def members(self, schema: S) -> Mapping[str, M] | None:
-        """Those of a struct; None for another type."""
+        """The members of a struct type; None for another type."""
 
     @abstractmethod
     def type_of(self, member: M) -> S:
-        """A member's type, for the values that it may have."""
+        """The type of a member's values."""
 
     @abstractmethod
     def derive_simple(self, kind: DataType) -> S | None:
-        """A type for one that is neither struct, array nor map; None if the format has none."""
+        """A type for values that are neither struct, array nor map; None if the format has none."""
 
     @abstractmethod
     def new_member(self, field: StructField, schema: S, old: M | None, before: S | None, path: str) -> M:
-        """A member for a column. `old` is the member in an earlier version of its struct, `before`, if there is one."""
+        """A member for a column. `old` is the member in `before`, an earlier version of the struct, if there is one."""
 
     @abstractmethod
     def new_struct(self, members: Sequence[M], before: S | None) -> S:
-        """A struct's type."""
+        """The type of a struct with these members."""
 
     @abstractmethod
     def or_null(self, schema: S) -> S:
-        """The type, or null."""
+        """The type that also allows null."""
 
     @abstractmethod
     def not_null(self, schema: S) -> S | None:
-        """A type's one type for values that are not null, None if it has several."""
+        """The type without null; None if it leaves several types."""
 
     def key_problem(self, path: str) -> Check:
-        """Why a map's key is no name in the format, or null."""
+        """Why a map's key is not a name in the format; null if it is one."""
         from pyspark.sql import functions as F
 
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: a name that is not UTF-8"))
 
     def fit_value(self, kind: DataType, schema: S, path: str) -> Fit:
-        """As `fit`, for a value that is not null."""
+        """As `fit`, for values that are not null."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import ArrayType, StructType
 
@@ -138,15 +138,18 @@ class Walk(ABC, Generic[S, M]):
     def _fit_items(self, kind: DataType, schema: S, path: str, outer: str) -> Fit:
         inner = self.fit(kind, schema, path)
         if inner.data is not None:
-            raise Unfit(f"field {outer}: a union of several types within an array or a map is read, and not written.")
+            raise Unfit(
+                f"field {outer}: a union of several types within an array or a map can be read, but not written."
+            )
         return inner
 
     def _fit_members(self, kind: StructType, members: Mapping[str, M], schema: S, path: str) -> Fit:
         given, dot = {f.name: f.dataType for f in kind.fields}, f"{path}." if path else ""
         if unknown := [name for name in given if name not in members]:
             raise Unfit(
-                f"the transform gives {', '.join(dot + name for name in unknown)}, which no {self.member} is for. Leave it out, "
-                "give it a name that begins with _, or register a version of the schema with it."
+                f"the schema has no {self.member} for {', '.join(dot + name for name in unknown)}, which the "
+                "transform gives. Leave it out, give it a name that begins with _, or register a version of the "
+                "schema with it."
             )
         fits = dict[str, Fit]()
         for name, member in members.items():
@@ -157,7 +160,7 @@ class Walk(ABC, Generic[S, M]):
         return self.fit_struct(fits, schema, first_of([of_field(fit.problem, name) for name, fit in fits.items()]))
 
     def derive(self, kind: DataType, like: S | None, path: str = "") -> S:
-        """A type for values that are not null. What fits `like`, an earlier type, keeps its type there."""
+        """A type for values that are not null. Where the type fits `like`, an earlier type, it keeps the type there."""
         from pyspark.sql.types import ArrayType, StructType
 
         if isinstance(kind, StructType):
@@ -198,14 +201,16 @@ class Walk(ABC, Generic[S, M]):
 
 
 def is_map(kind: DataType) -> TypeGuard[MapType]:
-    """Whether it is a map whose keys are texts: no format here has others."""
+    """Whether it is a map whose keys are texts. No format has maps with other keys."""
     from pyspark.sql.types import MapType, StringType
 
     return isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
 
 
 def name_twice(path: str) -> Check:
-    """Why a map is none in any format: Spark's may have a key twice. JSON would too, and Avro's map would lose an entry."""
+    """The check that a map has no key twice. A map of Spark may have one, JSON would keep both, and Avro's map would lose an
+    entry.
+    """
     from pyspark.sql import functions as F
 
     said = F.lit(f"{path}: two entries of one name")
@@ -213,19 +218,19 @@ def name_twice(path: str) -> Check:
 
 
 def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
-    """No value of the type is one of the schema."""
+    """The error: the type has values that are not values of the schema."""
     return Unfit(
         f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
     )
 
 
 def _each(inner: Fit, convert: Callable[[Column, Check], Column]) -> Check:
-    """How a column of several values becomes what it is, of values that become what `inner` says."""
+    """The conversion of a column of several values, given how each value is converted."""
     return same if inner.convert is same else lambda c: convert(c, inner.convert)
 
 
 def each(inner: Check | None, values: Check) -> Check | None:
-    """The first problem of a column's several values."""
+    """The first problem among a column's several values."""
     from pyspark.sql import functions as F
 
     if inner is None:
@@ -239,7 +244,7 @@ def of_field(inner: Check | None, name: str) -> Check | None:
 
 
 def first_of(checks: Sequence[Check | None]) -> Check | None:
-    """The first problem that one of them finds."""
+    """The first problem that one of the checks finds."""
     from pyspark.sql import functions as F
 
     found = [check for check in checks if check is not None]

@@ -1,4 +1,4 @@
-"""The nearest float of 32 bits, by way of the nearest double."""
+"""The nearest float of 32 bits, from the nearest double."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from decimal import Decimal
 
 LARGEST = 2.0**128 - 2.0**104
-END = 2.0**128 - 2.0**103  # midway to what would be the next float: from there on, none is the nearest
+# Midway between the largest float and the next power of two: from there on, no float is nearest.
+END = 2.0**128 - 2.0**103
 
 
 def nearest_float(number: float, exact: Callable[[], Decimal]) -> float:
-    """The float nearest to a number that `exact` gives, whose nearest double is `number`.
+    """The float nearest to the number that `exact` returns. `number` is the double nearest to it.
 
-    The double may lie midway between two floats where the number itself does not.
+    `exact` is needed because the double may lie midway between two floats although the number does not.
 
     Raises:
-        OverflowError: it is larger than every float.
+        OverflowError: the number is larger than every float.
     """
     if abs(number) >= END:
         if abs(number) > END or exact().copy_abs() >= END:

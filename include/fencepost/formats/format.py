@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 class Unfit(ValueError):
-    """A transform's result cannot be written in this format; the text names the column and the fix."""
+    """A transform's result cannot be written in this format. The text names the column and the fix."""
 
 
 class BadSchema(ValueError):
-    """A schema that is none of its format's, or that Spark cannot hold. The text names the place, for a person."""
+    """A schema that is invalid in its format, or that Spark cannot hold. The text names the place, for a person."""
 
 
-# The columns of a transform's source beside a record's fields.
+# The columns of a transform's source beside the record's fields.
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
-OURS = "_fencepost"  # how our own other columns begin
+OURS = "_fencepost"  # prefix of Fencepost's other columns
 LONGEST_NAME = (
-    50_000  # bytes of a key in a map of JSON: Spark writes longer ones too, but cannot read them back to judge them
+    50_000  # bytes of a key in a map of JSON: Spark also writes longer keys, but cannot read them back to judge them
 )
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 
 def taken_names(names: Iterable[str]) -> list[str]:
-    """Those of the names, without case, that a column of every transform's source has already."""
+    """The names, compared without case, that a column of every transform's source already has."""
     return sorted(name for name in set(map(without_case, names)) if name in TAKEN or name.startswith(OURS))
 
 
 def check_written_names(names: Iterable[str]) -> None:
-    """Check that a transform's columns may be fields of these names.
+    """Check that columns with these names can be written.
 
     Raises:
-        BadSchema: names those that may not.
+        BadSchema: names those that cannot.
     """
     if private := [name for name in names if name.startswith("_")]:
         raise BadSchema(
@@ -52,12 +52,12 @@ def check_written_names(names: Iterable[str]) -> None:
 
 
 def framing_of(schemas: ReadSchemas) -> Framing:
-    """What is in front of the records that are read with these."""
+    """The header of records that are read with these schemas."""
     return Framing(frozenset(writer.id for writer in schemas.writers), dict(schemas.refused), UNKNOWN_ID)
 
 
 def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Callable[[], Decoder]) -> DataFrame:
-    """What `Format.read` gives, by a decoder of these fields that executors make."""
+    """The result of `Format.read`, with a decoder of these fields that executors create."""
     from pyspark.sql import functions as F
 
     read = raw.select("value", *(F.col(name).alias(f"_{name}") for name in kept if name != "value"))
@@ -65,8 +65,11 @@ def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Cal
 
 
 def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decoder], keep: str | None) -> DataFrame:
-    """A frame whose first column is decoded: these fields, itself under the name `keep` if there is one, the other columns,
-    `_tombstone` (it is null) and `_malformed` (why it is malformed, or null). The fields of either are null."""
+    """Decode the frame's first column.
+
+    The result has the decoded fields, the encoded column under the name `keep` if it is given, the other columns, `_tombstone`
+    (it is null) and `_malformed` (the reason, or null). The fields of a tombstone and of a malformed record are null.
+    """
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
     from fencepost.formats.rows import decode_first
@@ -80,7 +83,7 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
 
 @dataclass(frozen=True)
 class SchemaReference:
-    """A schema that another one refers to, by a name that only that one knows it by; and those that it refers to itself."""
+    """A schema that another one refers to, by the name that the other one uses for it. It has its own references too."""
 
     name: str
     text: str
@@ -89,8 +92,11 @@ class SchemaReference:
 
 @dataclass(frozen=True)
 class Declared:
-    """What is known of a source's values: Spark SQL types by column and the columns that must not be null, from the pipeline's
-    settings; and, for a format with a registry, the schemas that the plan froze."""
+    """What is declared about a source's values.
+
+    The pipeline's settings give Spark SQL types by column and the columns that must not be null. For a format with a registry
+    there are also the schemas that the plan froze.
+    """
 
     types: Mapping[str, str] = field(default_factory=dict)
     required: Sequence[str] = ()
@@ -105,9 +111,9 @@ class Declared:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Columns that hold bytes, and why a row has none: a text, or null for a row that fits.
+    """Columns that hold bytes, and the reason why a row has none: a text, or null for a row that fits.
 
-    The bytes of a row that does not fit are null. `unfit` is None where every row fits.
+    The bytes of a row that does not fit are null. `unfit` is None if every row fits.
     """
 
     data: Column
@@ -117,13 +123,13 @@ class Encoded:
 class Format(Protocol):
     """Reads, checks, writes and parses back a record's value.
 
-    `schema` is the registered schema that the values are written with, for a format that `has_registry`; others get None.
+    `schema` is the registered schema that values are written with, for a format that `has_registry`; other formats get None.
     """
 
     has_registry: bool
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Refuse columns that the format does not use, or missing columns that it needs.
+        """Refuse columns that the format does not use, and the lack of columns that it needs.
 
         Raises:
             ValueError: says what is wrong, for a person.
@@ -132,10 +138,10 @@ class Format(Protocol):
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         """The connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and `_malformed`.
 
-        The record's own value may be kept too, as `_value`.
+        The record's encoded value may be kept too, as `_value`.
 
-        `_malformed` is the reason why a record does not fit, as text, or null; the columns of such a record are null. A null
-        value is a tombstone, not malformed, and its columns are null.
+        `_malformed` is the reason why a record does not fit, as text, or null. The columns of such a record are null. A null
+        value is a tombstone and not malformed, and its columns are null.
         """
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
@@ -146,7 +152,7 @@ class Format(Protocol):
         """
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        """The frame's columns that `parse` gets back from what `write` writes."""
+        """The frame's columns with the values that `parse` gives back for what `write` writes."""
 
     def parse(
         self,
@@ -158,16 +164,16 @@ class Format(Protocol):
     ) -> DataFrame:
         """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job.
 
-        With `why`, that column follows, with the reason why a value does not parse, or null; no such value fails the job then.
-        Of a format with a registry each value has to begin with the schema's id, or be null.
+        With `why`, a column of that name follows. It has the reason why a value does not parse, or null, and such a value does
+        not fail the job. In a format with a registry each value has to begin with the schema's id, or be null.
         """
 
 
 class KeyFormat(Protocol):
-    """Writes a record's key: one column of a transform's result. `schema` as for a value."""
+    """Writes a record's key from one column of a transform's result. `schema` is as for a value."""
 
     def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
-        """The key that this column gives; null where it is null.
+        """The key that this column gives; null if it is null.
 
         Raises:
             Unfit: the format cannot express the column.
@@ -175,40 +181,41 @@ class KeyFormat(Protocol):
 
 
 class RegistryKeyFormat(KeyFormat, Protocol):
-    """A format of keys that are more than bytes: their schemas are in a registry."""
+    """A format of keys with schemas in a registry."""
 
     def read_key(self, frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
-        """The frame with the keys in the binary column `raw` as the column `into`, and `<into>_malformed`: why there is none.
+        """The frame with the keys of the binary column `raw` as the column `into`, and `<into>_malformed` with the reason why
+        there is no key.
 
-        A null is neither a key nor malformed. A key with an id that the schemas do not know fails the job, with `UNKNOWN_ID`.
-        The frame has no column `_tombstone` or `_malformed`.
+        Null is neither a key nor malformed. A key with an id that the schemas do not know fails the job, with `UNKNOWN_ID`. The
+        frame must not have a column `_tombstone` or `_malformed`.
         """
 
 
 class RegistryFormat(Format, Protocol):
-    """A format whose schemas are in a registry. What it gives as a schema's text is what a plan freezes."""
+    """A format whose schemas are in a registry. A plan freezes the schema texts that these methods return."""
 
-    schema_type: str  # as the registry names it
+    schema_type: str  # the registry's name for it
 
     def reader(
         self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
     ) -> str:
-        """The schema that records are read with; `columns`: its fields become a transform's. The fields `declared` have their
-        types from the pipeline's settings.
+        """The schema that records are read with. With `columns` its fields become a transform's columns. The fields `declared`
+        have their types from the pipeline's settings.
 
         Raises:
             BadSchema: Spark cannot hold its values.
         """
 
     def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
-        """How records that were written with a schema become the reader's.
+        """How records written with a schema become records of the reader's schema.
 
         Raises:
             ValueError: they cannot.
         """
 
     def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
-        """The schema that records are written with; `columns`: its fields are a transform's.
+        """The schema that records are written with. With `columns` its fields are a transform's columns.
 
         Raises:
             BadSchema: Spark cannot hold its values, or no row can be one.
@@ -218,18 +225,18 @@ class RegistryFormat(Format, Protocol):
         """The names of the outermost fields of a reader's schema."""
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
-        """Check that a column of this type can be written with a schema, as far as types tell. Needs a Spark session.
+        """Check that a column of this type can be written with a schema, as far as types show. Needs a Spark session.
 
         Raises:
             Unfit: names the field of the schema, or the column, and the fix.
         """
 
     def derive(self, kind: DataType, name: str, like: str | None) -> str:
-        """A schema for a column of this type, to be registered. What fits `like`, an earlier schema, keeps its type there.
+        """A schema to register for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type there.
 
         Raises:
             Unfit: the format has no such type.
         """
 
     def difference(self, new: str, old: str) -> str:
-        """What of two schemas may be incompatible, for a person; empty if it cannot say."""
+        """What may be incompatible between two schemas, for a person; empty if that is not known."""

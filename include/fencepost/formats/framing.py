@@ -1,4 +1,4 @@
-"""What is in front of a record whose schema is in a registry, and what is malformed. Executors use this."""
+"""The header of a record whose schema is in a registry, and the error of a malformed record. Executors use this module."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from dataclasses import dataclass, field
 
 from fencepost.counts import count_of
 
-HEADER = 5  # bytes in front of a record: 0, and the id of its schema in four
+HEADER = 5  # bytes of the header: 0, and the id of the schema in four
 
 
 class Malformed(ValueError):
-    """A record is malformed. The text has place and reason, never a value."""
+    """A record is malformed. The text has the place and the reason, never a value."""
 
 
 class UnknownId(Exception):
-    """A record's schema has an id of which nobody said what to do. The text is the framing's."""
+    """A record has a schema id that the framing does not know. The text is the framing's `unknown`."""
 
 
 def header(schema_id: int) -> bytes:
-    """What is in front of a record whose schema has this id."""
+    """The header of a record whose schema has this id."""
     return b"\0" + schema_id.to_bytes(HEADER - 1)
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """The id in front of a record; None if it does not begin as a registry's serializers write it."""
+    """The schema id in a record's header; None if the header is not one that a registry's serializers write."""
     return int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and not value[0] else None
 
 
 @dataclass(frozen=True)
 class Framing:
-    """Takes the header off records. A record of an id that is neither `known` nor `refused`, for the reason there, fails the job
-    with the text `unknown`."""
+    """Removes the header of records. An id is `known`, `refused` with a reason, or neither: then the job fails with the text
+    `unknown`.
+    """
 
     known: frozenset[int]
     refused: Mapping[int, str] = field(default_factory=dict)
     unknown: str = "unknown schema id"
 
     def split(self, value: bytes) -> tuple[int, bytes]:
-        """The id, and the record.
+        """The schema id, and the bytes after the header.
 
         Raises:
             Malformed: there is no id, or it is refused.

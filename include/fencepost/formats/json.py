@@ -1,4 +1,4 @@
-"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
+"""Format `json`: the value is one object whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ JSON_OUT = {
 }
 JSON_BACK = {
     "mode": "FAILFAST",
-    "maxStringLen": str(2**31 - 1),  # a text may be as long as Kafka lets it be, and not twenty million characters
-    "columnNameOfCorruptRecord": "_none",  # by a setting of Spark's, it could be a column of the value, read as null
+    # A text may be as long as Kafka allows. The default is twenty million characters.
+    "maxStringLen": str(2**31 - 1),
+    "columnNameOfCorruptRecord": "_none",  # a setting of Spark could make this a column of the value, read as null
 }
 
 
@@ -90,7 +91,7 @@ def fields_of(types: Mapping[str, str]) -> StructType:
 def read_json(
     raw: DataFrame, fields: StructType, required: Collection[str], kept: Sequence[str], framing: Framing | None = None
 ) -> DataFrame:
-    """What `Format.read` gives, for JSON objects with these fields, which have a framing or none."""
+    """The result of `Format.read` for JSON objects with these fields, with or without a header."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from fencepost.formats.json_decoder import JsonDecoder
@@ -102,7 +103,7 @@ def check_sayable(fields: StructType) -> None:
     """Check that JSON can express these columns.
 
     Raises:
-        Unfit: it cannot express one, and the fix.
+        Unfit: JSON cannot express one of them; the text has the fix.
     """
     for field in fields.fields:
         if what := unsayable(field.dataType):
@@ -110,10 +111,11 @@ def check_sayable(fields: StructType) -> None:
 
 
 def check_of(kind: DataType, path: str) -> Check | None:
-    """Why JSON cannot say a row's value of this type so that it is read alike: a text or null; None where it can say every one.
+    """Why JSON cannot express a row's value of this type so that it is read back unchanged: a text, or null. None if it can
+    express every value.
 
-    Spark replaces what is not UTF-8, so that two texts may become one. It writes years that no reader takes, and NaN as a text,
-    which a source of this format calls malformed, as it does an object with a name twice.
+    Spark replaces bytes that are not UTF-8, so that two texts may become one. It writes years that no reader takes. It also
+    writes NaN as a text, which a source of this format calls malformed, and an object with a name twice, which is malformed too.
     """
     from pyspark.sql import functions as F
 
@@ -121,7 +123,7 @@ def check_of(kind: DataType, path: str) -> Check | None:
 
 
 def minus_zero_check(kind: DataType, path: str) -> Check | None:
-    """Why `jsonb` of PostgreSQL does not keep a row's value of this type, or null: its 0 has no minus."""
+    """Why PostgreSQL's `jsonb` does not keep a row's value of this type, or null: its 0 has no minus."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, FloatType
 
@@ -140,7 +142,7 @@ def _within(
     of_leaf: Callable[[DataType, str], Check | None],
     of_map: Callable[[str], Sequence[Check | None]],
 ) -> Check | None:
-    """The first problem of a value: of what is in it, as `of_leaf` says, and of its maps themselves."""
+    """The first problem of a value. `of_leaf` checks what is in it, and `of_map` its maps."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -170,7 +172,7 @@ def _leaf_check(kind: DataType, path: str) -> Check | None:
 
 
 def name_check(path: str) -> Check:
-    """Why a map's key is no name of JSON that Spark reads back, or null."""
+    """Why a map's key is not a JSON name that Spark reads back, or null."""
     from pyspark.sql import functions as F
 
     too_long = F.lit(f"{path}: a name of more than {LONGEST_NAME:,} bytes")
@@ -179,7 +181,9 @@ def name_check(path: str) -> Check:
 
 
 def unsayable(kind: DataType) -> str | None:
-    """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or None."""
+    """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it; None if there is
+    none.
+    """
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType, VariantType
 
     if isinstance(kind, TimeType):

@@ -1,8 +1,8 @@
 """Reads many JSON records at once that are written alike: the same members in the same order, with the same spaces between.
 
-Most topics have one producer, whose records differ in nothing but the values. So what stands between the values is compared with
-a first record's, and the values are read column by column: texts without escapes, numbers without exponents, true, false and
-null. All else is marked, and read by `json_decoder.JsonDecoder`, as are records that are malformed.
+Most topics have one producer, whose records differ only in the values. So the text between the values is compared with that of
+the first record, and the values are read column by column: texts without escapes, numbers without exponents, true, false and
+null. All other records, malformed ones among them, are marked, and `json_decoder.JsonDecoder` reads them.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ NAME = rb'"([^"\\\x00-\x1f]*+)"'
 MEMBER = rb"%b%b%b:%b(\"[^\"\\\x00-\x1f]*+\"|[-+.0-9A-Za-z]++)%b" % (SPACES, NAME, SPACES, SPACES, SPACES)
 is_flat = re.compile(rb"%b\{%b(?:,%b)*+\}%b" % (SPACES, MEMBER, MEMBER, SPACES)).fullmatch
 members_of = re.compile(MEMBER).finditer
-LONGEST = 10_000  # bytes of a record that others may be like
-FEW = 500  # fewer records are read one by one in less time
+LONGEST = 10_000  # bytes of a record that serves as the example
+FEW = 500  # fewer records are faster to read one by one
 
 U = np.uint64
 QUOTE, BACKSLASH, SPACE, MINUS, ZERO = b'"\\ -0'
-KEEP = np.array([(1 << 8 * size) - 1 for size in range(9)], U)  # so many of a word's first bytes
-ZEROS = np.array([0x3030303030303030 >> 8 * size for size in range(9)], U)  # the digit, in all of its other bytes
+KEEP = np.array([(1 << 8 * size) - 1 for size in range(9)], U)  # masks of a word's first bytes
+ZEROS = np.array([0x3030303030303030 >> 8 * size for size in range(9)], U)  # the digit in all other bytes
 TENS = U(10) ** np.arange(20, dtype=U)
 NULL, TRUE, FALSE = (U(int.from_bytes(word, "little")) for word in (b"null", b"true", b"false"))
-# A double holds whole numbers of so many digits, and powers of ten up to 22: the quotient of the two is the nearest double.
+# A double holds whole numbers of this many digits exactly, and powers of ten up to 22. Their quotient is the nearest
+# double.
 EXACT = 15
 
 
 @dataclass(frozen=True)
 class Values:
-    """One member's values in many records: where each begins and ends, without quotes, and which of them are texts or null."""
+    """One member's values in many records: where each begins and ends, without quotes, and which are texts or null."""
 
     packed: Packed
     rows: np.ndarray
@@ -65,8 +66,9 @@ class Values:
         return minus, self.begin + minus
 
     def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of numbers with a fraction or without: which have a minus, the digits as a whole number if they are 19 at most, how
-        many there are, and how many of them are the fraction's."""
+        """The parts of numbers with or without a fraction: which have a minus, all digits as a whole number if there are at most
+        19, the number of digits, and how many of them belong to the fraction.
+        """
         minus, begin = self.signs()
         size = self.end - begin
         dot = np.minimum(_first_dot(self.packed, begin), size)
@@ -78,7 +80,7 @@ class Values:
         return minus, whole * TENS[np.minimum(fraction, 19)] + after, dot + fraction, fraction
 
     def digits(self, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whole numbers of so many digits, and which of them JSON has."""
+        """Whole numbers of `size` digits, and which of them are valid in JSON."""
         number, right = _digits(self.packed, begin, size)
         leading = (size > 1) & (self.packed.data[begin] == ZERO)
         return number, right & (size > 0) & ~leading & ~self.text
@@ -88,7 +90,7 @@ Column = Callable[[Values], pa.Array]
 
 
 def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
-    """How far the first dot is from each place, or 16."""
+    """The distance from each offset to the next dot, or 16 if none is nearer."""
     found = np.full(len(at), 16)
     for number in (1, 0):
         other = packed.words(at + 8 * number) ^ U(0x2E2E2E2E2E2E2E2E)
@@ -99,7 +101,7 @@ def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
 
 
 def _digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers of so many digits, 19 at most, and where there is nothing but digits; of none it is 0."""
+    """Whole numbers of `size` digits, at most 19, and which consist of digits only. A number of no digits is 0."""
     found, right = _eight_digits(packed, at, np.clip(size, 0, 8))
     for first in (8, 16):
         if (size > first).any():
@@ -110,7 +112,7 @@ def _digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarra
 
 
 def _eight_digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    word = (packed.words(at) & KEEP[size]) << ((8 - size) % 8 * 8).astype(U) | ZEROS[size]  # zeros in front
+    word = (packed.words(at) & KEEP[size]) << ((8 - size) % 8 * 8).astype(U) | ZEROS[size]  # leading zeros
     high, low = U(0xF0F0F0F0F0F0F0F0), U(0x0606060606060606)
     right = (word & high) | (((word + low) & high) >> U(4))
     word = word - U(0x3030303030303030)
@@ -149,13 +151,13 @@ def _decimals(values: Values, kind: pa.DataType) -> pa.Array:
     number = number * TENS[np.clip(more, 0, 18)]
     values.mark_unless((more >= 0) & (digits + more <= 18) & (number < TENS[min(kind.precision, 18)]))
     found = _signed(minus, number)
-    both = np.stack([found, found >> 63], axis=1)  # 128 bits
+    both = np.stack([found, found >> 63], axis=1)  # Arrow's decimals have 128 bits
     valid = None if not values.null.any() else pa.array(~values.null).buffers()[1]
     return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(both)])
 
 
 def _are_booleans(values: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Which are true, and which are true or false."""
+    """Which values are true, and which are true or false."""
     size, word = values.end - values.begin, values.packed.words(values.begin)
     true = (word & KEEP[4] == TRUE) & (size == 4) & ~values.text
     return true, true | (word & KEEP[5] == FALSE) & (size == 5) & ~values.text
@@ -173,7 +175,7 @@ def _texts(values: Values) -> pa.Array:
 
 
 def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
-    """Arrow takes every text that is like this."""
+    """Times that are all written like `like`. Arrow takes each such text."""
     texts = _texts(values)
     right = pc.fill_null(pc.match_substring_regex(texts, f"^{like}$"), False)
     values.mark_unless(right.to_numpy(zero_copy_only=False))
@@ -184,7 +186,7 @@ def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
 
 
 def _anything(values: Values) -> None:
-    """What no column has, and what is JSON all the same."""
+    """Mark values that are not valid JSON, in a member that has no column."""
     _, booleans = _are_booleans(values)
     _texts(replace(values, null=~values.text))
     _doubles(replace(values, null=values.null | values.text | booleans))
@@ -208,7 +210,7 @@ def _column(kind: pa.DataType) -> Column | None:
     return None
 
 
-# The names of a flat record's members, and what stands before each value, without its quote, and behind the last one.
+# The names of a flat record's members, the text before each value without its quote, and the text after the last one.
 Shape = tuple[list[str], list[bytes]]
 
 
@@ -219,14 +221,15 @@ class AlikeReader:
         columns = {f.name: _column(f.type) for f in schema}
         self._columns = {name: column for name, column in columns.items() if column is not None}
         self._schema, self._required = schema, set(required)
-        self._shape: Shape | None = None  # of the records before
+        self._shape: Shape | None = None  # the shape of the last records
         self._is_worth_it = len(self._columns) == len(schema)
 
     def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
-        """The columns of records without nulls, and of which records they are true; None if that would not be most of them,
-        or few.
+        """The columns of records without nulls, and a mask of the records for which they are valid. None if there are few
+        records, or if fewer than half would be valid.
 
-        They are compared with those before, and else with one of them. Once most differ, nothing is tried any more.
+        The records are compared with the shape of the previous ones, and otherwise with one of themselves. Once fewer than half
+        are alike, no further attempt is made.
         """
         if not self._is_worth_it or len(records) < FEW:
             return None
@@ -255,7 +258,7 @@ class AlikeReader:
 
 
 def _shape_of(record: bytes) -> Shape | None:
-    """None if others cannot be read by it."""
+    """The shape of a record; None if other records cannot be read by it."""
     if len(record) > LONGEST or not is_flat(record):
         return None
     names, between, end = list[str](), list[bytes](), 0
@@ -270,19 +273,20 @@ def _shape_of(record: bytes) -> Shape | None:
 
 
 def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> Iterator[tuple[str, Values]]:
-    """Each member's values. Before the first: records with escapes and control characters are marked."""
+    """Each member's values. Records with escapes and control characters are marked first."""
     rows, count = np.arange(len(packed.starts)), int(packed.ends[-1])
     strange = np.flatnonzero((packed.data[:count] < SPACE) | (packed.data[:count] == BACKSLASH))
     packed.marked[np.searchsorted(packed.ends, strange, side="right")] = True
     quoted = packed.data == QUOTE
-    quoted[count] = True  # so that there is a next one everywhere
+    quoted[count] = True  # so that every offset has a next one
     quotes = np.flatnonzero(quoted)
-    number = np.searchsorted(quotes, packed.starts)  # of the next quote
+    number = np.searchsorted(quotes, packed.starts)  # offset of the next quote
     at = packed.starts
     for name, before, after in zip(names, between[:-1], between[1:], strict=True):
-        at, number = _passed(packed, rows, at, before), number + 2  # the name's
+        at, number = _passed(packed, rows, at, before), number + 2  # the quote that ends the name
         text = packed.data[at] == QUOTE
-        # A value ends at its closing quote, or in front of what is before the next name's, or behind the last value.
+        # A value ends at its closing quote, or before the text that precedes the next name, or before the text after
+        # the last value.
         closing = quotes[np.minimum(number + text, len(quotes) - 1)]
         other = closing - after.index(QUOTE) if QUOTE in after else packed.ends - len(after)
         begin = packed.within(rows, at + text)
@@ -294,7 +298,7 @@ def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> 
 
 
 def _passed(packed: Packed, rows: np.ndarray, at: np.ndarray, what: bytes) -> np.ndarray:
-    """Where this ends that stands at each place; records that have something else there are marked."""
+    """The offsets after this text, which stands at each offset. Records that have another text there are marked."""
     for begin in (*range(0, len(what) - 8, 8), max(len(what) - 8, 0)):
         part = what[begin : begin + 8]
         word = packed.words(at + begin) & KEEP[len(part)]

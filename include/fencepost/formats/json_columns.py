@@ -1,7 +1,7 @@
-"""What a column of a declared type takes from parsed JSON: exactly what a record says, or it is malformed with the reason.
+"""Converts parsed JSON to columns of declared types: exactly what a record says, or it is malformed with the reason.
 
-A parsed value is None, a bool, an int, a str, a list, a dict, or a number with a fraction or an exponent: its text, or the double
-nearest to it, which columns that need digits never get.
+A parsed value is None, a bool, an int, a str, a list or a dict. A number with a fraction or an exponent is its text or the
+nearest double; columns that need all digits get the text.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from fencepost.formats.framing import Malformed
 
 
 class Untold(Exception):
-    """The parsed value does not tell all that the column needs."""
+    """The parsed value lacks a detail that the column needs, so the record's text has to be read."""
 
 
 class JsonWithText:
-    """An array or object that knows its own text, as a slice of the record: at a thousand levels, copies would be too much."""
+    """An array or object with its own text, kept as a slice of the record: for a thousand levels, copies would take too much
+    memory.
+    """
 
     __slots__ = ()
     record: str
@@ -42,14 +44,15 @@ class JsonWithText:
         return self.record[self.place]
 
 
-# Turns a value that is not null into one that pyarrow takes. It may ask whether a 0 in the record has a minus.
+# Converts a value that is not null into one that pyarrow takes. The function in its second argument says whether a 0 in
+# the record may have a minus.
 Convert = Callable[[Any, Callable[[], bool]], Any]
 Make = Callable[[Sequence[Any]], pa.Array]
 
 
 @dataclass(frozen=True)
 class JsonColumn:
-    """A column of one type. If all values are of `usual` types, `make` may take all of them at once, and else raises."""
+    """A column of one type. If all values are of `usual` types, `make` tries to convert them at once, and raises if it cannot."""
 
     kind: pa.DataType
     convert: Convert
@@ -57,7 +60,7 @@ class JsonColumn:
     make: Make
 
     def at_once(self, values: Sequence[Any]) -> pa.Array | None:
-        """The column of these values, or None if one of them has to be converted by itself."""
+        """The column of these values, or None if they have to be converted one by one."""
         if self.usual.issuperset(map(type, values)):
             with suppress(ValueError, ArithmeticError):
                 return self.make(values)
@@ -65,13 +68,13 @@ class JsonColumn:
 
 
 def needs_digits(kind: pa.DataType) -> bool:
-    """Whether a column of this type needs a number's text where it has a fraction: a double is not exact enough."""
+    """Whether a column of this type needs the text of a number with a fraction, because a double is not exact enough."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return pa.types.is_decimal(kind) or pa.types.is_float32(kind) or any(map(needs_digits, inner))
 
 
 def levels_of(kind: pa.DataType) -> int:
-    """How many arrays and objects a value of this type is made of, one within the other."""
+    """How many arrays and objects are nested in a value of this type."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return 1 + max(map(levels_of, inner)) if inner else 0
 
@@ -141,10 +144,10 @@ is_zero = re.compile(rb"-?0(?:\.0+)?(?:[eE].*)?").fullmatch
 
 
 def exact(value: Any) -> Decimal:
-    """The number that a text of JSON says.
+    """The exact number in a JSON text.
 
     Raises:
-        DecimalException: its exponent has more digits than a type's values can have.
+        DecimalException: its exponent has more digits than a value of any type can have.
     """
     if type(value) is not LosslessFloat:
         return Decimal(value)
@@ -157,7 +160,7 @@ def exact(value: Any) -> Decimal:
 
 
 def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
-    """What `quantize` takes for a number of so many digits, which is not to be rounded."""
+    """The arguments with which `quantize` gives a number the scale, and raises instead of rounding."""
     return Decimal((0, (1,), -scale)), Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
@@ -176,7 +179,7 @@ def _decimal(precision: int, scale: int, at: str) -> Convert:
 
 
 def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Each with the column's scale and digits: of others Arrow makes other numbers, or reads outside its memory."""
+    """Decimals with exactly the column's scale. Given others, Arrow makes different numbers or reads outside its memory."""
     unit, unrounded = _unit(kind.precision, kind.scale)
     return pa.array([None if value is None else exact(value).quantize(unit, None, unrounded) for value in values], kind)
 
@@ -245,7 +248,7 @@ def _string(at: str) -> Convert:
 
 
 def _text(at: str, read: Callable[[str], Any], what: str) -> Convert:
-    """Of a text that `read` takes, or raises ValueError."""
+    """Converts a text by `read`, which raises ValueError if it does not accept the text."""
 
     def convert(value: Any, minus: Callable[[], bool]) -> Any:
         if type(value) is str:
@@ -271,7 +274,7 @@ def _time(at: str, read: Callable[[str], Any], what: str) -> Convert:
 
 
 def _is_too_fine(text: str, read: Callable[[str], Any]) -> bool:
-    """Whether a text would be read if it had no digits below the microsecond."""
+    """Whether `read` would accept the text without its digits below the microsecond."""
     cut = BELOW_MICROSECOND.sub(r"\1", text)
     try:
         read(cut)
@@ -295,7 +298,8 @@ DAY = (
 )
 MINUTE = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 OFFSET = "[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?"
-# Minutes, seconds, or seconds with a fraction in whole microseconds. Arrow reads the usual: six digits of it at most, T and Z.
+# Minutes, seconds, or seconds with a fraction in whole microseconds. Arrow reads the usual form: at most six digits of
+# fraction, T and Z.
 USUAL_TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?"
 ZONED = f"{DAY}[T ]{USUAL_TIME}(?:Z|{OFFSET})"
 UNZONED = f"{DAY}(?:[T ]{USUAL_TIME})?"
@@ -337,7 +341,7 @@ def _local(text: str) -> int:
 
 
 def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """A column of days or times that are all written like this."""
+    """A column of days or times that are all written like `like`."""
     texts = pa.array(values, pa.string())
     if not pc.all(pc.match_substring_regex(texts, f"^{like}$"), min_count=0).as_py():
         raise ValueError("another text")
@@ -349,7 +353,7 @@ def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def _timestamps(values: Sequence[Any]) -> pa.Array:
-    """Times that all have a zone, or all have none."""
+    """A column of times that all have a zone, or all have none."""
     in_utc = pa.timestamp("us", tz="UTC")
     with suppress(ValueError):
         return _alike(ZONED, in_utc, values)
@@ -377,7 +381,7 @@ def _map(item: Convert, at: str) -> Convert:
 
 
 def _struct(fields: Mapping[str, Convert], at: str) -> Convert:
-    """Of a struct's fields, those that the object has: Arrow takes the others as null, which costs no memory of Python's."""
+    """Converts the fields that an object has. Arrow takes the missing ones as null, which costs no memory in Python."""
 
     def convert(value: Any, minus: Callable[[], bool]) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -1,12 +1,12 @@
 """Decodes JSON records into columns of declared types: exactly what they say, or malformed with the reason.
 
-JSON written from a row says what the record said, in values of the declared types. This runs in executors, so it does not
-import Spark.
+JSON that is written from a decoded row says the same as the record, in values of the declared types. This runs in executors, so
+it does not import Spark.
 
-Flat records that are written alike are read together, without a Python object for any of them (`json_alike.py`). pydantic's
-parser reads the others, and most columns are made of all their values at once. What the parser does not tell is read from a
-record's text: whether a 0 has a minus, the text of an array or object in a field of type string, and what it refuses for its
-depth or a long number. A number with a fraction or an exponent comes as the nearest double, which takes half the time, until a
+Flat records that are written alike are read together, without a Python object for each (`json_alike.py`). pydantic's parser reads
+the others, and most columns are created from all their values at once. The parser loses some details, which are read from the
+record's text: the minus of a 0, the text of an array or object in a field of type string, and what it refuses for its depth or
+for a long number. A number with a fraction or an exponent is parsed to the nearest double, which takes half the time, until a
 column needs its text.
 """
 
@@ -29,7 +29,8 @@ from fencepost.formats.json_columns import JsonColumn, JsonWithText, Untold, col
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
-# The parser takes so many nested arrays and objects, and numbers of so many digits. Of more it may say one of these.
+# The parser accepts this many nested arrays and objects, and numbers of this many digits. Beyond, it may give one of
+# these messages.
 PART, DIGITS = 100, 1000
 TOO_MUCH = ("recursion limit exceeded", "number out of range")
 MINUS_ZERO = re.compile(rb"-0(?![.0-9eE])")
@@ -37,13 +38,15 @@ NOTHING: dict[str, Any] = {}
 Parse = Callable[[bytes], Any]
 
 _strict = partial(from_json, catch_duplicate_keys=True, allow_inf_nan=False, cache_mode="keys")
-# A number with a fraction or an exponent comes as its text, or as a double.
+# Parses numbers with a fraction or an exponent as texts, or as doubles.
 _parsed = partial(_strict, float_mode="lossless-float")
 _rounded = partial(_strict, float_mode="float")
 
 
 class JsonDecoder(Decoder):
-    """Decodes JSON texts into columns of one schema. `required` fields must not be null. `framing`: the records have it."""
+    """Decodes JSON texts into columns of one schema. `required` fields must not be null. `framing` is the records' header, if
+    they have one.
+    """
 
     def __init__(self, schema: pa.Schema, required: Collection[str] = (), framing: Framing | None = None) -> None:
         super().__init__(schema)
@@ -58,12 +61,12 @@ class JsonDecoder(Decoder):
             yield np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)), *found
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """What every decoder gives.
+        """The columns, and the reasons of malformed records.
 
-        1. Parse the records, and make columns of them.
-        2. Read the texts of those that the parser does not tell, and make columns of these. Later records may be like them, so
-           numbers come as their texts from now on.
-        3. Put both together, with nulls for malformed records.
+        1. Parse the records, and create columns from them.
+        2. Read the texts of records for which the parser loses a detail, and create columns from these. Later records may be
+           like them, so from now on numbers are parsed as texts.
+        3. Merge both, with nulls for malformed records.
         """
         ids, unframed = dict[int, int](), dict[int, str]()
         texts = list(values) if self._framing is None else _without(self._framing, values, ids, unframed)
@@ -72,7 +75,7 @@ class JsonDecoder(Decoder):
         again = [row for row in piece.untold if row not in piece.why]
         if again:
             self._parse = _parsed
-        told = _Piece([b""] * len(again))  # nothing in these is left untold
+        told = _Piece([b""] * len(again))  # texts with sources lose no detail
         more = self._columns([_with_sources(str(texts[row] or b"", "utf-8"), self._levels) for row in again], told)  # 2
         piece.why |= {again[at]: reason for at, reason in told.why.items()}
         if again or piece.why:  # 3
@@ -101,7 +104,7 @@ class JsonDecoder(Decoder):
 def _without(
     framing: Framing, values: Collection[bytes | None], ids: dict[int, int], why: dict[int, str]
 ) -> list[bytes | None]:
-    """The records' texts. Fills in the ids of their schemas, and why a record has none."""
+    """The records without their headers. Fills in the ids of their schemas, and the reasons why a record has no valid header."""
     texts = list[bytes | None]()
     for row, value in enumerate(values):
         texts.append(None)
@@ -115,16 +118,18 @@ def _without(
 
 @dataclass
 class _Piece:
-    """Some records: why those that are malformed are so, and the rows of those whose texts have to be read."""
+    """Some records, the reasons of those that are malformed, and the rows of those whose texts have to be read."""
 
     texts: Sequence[bytes | None]
     why: dict[int, str] = field(default_factory=dict)
     untold: dict[int, None] = field(default_factory=dict)
-    signed: dict[int, bool] = field(default_factory=dict)  # whether a row's text may have -0, if that was asked
-    row: int = 0  # whose value is converted
+    signed: dict[int, bool] = field(
+        default_factory=dict
+    )  # whether the text of a row may have -0, for the rows that were asked about
+    row: int = 0  # the row whose value is being converted
 
     def records(self, parse: Parse) -> list[dict[str, Any]]:
-        """The parsed records; `NOTHING` for a tombstone, and for what is malformed or not told."""
+        """The parsed records; `NOTHING` for a tombstone, for a malformed record, and for one whose text has to be read."""
         records = [NOTHING] * len(self.texts)
         for row, text in enumerate(self.texts):
             if text is None:
@@ -146,7 +151,7 @@ class _Piece:
         return records
 
     def column(self, column: JsonColumn, values: Sequence[Any]) -> pa.Array:
-        """The column of these values, null where one makes its record malformed or is not told."""
+        """The column of these values; null for a malformed record and for one whose text has to be read."""
         if (found := column.at_once(values)) is not None:
             return found
         converted = []
@@ -165,17 +170,17 @@ class _Piece:
         return None
 
     def _has_minus_zero(self) -> bool:
-        """Looks through a record's text once, however many zeros it has."""
+        """Whether the row's text may have -0. A text is searched once, however many zeros it has."""
         if self.row not in self.signed:
             self.signed[self.row] = MINUS_ZERO.search(self.texts[self.row] or b"") is not None
         return self.signed[self.row]
 
 
 def parsed_record(value: bytes) -> dict[str, Any]:
-    """The object that a record is, with its values as columns take them, whatever its depth.
+    """The object in a record, with values in the form that columns take, at any depth.
 
     Raises:
-        Malformed: it is none.
+        Malformed: the record is not an object.
     """
     try:
         record = _parsed(value)
@@ -190,14 +195,14 @@ def parsed_record(value: bytes) -> dict[str, Any]:
     return record
 
 
-# What libraries write of numbers that JSON does not have; and where the parser says that it stopped, at such a word or in it.
+# What libraries write for numbers that JSON does not have. The parser says that it stopped at such a word or within it.
 NO_NUMBER = re.compile(rb"(?<![\w.])[-+]?(?:(nan)|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 STOPPED = re.compile(r"(?:expected value|invalid number|expected ident) at line (\d+) column (\d+)").fullmatch
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def _reason(error: ValueError, text: bytes) -> str:
-    """Why the parser refuses a text, without anything of the text."""
+    """Why the parser refuses a text. The reason quotes nothing of the text."""
     words = str(error)
     if words.startswith("Detected duplicate key"):
         return "a duplicate name in one object"
@@ -211,8 +216,8 @@ def _reason(error: ValueError, text: bytes) -> str:
     return f"not JSON: {words}"
 
 
-# This also takes an unterminated string as a whole: searching in it for another beginning would take quadratic time. So would
-# searching for many digits within those of one number.
+# This also matches an unterminated string as a whole, because searching within it for another beginning would take
+# quadratic time. The same holds for searching for many digits within a number.
 STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 LARGE = re.compile(rf"{STRING}|([\[{{])|([\]}}])|(?<![0-9])[0-9]{{{DIGITS}}}([0-9]+)", re.DOTALL)
 TOKEN = re.compile(rf'({STRING}|[^\[\]{{}}:,"\s]+)|([\[{{])|[\]}}]', re.DOTALL)
@@ -220,10 +225,10 @@ OPENS = 2
 
 
 def _reason_in_parts(value: bytes) -> str | None:
-    """Why a record that is too much for the parser is malformed, or None.
+    """Why a record that exceeds the parser's limits is malformed, or None.
 
-    The parser reads it in parts: each array or object at a multiple of `PART` levels is one, and is a 0 in the part around it.
-    Digits of long numbers are left out.
+    The parser reads it in parts. Each array or object whose level is a multiple of `PART` is a part, and is replaced by a 0 in
+    the part around it. Digits of long numbers are left out.
     """
     try:
         text = str(value, "utf-8")
@@ -232,7 +237,7 @@ def _reason_in_parts(value: bytes) -> str | None:
     if not text.lstrip(" \t\r\n").startswith("{"):
         return "not a JSON object"
     depth, begin, part = 0, 0, b""
-    parts: list[list[str]] = [[]]  # those that are open, in pieces
+    parts: list[list[str]] = [[]]  # the open parts, in pieces
     try:
         for found in LARGE.finditer(text):
             opens, closes, digits = found.groups()
@@ -256,7 +261,7 @@ def _reason_in_parts(value: bytes) -> str | None:
         part = "".join([*parts.pop(), text[begin:]]).encode()
         _parsed(part)
     except ValueError as error:
-        return _reason(error, part).partition(" at line ")[0]  # which is the part's
+        return _reason(error, part).partition(" at line ")[0]  # the text of the part
     return None
 
 
@@ -281,9 +286,9 @@ class _Array(JsonWithText, list[Any]):
 
 
 def _with_sources(text: str, levels: int = DEEPEST) -> dict[str, Any]:
-    """The object that a text of JSON is. Arrays and objects know their own text, and -0 and long numbers are texts.
+    """The object in a JSON text. Arrays and objects know their own text, and -0 and long numbers are texts.
 
-    What is nested in more than so many arrays and objects is left out: their text is enough.
+    What is nested deeper than `levels` is left out, because its text is enough.
     """
     within: list[tuple[_Object | _Array, int]] = []
     value: Any = None
@@ -291,7 +296,7 @@ def _with_sources(text: str, levels: int = DEEPEST) -> dict[str, Any]:
         if found.lastindex == OPENS:
             within.append((_Object() if found[OPENS] == "{" else _Array(), found.start()))
             continue
-        if found.lastindex is None:  # closes
+        if found.lastindex is None:  # the array or object ends
             value, start = within.pop()
             value.record, value.place = text, slice(start, found.end())
         elif len(within) <= levels:

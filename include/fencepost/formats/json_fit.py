@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fencepost.formats.fit import Check
 
 INTEGERS = ("byte", "short", "integer", "long")
-# Spark's types, by the names that they have in schemas, whose JSON each type holds.
+# Spark's types, by their names in schemas, whose JSON fits each type.
 FITTING = {
     "string": ("string", "binary", "date", "timestamp", "timestamp_ntz"),
     "integer": INTEGERS,
@@ -39,7 +39,7 @@ DERIVED = {
 
 
 def fit_object(kind: StructType, schema: Schema) -> Check | None:
-    """Why a row with these columns is no value of the schema: a text or null; None where every row is one.
+    """Why a row with these columns is not a value of the schema: a text, or null. None if every row is one.
 
     Raises:
         Unfit: no row is one.
@@ -77,7 +77,9 @@ class JsonWalk(Walk[Schema, Property]):
         checks = [check_of(kind, path)]
         if schema.values:
             allowed, said = [value for value in schema.values if _is_of(value, schema.kind)], _said(name)
-            checks.append(lambda c: F.when(~_among(said(c), allowed), F.lit(f"{path}: none of the values in its enum")))
+            checks.append(
+                lambda c: F.when(~_among(said(c), allowed), F.lit(f"{path}: not one of the values in its enum"))
+            )
         return Fit(problem=first_of(checks))
 
     def members(self, schema: Schema) -> Mapping[str, Property] | None:
@@ -89,7 +91,8 @@ class JsonWalk(Walk[Schema, Property]):
     def absent(self, member: Property, path: str) -> None:
         if member.required:
             raise Unfit(
-                f"the transform gives no {path}, which is required, of type {member.type.says()}. Add it to the result."
+                f"the transform does not give {path}, which is required, of type {member.type.says()}. Add it to "
+                "the result."
             )
 
     def fit_struct(self, fits: Mapping[str, Fit], schema: Schema, problem: Check | None) -> Fit:
@@ -110,10 +113,12 @@ class JsonWalk(Walk[Schema, Property]):
     def new_member(
         self, field: StructField, schema: Schema, old: Property | None, before: Schema | None, path: str
     ) -> Property:
-        return Property(field.name, schema, required=not field.nullable and before is None)  # earlier records have none
+        return Property(
+            field.name, schema, required=not field.nullable and before is None
+        )  # earlier records have no such property
 
     def new_struct(self, members: Sequence[Property], before: Schema | None) -> Schema:
-        """New objects are closed: in an open one, a later version could add no property."""
+        """New objects are closed, because a later version could add no property to an open one."""
         return Schema("object", properties=tuple(members), closed=before is None or before.closed)
 
 
@@ -121,7 +126,7 @@ WALK = JsonWalk()
 
 
 def _said(name: str) -> Check:
-    """A value that an enum may hold, as JSON says it."""
+    """A value of an enum, as JSON text."""
     from pyspark.sql import functions as F
 
     if name in ("timestamp", "timestamp_ntz"):

@@ -1,7 +1,7 @@
 """Format `json_schema`: Confluent's five bytes (0, and a schema's id in four), then one JSON object.
 
-The reader's schema declares the types, as pipeline.yaml does for format `json`; which schema a record was written with changes
-nothing. A row is written so that it is valid against the schema of the output as far as types, `required` and `enum` go.
+The reader's schema declares the types, as pipeline.yaml does for format `json`. The schema that a record was written with changes
+nothing. A row is written so that it is valid against the schema of the output in its types, `required` and `enum`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class JsonSchema:
     schema_type = "JSON"
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Those that are declared have the declared types, and not the schema's."""
+        """Columns that pipeline.yaml declares have the declared types instead of the schema's."""
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql.types import StructField, StructType
@@ -92,8 +92,8 @@ class JsonSchema:
             found = parse(text, references, declared)
         except NoColumn as error:
             raise BadSchema(
-                f"{error}. Declare the type of the outermost field that this is in under source.schema; string takes any value "
-                "as its text"
+                f"{error}. Declare the type of the outermost field that contains this under source.schema; string "
+                "takes any value as its text"
             ) from None
         _check_object(found)
         names = [*(one.name for one in found.properties), *declared]
@@ -101,7 +101,7 @@ class JsonSchema:
         if not names:
             raise BadSchema("#/properties: it has none, and a transform needs columns")
         if taken := taken_names(names):
-            raise BadSchema(f"#/properties: the transform's source has {', '.join(taken)} already")
+            raise BadSchema(f"#/properties: the transform's source already has {', '.join(taken)}")
         return render(found)
 
     def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
@@ -120,7 +120,7 @@ class JsonSchema:
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         from pyspark.sql.types import StructType
 
-        assert isinstance(kind, StructType), "a value, and keys are not of this format"
+        assert isinstance(kind, StructType), "a value: keys cannot have this format"
         parsed = parse(schema.text)
         fit_object(kind, parsed)
         _by_nulls(kind, parsed)
@@ -152,7 +152,7 @@ def _check_object(found: Schema) -> None:
 
 def _check_writable(kind: Schema, at: str) -> None:
     if kind.undeclared:
-        raise BadSchema(f"{at}/required: {', '.join(kind.undeclared)} must be there, and no property is for that")
+        raise BadSchema(f"{at}/required: {', '.join(kind.undeclared)} must be there, but has no entry in properties")
     for one in kind.properties:
         _check_writable(one.type, f"{at}/properties/{one.name}")
     if kind.items is not None:
@@ -187,7 +187,7 @@ def _json(names: Sequence[str], nulls: bool) -> Column:
 
 
 def _joined(texts: Sequence[Column]) -> Column:
-    """One object of the fields of several."""
+    """One JSON object with the fields of several."""
     from pyspark.sql import functions as F
 
     inner = [F.nullif(F.regexp_replace(text, r"^\{|\}$", ""), F.lit("")) for text in texts]
@@ -195,7 +195,7 @@ def _joined(texts: Sequence[Column]) -> Column:
 
 
 def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
-    """The columns whose nulls are written, within them too, and those whose nulls are left out.
+    """The columns whose nulls are written, within them too, and the columns whose nulls are left out.
 
     Raises:
         Unfit: a column needs both.
@@ -206,15 +206,16 @@ def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
         may_be_kept, may_be_left_out = _nulls_of(f.dataType, known[f.name])
         if not (may_be_kept or may_be_left_out):
             raise Unfit(
-                f"field {f.name}: some properties in it are required and may be null, others may be missing and not be null. "
-                "Such an object is read, and not written. Let the latter be null too, in a version of the schema."
+                f"field {f.name}: the object has required nullable properties and optional properties that may not "
+                "be null. Fencepost can read such an object but not write it. Register a version of the schema in "
+                "which the optional properties are nullable."
             )
         (kept if may_be_kept else left_out).append(f.name)
     return kept, left_out
 
 
 def _nulls_of(kind: DataType, one: Property) -> tuple[bool, bool]:
-    """Whether every null in a property may be written as null, and whether every one may be left out."""
+    """Whether every null in a property may be written as null, and whether every null may be left out."""
     own = (one.type.nullable or one.required, not (one.type.nullable and one.required))
     inner = _nulls_within(kind, one.type)
     return own[0] and inner[0], own[1] and inner[1]

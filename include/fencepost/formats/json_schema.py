@@ -1,7 +1,7 @@
-"""JSON Schemas as values: what they say of types, checked for what Spark can hold, and written out again.
+"""JSON Schemas as values: the types in them, checked for what Spark can hold, and written out again.
 
-Pure. A schema's constraints (`minimum`, `pattern`, ...) say nothing of types and are left out. `enum` and `const` are kept: a
-writer of records needs them.
+Pure. Constraints of a schema (`minimum`, `pattern`, ...) do not affect types and are left out. `enum` and `const` are kept,
+because a writer of records needs them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from fencepost.formats.format import BadSchema, SchemaReference
 from fencepost.formats.names import twins
 
 if TYPE_CHECKING:
-    from referencing._core import Resolver  # its public name comes with another import of the library
+    from referencing._core import Resolver  # its public name would import more of the library
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 SIMPLE = frozenset(("string", "integer", "number", "boolean"))
 KINDS = SIMPLE | {"array", "object", "null"}
-FORMATS = ("date", "date-time")  # of a text, that are types of their own here
+FORMATS = ("date", "date-time")  # formats of a text that are types of their own here
 COMBINED = ("oneOf", "anyOf", "allOf")
 OWN = frozenset("type enum const properties additionalProperties patternProperties items prefixItems".split())
-MOST_TYPES = 5_000  # in one schema, with what its references stand for put in their places
+MOST_TYPES = 5_000  # in one schema, with each reference replaced by what it refers to
 DEEPEST = 100
 
 
 class NoColumn(BadSchema):
-    """A part of a schema that is no type of a column. The text begins with its place."""
+    """A part of a schema that cannot be the type of a column. The text begins with the part's place."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """An object's property. `required`: it must be there, and may be null if its type is nullable."""
+    """An object's property. If `required` is set it must be present, and may be null if its type is nullable."""
 
     name: str
     type: JsonType
@@ -43,9 +43,12 @@ class Property:
 
 @dataclass(frozen=True)
 class JsonType:
-    """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`. `items` is the type of an array's elements or a
-    map's values; `values` are the only ones that are allowed, null aside, or none; `closed`: no other properties are allowed;
-    `undeclared`: names of other properties that an object must have."""
+    """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`.
+
+    `items` is the type of an array's elements or a map's values. `values` are the only allowed values, without null; empty if any
+    is allowed. `closed` says that an object has no other properties. `undeclared` has the names of required properties that
+    `properties` does not list.
+    """
 
     kind: str
     nullable: bool = False
@@ -63,11 +66,11 @@ class JsonType:
 
 
 def parse(text: str, references: Sequence[SchemaReference] = (), without: Collection[str] = ()) -> JsonType:
-    """The type in a schema's text. The outermost properties that `without` names are left out, whatever they are.
+    """The type in a schema's text. The outermost properties in `without` are left out, whatever their types.
 
     Raises:
-        BadSchema: it is no JSON Schema.
-        NoColumn: not all of its types are columns' types. The text has the place as a JSON pointer.
+        BadSchema: it is not a JSON Schema.
+        NoColumn: one of its types cannot be a column's type. The text has the place as a JSON pointer.
     """
     try:
         place = _place(text, references, "it")
@@ -80,7 +83,9 @@ def parse(text: str, references: Sequence[SchemaReference] = (), without: Collec
 
 @dataclass(frozen=True)
 class _Place:
-    """A document, or a part of it with an address of its own, and the documents that it refers to, by the names that it uses."""
+    """A document, or a part of it with its own address, and the documents that it refers to, by the names that it uses for
+    them.
+    """
 
     contents: Any
     resolver: Resolver[Any]
@@ -118,9 +123,9 @@ class _SchemaParser:
     def type(self, raw: Any, place: _Place, at: str, depth: int) -> JsonType:
         self._number += 1
         if self._number > MOST_TYPES or depth > DEEPEST:
-            raise NoColumn(f"{at}: it has more than {MOST_TYPES:,} types, or more than {DEEPEST} one in another")
+            raise NoColumn(f"{at}: it has more than {MOST_TYPES:,} types, or more than {DEEPEST} nested in one another")
         if not isinstance(raw, dict):
-            raise _untyped(at) if raw is True else NoColumn(f"{at}: not a schema that a value can have")
+            raise _untyped(at) if raw is True else NoColumn(f"{at}: no value can have this schema")
         with self._entered(raw, at):
             if "$ref" in raw:
                 return self._referred(raw, place, at, depth)
@@ -128,7 +133,7 @@ class _SchemaParser:
                 place = replace(place, resolver=place.resolver.in_subresource(_draft7(raw)))
             combined = [word for word in COMBINED if any(_says_types(branch) for branch in raw.get(word, ()))]
             if len(combined) + bool(OWN & raw.keys()) > 1:
-                raise NoColumn(f"{at}: its type is said twice: {', '.join([*combined, *sorted(OWN & raw.keys())])}")
+                raise NoColumn(f"{at}: its type is given twice: {', '.join([*combined, *sorted(OWN & raw.keys())])}")
             if combined:
                 return self._combined(combined[0], raw[combined[0]], place, f"{at}/{combined[0]}", depth)
             return self._own(raw, place, at, depth)
@@ -136,7 +141,7 @@ class _SchemaParser:
     @contextmanager
     def _entered(self, raw: Mapping[str, Any], at: str) -> Iterator[None]:
         if id(raw) in self._within:
-            raise NoColumn(f"{at}: it contains itself, which no type of Spark's does")
+            raise NoColumn(f"{at}: it contains itself, and Spark has no such type")
         self._within.append(id(raw))
         yield
         self._within.pop()
@@ -146,7 +151,7 @@ class _SchemaParser:
 
         reference = raw["$ref"]
         if not isinstance(reference, str) or any(_says_types({word: raw[word]}) for word in raw if word != "$ref"):
-            raise NoColumn(f"{at}: not only $ref says its type")
+            raise NoColumn(f"{at}: something other than $ref also gives its type")
         document, _, fragment = reference.partition("#")
         try:
             other = _named(document, place) if document else None
@@ -203,7 +208,7 @@ class _SchemaParser:
     def _items(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> JsonType:
         if "prefixItems" in raw or isinstance(raw.get("items"), list):
             word = "prefixItems" if "prefixItems" in raw else "items"
-            raise NoColumn(f"{at}/{word}: a type for each place, and an array's elements have one")
+            raise NoColumn(f"{at}/{word}: a type for each position, and an array's elements have one type")
         return self.type(raw.get("items", True), place, f"{at}/items", depth + 1)
 
     def _object(self, raw: Mapping[str, Any], nullable: bool, place: _Place, at: str, depth: int) -> JsonType:
@@ -214,7 +219,7 @@ class _SchemaParser:
             items = self.type(more, place, f"{at}/additionalProperties", depth + 1)
             return JsonType("map", nullable, items=items, undeclared=undeclared)
         if not given and "patternProperties" in raw:
-            raise NoColumn(f"{at}/patternProperties: names by a pattern, and a struct's names are known")
+            raise NoColumn(f"{at}/patternProperties: names by a pattern, and a struct's names are fixed")
         if not given and (depth or "properties" not in raw):
             raise NoColumn(f"{at}: an object without properties")
         properties = tuple(
@@ -227,7 +232,7 @@ class _SchemaParser:
 
 
 def _named(document: str, place: _Place) -> _Place | None:
-    """The document that a reference names as the registry does, whatever its own address is, or by its address there."""
+    """The document that a reference names: by the name that the registry uses, or by the document's own address."""
     from referencing.exceptions import Unresolvable
 
     if document in place.names:
@@ -247,9 +252,9 @@ def check_names(names: Collection[str], at: str) -> None:
     """
     for name in names:
         if not name or "`" in name:
-            raise NoColumn(f"{at}: {name!r} is no name of a column")
+            raise NoColumn(f"{at}: {name!r} is not a name of a column")
     if both := twins(names):
-        raise NoColumn(f"{at}: {both[0]} and {both[1]} differ only in case, and to Spark they are the same")
+        raise NoColumn(f"{at}: {both[0]} and {both[1]} differ only in case, and are the same to Spark")
 
 
 def _draft7(raw: Any) -> Any:
@@ -259,7 +264,7 @@ def _draft7(raw: Any) -> Any:
 
 
 def _says_types(raw: Any) -> bool:
-    """Whether a schema within oneOf, anyOf or allOf says a type, and not only what else holds, such as `required`."""
+    """Whether a schema within oneOf, anyOf or allOf gives a type, and not only a constraint such as `required`."""
     if not isinstance(raw, dict):
         return False
     return (
@@ -274,7 +279,7 @@ def _is_null(raw: Any) -> bool:
 
 
 def _inferred(raw: Mapping[str, Any], listed: Sequence[Any] | None) -> Iterator[str]:
-    """The types of a schema that does not name them."""
+    """The types that a schema without `type` implies."""
     for value in listed or ():
         yield next(name for kind, name in PYTHON if isinstance(value, kind))
     if {"properties", "additionalProperties", "patternProperties"} & raw.keys():
@@ -295,7 +300,7 @@ PYTHON: list[tuple[type, str]] = [
 
 
 def _distinct(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Without repetitions; true is not 1 here."""
+    """The values without repetitions. Here true is not equal to 1."""
     found: list[Any] = []
     for value in values:
         if not any(type(value) is type(other) and value == other for other in found):
@@ -304,7 +309,7 @@ def _distinct(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _untyped(at: str) -> NoColumn:
-    return NoColumn(f"{at}: it says no type")
+    return NoColumn(f"{at}: it gives no type")
 
 
 def _escaped(name: str) -> str:
@@ -312,7 +317,7 @@ def _escaped(name: str) -> str:
 
 
 def to_json(kind: JsonType) -> dict[str, Any]:
-    """The schema of a type, of which `parse` makes the same again."""
+    """The schema of a type. `parse` reads it as the same type."""
     name = {"date": "string", "date-time": "string", "map": "object"}.get(kind.kind, kind.kind)
     found: dict[str, Any] = {"type": [name, "null"] if kind.nullable else name}
     if kind.kind in FORMATS:
@@ -333,5 +338,5 @@ def to_json(kind: JsonType) -> dict[str, Any]:
 
 
 def render(kind: JsonType) -> str:
-    """The schema's text, as a plan has it."""
+    """The schema's text, as a plan stores it."""
     return json.dumps(to_json(kind), separators=(",", ":"), ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Many records' bytes, one behind the other, of which whole columns are read at once.
+"""Many records' bytes in one array, from which whole columns are read at once.
 
-What a column cannot read, or what may be wrong, is only found: its record is marked, and is to be read by itself. Whatever is
-read of a marked record means nothing, but no place is ever outside its bytes.
+A record that a column cannot read, or that may be malformed, is marked and then read separately. Values read from a marked record
+are meaningless, but no access is ever outside the array.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-WORD = 8  # bytes that are looked at together
+WORD = 8  # bytes that are read together
 
 
 class Packed:
-    """Records, of which none is null, whose values begin after so many bytes, and which of them are marked."""
+    """Records without nulls, whose values begin after `begin` bytes, and which of them are marked."""
 
     def __init__(self, records: pa.Array, begin: int) -> None:
         self._records = records.cast(pa.binary())
         _, offsets, data = self._records.buffers()
         first, count = self._records.offset, len(records)
         ends = np.frombuffer(offsets, np.int32, first + count + 1)[first:].astype(np.int64)
-        # Longer by what may be read from the last record's end on: two words.
+        # Two words longer, because a read may start at the end of the last record.
         self.data = np.zeros(ends[-1] - ends[0] + 2 * WORD, np.uint8)
         self.data[: ends[-1] - ends[0]] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
         ends -= ends[0]
@@ -42,26 +42,26 @@ class Packed:
         self.marked[rows[which]] = True
 
     def within(self, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """The same places; where one is behind its record's end, the end, and the record is marked."""
+        """The offsets, limited to the end of their records. A record whose offset was beyond its end is marked."""
         ends = self.ends[rows]
         self.mark(rows, at > ends)
         return cast("np.ndarray", np.minimum(at, ends))
 
     def words(self, at: np.ndarray) -> np.ndarray:
-        """The eight bytes from each place on, as a number of which the first is the lowest; behind all, the last eight."""
+        """The eight bytes at each offset as a little-endian number. Beyond the last word, the last word."""
         return cast("np.ndarray", self._words[np.minimum(at, len(self._words) - 1)])
 
     def slices(self, rows: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """So many bytes from each place on."""
+        """`sizes` bytes at each offset, and the offsets where they end."""
         self.mark(rows, sizes < 0)
         ends = self.within(rows, at + np.clip(sizes, 0, len(self.data)))
-        around = np.full(2 * len(at) + 1, len(self.data), np.int32)  # each slice, and what is between it and the next
+        around = np.full(2 * len(at) + 1, len(self.data), np.int32)  # each slice, and the gap before the next
         around[:-1:2], around[1::2] = at, ends
         both = pa.Array.from_buffers(pa.binary(), 2 * len(at), [None, pa.py_buffer(around), self.buffer])
         return both.take(pa.array(np.arange(0, 2 * len(at), 2))), ends
 
     def texts(self, rows: np.ndarray, found: pa.Array) -> pa.Array:
-        """Slices as texts. What is not UTF-8 is marked, and null."""
+        """Slices as texts. A slice that is not UTF-8 becomes null, and its record is marked."""
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Turns records' values into columns, in executors: whole batches of Arrow, for a decoder that knows one record."""
+"""Turns records' values into columns, in executors: whole Arrow batches, with a decoder for one record."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ import pyarrow.compute as pc
 from fencepost.collector import without_collector
 from fencepost.formats.framing import Malformed
 
-# These bound what is in memory; Spark passes several times as many. Python objects take ten times the bytes of ordinary JSON.
+# These bound what is in memory; Spark passes several times as many rows. Python objects take ten times the bytes of
+# ordinary JSON.
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 8_000_000
-OBJECTS_AT_ONCE = 1000  # rows that are Python objects
-# An array's item may be two bytes, and takes a place in the column of each of its fields: where these are more, fewer bytes.
+OBJECTS_AT_ONCE = 1000  # rows of Python objects
+# An array's item may be two bytes long, and takes a place in the column of each of its fields. The more fields, the
+# fewer bytes are decoded at once.
 USUAL_FIELDS = 4
 
 
 class Decoder:
-    """Decodes records' values into rows of one schema. A format says how it decodes one, or many that are usual."""
+    """Decodes records' values into rows of one schema. A format defines how to decode one value, or many values of the usual
+    form.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -32,7 +36,7 @@ class Decoder:
         """One record's fields, in the schema's order and as pyarrow takes them.
 
         Raises:
-            Malformed: the record is not exactly what its types can say.
+            Malformed: the record is not exactly a value of its types.
         """
         raise NotImplementedError
 
@@ -53,11 +57,13 @@ class Decoder:
         return [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], why
 
     def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
-        """Of some records at a time their numbers, ascending, the schema's columns, and of which of them these are true."""
+        """Yields row numbers, the schema's columns, and a mask of the rows for which they are valid, for some records at a time.
+        Row numbers ascend.
+        """
         yield from ()
 
     def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """What `decode_values` gives of a column of values: usual ones many at a time, and the others one by one."""
+        """The result of `decode_values` for a column: values of the usual form many at a time, the others one by one."""
         found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
         left = np.ones(len(values), np.bool_)
         for rows, columns, sound in self.read_usual(values):
@@ -85,7 +91,7 @@ class Decoder:
 
 
 def fields_of_items(kind: pa.DataType) -> int:
-    """How many fields the items of an array or map in this type have, whichever have most."""
+    """The largest number of fields in the items of an array or map within this type."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     own = [] if pa.types.is_struct(kind) else map(fields_of, inner)
     return max([*own, *map(fields_of_items, inner)], default=0)
@@ -101,8 +107,9 @@ def decode_first(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` that decodes the first column.
 
-    The decoder's columns come first, null where it is null or malformed; then the column itself if it is kept, the other columns
-    unchanged, whether it is null, and why it is malformed, or null. `names` are those of all.
+    The result begins with the decoder's columns, null if the value is null or malformed. Then come the encoded column if it is
+    kept, the other columns unchanged, whether the value is null, and the reason why it is malformed, or null. `names` are the
+    names of all these columns.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +117,9 @@ def decode_first(
         for batch in batches:
             for first, end in _pieces(batch.column(0), decoder.bytes_at_once):
                 piece = batch.slice(first, end - first)
-                with without_collector():  # it would look at the piece's objects again and again, and find nothing
+                with (
+                    without_collector()
+                ):  # the collector would walk over the piece's objects again and again, and find nothing
                     columns, why = decoder.decode_array(piece.column(0))
                 others = piece.columns if keep else piece.columns[1:]
                 added = [piece.column(0).is_null(), pa.array(why, pa.string())]
@@ -120,7 +129,7 @@ def decode_first(
 
 
 def _pieces(values: pa.Array, most: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
+    """Begin and end of the pieces that are decoded at once. A record above the limit is a piece of its own."""
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):

@@ -82,7 +82,7 @@ def test_sql_is_about_the_values_fields_alone_and_says_the_same_each_time(batch:
         (f"{C}min_to_be_between", {"column": "n", "min_value": -(2**63), "max_value": 2**63 - 1}, "every value passes"),
         (f"{V}be_between", {"column": "day", "min_value": "0001-01-01", "max_value": "9999-12-31"}, "every value passes"),
         (f"{V}be_of_type", {"column": "nn", "type_": "LongType"}, "there is no column nn; did you mean n?"),
-        (f"{V}be_in_set", {"column": "text", "value_set": ["\ud800"]}, "half of a pair of surrogates"),
+        (f"{V}be_in_set", {"column": "text", "value_set": ["\ud800"]}, "an unpaired surrogate"),
     ],
 )  # fmt: skip
 def test_a_check_that_no_record_fails_or_none_can_be_asked_is_errored_and_takes_no_other_with_it(

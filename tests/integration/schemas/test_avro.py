@@ -362,8 +362,8 @@ WRONG = [
         "SELECT n, 'x' AS what FROM {source}",
         r"field what: the transform gives string, which does not fit in int. Cast it.",
     ),
-    ("SELECT n FROM {source}", "the transform gives no what, which is of type int. Add it to the result."),
-    ("SELECT n, 1 AS what, 2 AS more FROM {source}", "the transform gives more, which no field is for."),
+    ("SELECT n FROM {source}", "the transform does not give what, which is of type int. Add it to the result."),
+    ("SELECT n, 1 AS what, 2 AS more FROM {source}", "the schema has no field for more, which the transform gives."),
     (
         "SELECT n, 1L AS what FROM {source}",
         "field what: the transform gives bigint, which does not fit in int. Cast it.",

@@ -212,8 +212,8 @@ def test_the_result_fits_the_outputs_schema_or_is_refused_before_a_row_is_writte
     produce(broker.bootstrap, source, [(b"k", framed(good, {"n": 5}), 0, at(number)) for number in (1, 2)])
     wrong = [
         ("'CAST(n AS double) AS n'", "field n: the transform gives double, which does not fit in integer. Cast it."),
-        ("'n', 'n AS more'", "the transform gives more, which no property is for."),
-        ("'true AS ok'", "the transform gives no n, which is required, of type integer. Add it to the result."),
+        ("'n', 'n AS more'", "the schema has no property for more, which the transform gives."),
+        ("'true AS ok'", "the transform does not give n, which is required, of type integer. Add it to the result."),
     ]
     for columns, why in wrong:
         pipeline.transform_file.write_text(give.format(columns))
@@ -266,7 +266,7 @@ ROWS: list[tuple[dict[str, Any], str | None]] = [
     ({"must": 1, "inner": {"a": 1}, "day": datetime(2026, 1, 31, tzinfo=UTC).date()}, None),
     ({"inner": {}}, "must: null, and its type is integer"),
     ({"must": 1}, "inner: null, and its type is object"),
-    ({"must": 1, "inner": {}, "word": "c"}, "word: none of the values in its enum"),
+    ({"must": 1, "inner": {}, "word": "c"}, "word: not one of the values in its enum"),
     ({"must": 1, "inner": {}, "full": [1, None]}, "full[]: null, and its type is integer"),
     ({"must": 1, "inner": {}, "map": {"x": float("nan")}}, "map{}: JSON has no NaN and no Infinity"),
 ]
@@ -300,7 +300,7 @@ def test_an_object_whose_nulls_are_both_required_and_forbidden_is_not_written(sp
     mixed = of(inner=of(("null_or_one",), **EACH))
     kind, form = to_spark(parse(json.dumps(mixed))), JsonSchema()
     schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(mixed), (), columns=True))
-    with pytest.raises(ValueError, match="field inner: some properties in it are required and may be null"):
+    with pytest.raises(ValueError, match="field inner: the object has required nullable properties"):
         form.check_fits(kind, schema)
 
 
@@ -311,11 +311,11 @@ def test_what_is_written_as_text_is_compared_with_an_enum_of_texts(spark: Any) -
     """A date, for example, whose text is among them."""
     columns = {
         "date'2026-01-31'": None,
-        "date'2026-02-01'": "f: none of the values in its enum",
+        "date'2026-02-01'": "f: not one of the values in its enum",
         "timestamp'2026-01-31 01:02:03.000004'": None,
-        "timestamp'2026-01-31 01:02:03'": "f: none of the values in its enum",
+        "timestamp'2026-01-31 01:02:03'": "f: not one of the values in its enum",
         "X'00FF'": None,
-        "X'00'": "f: none of the values in its enum",
+        "X'00'": "f: not one of the values in its enum",
         "CAST(X'FF' AS string)": "f: text that is not UTF-8",
     }
     form = JsonSchema()

@@ -162,9 +162,9 @@ def test_a_field_of_avro_that_no_reader_can_have_has_not_drifted() -> None:
     assert {one.name: one.what for one in found.undeclarable} == {
         "next": "next: R contains itself, and Spark has no such type",
         "wide": "wide: a decimal of 64 digits; Spark's have 38 at most",
-        "user-id": "the schema: 'user-id': the name of a column has letters, digits and _ only",
+        "user-id": "the schema: 'user-id': a column's name may have letters, digits and _ only",
         "N": "to Spark it is the same as another name that differs only in case",
-        "_key": "the transform's source has a column of that name already",
+        "_key": "the transform's source already has a column of that name",
     }
 
 
