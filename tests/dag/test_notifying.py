@@ -715,7 +715,7 @@ def test_a_pipeline_without_notify_has_neither(pipeline: Pipeline) -> None:
         ("{on: [failed], notifier: a.B, to: me}", "notify.0.to: unknown field; allowed here are on, notifier, kwargs"),
         (
             "{on: [failed], notifier: a.B, kwargs: {token: hunter3}}",
-            "token looks like a secret. Put it into a connection",
+            "token looks like a secret. Put it into an Airflow connection",
         ),
         ("{on: [failed], notifier: a.B, kwargs: {a: [{url: 'http://me:hunter3@x'}]}}", "url looks like a secret"),
         ("{on: [failed], notifier: a.B, kwargs: {text: '${HOME}'}}", "is not allowed here"),

@@ -219,7 +219,7 @@ def test_a_secret_that_is_written_out_is_left_out_by_name(
     serialized(build_dags(folder=pipeline.folder.parent)["counted"])
     public = public_settings(pipeline)
     assert public["left_out"] == ["kafka.sasl.password"]
-    said = r"needs sasl\.password.* A DAG carries no secret, so these are not here: kafka\.sasl\.password\. Take them from a"
+    said = r"needs sasl\.password.*, so these settings are missing here: kafka\.sasl\.password\. Take them from a"
     monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", "OUT,BROKERS")
     with pytest.raises(SettingsError, match=said):
         pipeline_of_public(public, "counted")

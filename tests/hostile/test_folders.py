@@ -83,8 +83,8 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         for what, put, why in (
             ("a link to nowhere", to_nowhere, "is a link to nowhere, and cannot be read: No such file"),
             ("a link to itself", to_itself, rf"is a link to {name}, and cannot be read: Too many levels"),
-            ("a folder", Path.mkdir, "cannot be read: it is no regular file"),
-            ("a pipe", os.mkfifo, "cannot be read: it is no regular file"),
+            ("a folder", Path.mkdir, "cannot be read: it is not a regular file"),
+            ("a pipe", os.mkfifo, "cannot be read: it is not a regular file"),
         )
     },
     "there are two transforms, one a link to nowhere": (lambda odd: to_nowhere(odd / "transform.py"), "found both"),

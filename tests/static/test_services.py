@@ -119,8 +119,8 @@ class Shown(BaseModel):
     [
         (Undeclared, r"Undeclared\.proxy: annotate it with one Visibility; it has 0"),
         (Twice, r"Twice\.url: annotate it with one Visibility; it has 2"),
-        (Plain, r"Plain\.token: a secret, and nothing else, is a SecretStr"),
-        (Shown, r"Shown\.token: a secret, and nothing else, is a SecretStr"),
+        (Plain, r"Plain\.token: SecretStr is for secrets, and only for them"),
+        (Shown, r"Shown\.token: SecretStr is for secrets, and only for them"),
     ],
 )
 def test_a_field_that_is_not_declared_as_shown_or_secret_is_refused(model: type[BaseModel], words: str) -> None:

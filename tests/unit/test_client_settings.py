@@ -70,7 +70,7 @@ def load(tmp_path: Path) -> Load:
         ({"error_cb": "print"}, "it takes a function"),
         ({"default.topic.config": "x"}, "beside the others"),
         ({"metadata.broker.list": "127.0.0.1:9092"}, "write bootstrap.servers"),
-        ({"session.timeout.ms": 6000}, "no consumer of ours joins its group"),
+        ({"session.timeout.ms": 6000}, "none of Fencepost's consumers joins its group"),
         ({"test.mock.num.brokers": 3}, "it replaces bootstrap.servers by a cluster in memory"),
         ({"linger.ms": 5, "queue.buffering.max.ms": 5}, "set the same thing"),
         ({"transaction.timeout.ms": "ten minutes"}, "transaction.timeout.ms is 'ten minutes', allowed is 1000 to"),

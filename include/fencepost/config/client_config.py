@@ -1,4 +1,4 @@
-"""The settings of clients for Kafka, a schema registry and PostgreSQL: a pipeline's, or those of a reader of its output."""
+"""The settings of clients for Kafka, a schema registry and PostgreSQL, for a pipeline or for a reader of its output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from fencepost.config.services.service import Service
 from fencepost.errors import SettingsError
 
 CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-CHECKS = {"kafka": check_kafka, "postgres": check_postgres}  # of sections in the names of a client library
+CHECKS = {
+    "kafka": check_kafka,
+    "postgres": check_postgres,
+}  # by section: prefixes of settings in the client library's names
 
 
 def _connection_name(name: str) -> str:
@@ -39,13 +42,13 @@ ConnectionName = Annotated[str, AfterValidator(_connection_name)]
 
 
 class ClientConfig(Names, BaseModel):
-    """Base of `Pipeline` and `Reader`: a section for each service. It may name a connection of Airflow's."""
+    """Base of `Pipeline` and `Reader`: a section for each service. A section may name an Airflow connection."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    name: str  # of the pipeline
-    # The connections of Airflow's that sections name, by section. Their settings are merged into the sections' when a step
-    # starts, or a reader reads, and `resolved` is true from then on (`config/connections.py`).
+    name: str  # the pipeline's name
+    # The Airflow connections that sections name, by section. Their settings are merged into the sections' when a step
+    # starts, or when a reader reads. From then on `resolved` is true (`config/connections.py`).
     connections: dict[str, ConnectionName] = Field(default_factory=dict)
     resolved: bool = False
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
@@ -54,18 +57,18 @@ class ClientConfig(Names, BaseModel):
 
     @property
     def told(self) -> str:
-        """Who it is, for a person."""
+        """Whose settings these are, for a person."""
         raise NotImplementedError
 
     @property
     def written_in(self) -> str:
-        """Where its settings are written, for a person."""
+        """Where the settings are written, for a person."""
         raise NotImplementedError
 
     @model_validator(mode="before")
     @classmethod
     def _connections_stand_apart(cls, values: object) -> object:
-        """Take `connection` out of sections of settings: it is none of librdkafka's, and none of libpq's."""
+        """Move `connection` out of the sections: it is not a setting of librdkafka or libpq."""
         if not isinstance(values, dict):
             return values
         sections = {name: section for name in SERVICES if isinstance(section := values.get(name), Mapping)}
@@ -89,7 +92,7 @@ class ClientConfig(Names, BaseModel):
         return settings
 
     def plain(self, service: Service) -> dict[str, str]:
-        """The whole settings of a service as texts, with their secrets, for clients only.
+        """The whole settings of a service as texts, with their secrets. Only clients may get them.
 
         Raises:
             SettingsError: as `require_resolved`.
@@ -98,7 +101,7 @@ class ClientConfig(Names, BaseModel):
         return self.own(service)
 
     def own(self, service: Service) -> dict[str, str]:
-        """As `plain`, but without what a connection has if that was not looked up. What is left empty is not given."""
+        """As `plain`, but also before a connection is looked up, and then without its settings. Empty settings are left out."""
         section = getattr(self, service.name) or {}
         if isinstance(section, BaseModel):
             section = section.model_dump(exclude_unset=True, exclude={"connection"})
@@ -109,16 +112,16 @@ class ClientConfig(Names, BaseModel):
         }
 
     def require_resolved(self, service: Service) -> None:
-        """Check that a service's settings are whole: that its connection, if there is one, was looked up.
+        """Check that a service's settings are whole: that its connection, if it has one, was looked up.
 
         Raises:
-            SettingsError: it was not. Steps in Airflow, its pages and the commands do so first.
+            SettingsError: it was not. Steps in Airflow, its pages and the commands do that first.
         """
         name = self.connections.get(service.name)
         if name is not None and not self.resolved:
             raise SettingsError(
-                f"{self.told}: its {service.name} settings are in Airflow's connection {name}, which was not looked up. In "
-                "code of your own call fencepost.airflow.with_connections(pipeline) first."
+                f"{self.told}: its {service.name} settings are in Airflow's connection {name}, which was not looked "
+                "up. Call fencepost.airflow.with_connections(pipeline) first in your own code."
             )
 
 

@@ -1,7 +1,7 @@
-"""Merges the settings of Airflow's connections into those of a pipeline or a reader.
+"""Merges the settings of Airflow connections into those of a pipeline or a reader.
 
-A pipeline names a connection in a section, and holds nothing else of it. Whoever starts a step looks it up and merges here; the
-result is checked as settings in `pipeline.yaml` are. Nothing here knows Airflow.
+A pipeline's section names a connection and has nothing else of it. The process that starts a step looks the connection up and
+merges it here. The result is checked like settings in `pipeline.yaml`. This module does not import Airflow.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ AnyConfig = TypeVar("AnyConfig", bound=ClientConfig)
 def resolved(
     config: AnyConfig, look_up: Callable[[str], Connection]
 ) -> tuple[AnyConfig, dict[str, ConnectionSettings]]:
-    """The settings of a pipeline or reader with those of its connections under its own, and what each connection gave.
+    """The pipeline or reader with the settings of its connections merged in, and the settings that each connection gave.
 
     Raises:
-        SettingsError: what is wrong with the whole; names section, connection and setting, and never a secret.
+        SettingsError: says what is wrong with the merged settings; names section, connection and setting, and never a secret.
     """
     given = {section: SERVICES[section].of_connection(look_up(name)) for section, name in config.connections.items()}
     return with_settings(config, {section: one.settings for section, one in given.items()}), given
 
 
 def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig:
-    """The settings of a pipeline or reader with these under its own, by section. Its own win, under whatever name they have.
+    """The pipeline or reader with these settings merged into its own, by section. Its own settings win, under whatever name they
+    have.
 
     Raises:
         SettingsError: as `resolved`.
@@ -47,7 +48,7 @@ def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig
         replaced = service.replaced_by(own)
         try:
             whole[section] = service.checked({k: v for k, v in settings.items() if k not in replaced} | own)
-        except ValidationError as error:  # its own text quotes what was given
+        except ValidationError as error:  # the error's own text quotes values
             raise SettingsError(f"{where}: {'; '.join(_reasons(error))}.") from None
         except ValueError as error:
             raise SettingsError(f"{where}, with the settings beside it: {error}.") from None
@@ -61,14 +62,15 @@ def _reasons(error: ValidationError) -> Iterator[str]:
 
 
 def settings_of(config: ClientConfig) -> dict[str, dict[str, str]]:
-    """The whole settings of each section that has a connection, with their secrets in plain text, for `with_settings`."""
+    """The whole settings of each section that has a connection, as plain texts with their secrets, for `with_settings`."""
     return {section: config.own(SERVICES[section]) for section in config.connections}
 
 
 def secrets_of(config: ClientConfig) -> list[str]:
-    """Every value of these settings that logs have to mask; of a text of several lines each line too: logs have lines.
+    """Every value of these settings that logs have to mask. For a text of several lines this includes each line, because logs
+    have lines.
 
-    A login that is called as the pipeline is none: masking it would mask the DAG's id in each line of its logs.
+    A login equal to the pipeline's name is not masked: that would also hide the DAG's id in the logs.
     """
     values = [
         value
@@ -83,12 +85,12 @@ def secrets_of(config: ClientConfig) -> list[str]:
 
 
 def is_worth_a_retry(error: BaseException, config: ClientConfig) -> bool:
-    """Whether a new attempt may succeed. One that looks a connection up again may find the password that a login now needs."""
+    """Whether a new attempt may succeed: it looks the connection up again, and may get the password that a login now needs."""
     return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.connections))
 
 
 def message_with_connections(error: FencepostError, config: ClientConfig) -> str:
-    """The error's message; of a refused login with the connections that it may have come from."""
+    """The error's message. For a refused login it adds the connections that the login may have come from."""
     if not isinstance(error, LoginRefused) or not config.connections:
         return str(error)
     names = ", ".join(sorted(set(config.connections.values())))

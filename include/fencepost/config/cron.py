@@ -1,9 +1,9 @@
-"""The one reader of crons: where they cut time into intervals, for Airflow's timetable and for commands alike.
+"""The one reader of crons: the boundaries at which they divide time into intervals, for Airflow's timetable and for commands.
 
-The boundaries are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron that comes by
-every hour goes by elapsed time, and any other by the clock on the wall. Where clocks change by half an hour, Airflow's own
-intervals would overlap, or it would find no next one; where a zone skipped a day, they would leave time out. Here each interval
-begins where the one before ends, and ends at the next boundary.
+The boundaries are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron for every hour
+follows elapsed time, and any other cron follows the clock on the wall. Where clocks change by half an hour, Airflow's own
+intervals would overlap, or it would find no next one. Where a zone skipped a day, they would leave out time. Here each interval
+begins where the previous one ends, and ends at the next boundary.
 """
 
 from __future__ import annotations
@@ -18,69 +18,72 @@ from croniter import CroniterBadDateError, croniter
 
 from fencepost.model import Interval
 
-NO_SUCH_YEAR = (OverflowError, CroniterBadDateError)  # what any question raises about a year that no cron knows
+NO_SUCH_YEAR = (OverflowError, CroniterBadDateError)  # errors for a year that the cron library cannot compute
 FIELDS = 6  # minute, hour, day, month, day of the week, second; croniter takes years as the seventh
-# A boundary that a change of clocks moved lies no farther from the cron's time: clocks have changed by a day at most.
+# No boundary that a change of clocks moved is farther from the cron's time, because clocks have changed by a day at
+# most.
 FARTHEST = timedelta(hours=26)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def check_cron(expression: str) -> None:
-    """Check that an expression cuts time, and always in the same way.
+    """Check that an expression divides time, and always in the same way.
 
     Raises:
-        ValueError: it does not; says why.
+        ValueError: it does not; the text says why.
     """
     if not croniter.is_valid(expression):
         raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
     if "r" in re.split(r"[\s,(]", expression.lower()):
-        raise ValueError("R is another moment each time it is read, and intervals would overlap")
+        raise ValueError("R is another time whenever it is read, so intervals would overlap")
     if len(expression.split()) > FIELDS:
-        raise ValueError("it names years, outside of which there is no interval; leave them out, and set schedule.end")
+        raise ValueError(
+            "it names years, and there is no interval outside of them; leave them out, and set schedule.end"
+        )
     try:
         croniter(expression, datetime.now(UTC)).get_next()
     except CroniterBadDateError:
-        raise ValueError("there is no such moment") from None
+        raise ValueError("it never occurs") from None
 
 
 class Cron:
-    """Where a cron in a time zone cuts time. All moments are UTC.
+    """The boundaries at which a cron in a time zone divides time. All times are UTC.
 
-    A boundary depends on cron and time zone alone, never on where a search for it begins.
+    A boundary depends on cron and time zone only, not on where a search begins.
     """
 
     def __init__(self, expression: str, timezone: str) -> None:
         self._expression, self._zone = expression, ZoneInfo(timezone)
-        # Whether it comes by every hour, the one that comes twice too, as Airflow tells.
+        # Whether the cron is for every hour, including one that clocks show twice. Airflow decides it in the same way.
         self._is_hourly: bool = croniter(expression).expanded[1] == ["*"]
 
     def after(self, moment: datetime) -> datetime:
-        """The first boundary after this moment."""
+        """The first boundary after this time."""
         return next(boundary for boundary in self._around(moment) if boundary > moment)
 
     def at_or_after(self, moment: datetime) -> datetime:
-        """The moment itself if it is a boundary, otherwise the first one after it."""
+        """This time if it is a boundary, otherwise the first boundary after it."""
         return next(boundary for boundary in self._around(moment) if boundary >= moment)
 
     def at_or_before(self, moment: datetime) -> datetime:
-        """The moment itself if it is a boundary, otherwise the last one before it."""
+        """This time if it is a boundary, otherwise the last boundary before it."""
         return next(begin for begin, end in pairwise(self._around(moment)) if end > moment)
 
     def before(self, moment: datetime) -> datetime:
-        """The last boundary before this moment."""
+        """The last boundary before this time."""
         return self.at_or_before(moment - timedelta(microseconds=1))
 
     def interval_at(self, moment: datetime) -> Interval:
-        """The interval that a moment is in."""
+        """The interval that contains this time."""
         return Interval(start=self.at_or_before(moment), end=self.after(moment))
 
     def intervals_from(self, moment: datetime) -> Iterator[Interval]:
-        """The intervals that begin at this moment or after it, in order, without an end. Each begins where the last one ends."""
+        """The intervals that begin at this time or later, in order, without an end."""
         for begin, end in pairwise(self._from(self.at_or_after(moment))):
             yield Interval(start=begin, end=end)
 
     def unusual_between(self, start: datetime, end: datetime) -> Iterator[Interval]:
-        """The intervals that end at another time than the cron's, where clocks change by other than whole hours.
+        """The intervals that do not end at a time of the cron, because clocks change by other than whole hours.
 
         Airflow's own intervals overlap there, or it finds no next one.
         """
@@ -94,10 +97,10 @@ class Cron:
             start += DAY
 
     def _around(self, moment: datetime) -> Iterator[datetime]:
-        """Boundaries from one that lies at this moment or before it.
+        """Boundaries in order, the first of them at this time or before it.
 
-        A cron's time is a boundary unless a step across a change of clocks passed it by. So one is taken before which clocks
-        have not changed since the step that led there.
+        A time of the cron is a boundary unless a step across a change of clocks skipped it. So the first one is taken from a
+        stretch in which clocks did not change between it and the step that leads to it.
         """
         boundary = self._last_time(moment)
         while self._offset(earlier := self._last_time(boundary - FARTHEST)) != self._offset(boundary):
@@ -105,10 +108,10 @@ class Cron:
         return self._from(boundary)
 
     def _last_time(self, moment: datetime) -> datetime:
-        """The last of the cron's times that is not after this moment."""
+        """The last time of the cron that is not after this time."""
         times = croniter(self._expression, self._on_the_wall(moment) + timedelta(microseconds=1))
         while (found := self._at(times.get_prev(datetime))) > moment:
-            pass  # the clock shows it twice, and the second time is still to come
+            pass  # the clock shows this time twice, and the second occurrence is later than `moment`
         return found
 
     def _from(self, boundary: datetime) -> Iterator[datetime]:
@@ -130,9 +133,10 @@ class Cron:
         return moment.astimezone(self._zone).replace(tzinfo=None)
 
     def _at(self, naive: datetime) -> datetime:
-        """The moment at which the clock on the wall shows this.
+        """The time at which the clock on the wall shows this.
 
-        A time that it shows twice is the second; one that it leaves out is as long after the change as it would be.
+        If the clock shows it twice, it is the second time. If the clock skips it, it is as long after the change as it would have
+        been.
         """
         first, second = (naive.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         skipped = (second.utcoffset() or timedelta()) > (first.utcoffset() or timedelta())

@@ -1,7 +1,8 @@
 """A digest for each part that decides a batch's output.
 
-Everything counts, except what a list here names as known to change no record. So a forgotten case costs one revision too many,
-never two meanings in one revision."""
+Everything counts except what a list here names, because it is known to change no record. If the list lacks something, the cost is
+an unnecessary revision, and never one revision with two meanings.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from fencepost.config.sections import Mark, Section, marked
 from fencepost.config.services.service import Service
 
 # Spark settings for a job's resources, access and logging. A name that ends with a dot stands for all names below it.
-# `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.
+# `spark.sql.shuffle.partitions` is missing on purpose: sums of doubles depend on it.
 RESOURCES = frozenset(
     """
     spark.cores.max spark.driver.cores spark.driver.memory spark.driver.memoryOverhead spark.driver.memoryOverheadFactor
@@ -34,7 +35,7 @@ RESOURCES = frozenset(
     spark.authenticate
     """.split()
 )
-SHIPPED = ("spark.jars", "spark.files", "spark.archives")  # lists of files: their content counts, not their names alone
+SHIPPED = ("spark.jars", "spark.files", "spark.archives")  # lists of files: their content counts besides their names
 
 # Files in a pipeline's folder that are digested field by field, that only judge the output, or that no transform reads.
 LEFT_OUT = frozenset({"pipeline.yaml", "expectations.yaml", "transform.py", "transform.sql", "__pycache__"})
@@ -42,13 +43,14 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 
 
 def digest_of_section(section: Section) -> str:
-    """A digest of a section's settings, but those that are marked to decide no record."""
+    """A digest of a section's settings, without those that are marked to decide no record."""
     left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
     return digest(section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out)))
 
 
 def digest_of_service(config: ClientConfig, service: Service) -> str:
-    """A digest of those settings of a service that decide records. Credentials never do: they would be easier to guess by one.
+    """A digest of a service's settings that decide records. Credentials are never included, because a digest would make them
+    easier to guess.
 
     Raises:
         SettingsError: the settings are in a connection that was not looked up.
@@ -57,12 +59,12 @@ def digest_of_service(config: ClientConfig, service: Service) -> str:
 
 
 def digest(value: object) -> str:
-    """Sixteen hex digits over a value that JSON can hold. Order counts: the order of columns decides the output's."""
+    """Sixteen hex digits over a value that JSON can hold. Order counts, because the order of columns decides the output's."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def digest_of_spark(settings: Mapping[str, str]) -> str:
-    """A digest of those Spark settings of a pipeline that may change a record."""
+    """A digest of a pipeline's Spark settings that may change a record."""
     counted: dict[str, object] = {name: value for name, value in settings.items() if not is_resource(name)}
     for name in SHIPPED:
         if name in counted:
@@ -87,7 +89,7 @@ def _content(entry: str) -> str:
 def digest_of_files(folder: Path) -> str:
     """A digest of all files in a pipeline's folder that its transform may read: helper modules, tables and others.
 
-    It follows links. It leaves out hidden files, caches, Markdown and the names in `LEFT_OUT`.
+    Links are followed. Hidden files, caches, Markdown and the names in `LEFT_OUT` are left out.
     """
     try:
         return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
@@ -96,7 +98,7 @@ def digest_of_files(folder: Path) -> str:
 
 
 def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
-    """Regular files below a folder, in order. A link to a folder that contains it is not followed."""
+    """Regular files below a folder, in order. A link to a folder that contains the link is not followed."""
     real = folder.resolve()
     if real in within:
         return

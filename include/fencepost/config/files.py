@@ -1,6 +1,6 @@
-"""Opens what lies in the folder of pipelines, whatever it is: a link to nowhere, a pipe, a file of somebody else's.
+"""Opens files in the folder of pipelines, whatever they are: a broken link, a pipe, a file without permission.
 
-Each of these is a SettingsError with its reason, and nothing is waited for.
+Each of these is a SettingsError with its reason, and no read waits.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ def open_file(file: Path) -> BufferedReader:
     """A regular file, opened for reading.
 
     Raises:
-        SettingsError: it cannot be read, or is no regular file.
+        SettingsError: it cannot be read, or is not a regular file.
     """
     try:
-        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer is not waited for
+        # Without O_NONBLOCK a pipe without a writer would block.
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise unreadable(file, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise unreadable(file, "it is no regular file")
+        raise unreadable(file, "it is not a regular file")
     return os.fdopen(number, "rb")
 
 
 def read_file(file: Path) -> bytes:
-    """The content of a regular file; SettingsError as `open_file`, or if reading fails."""
+    """The content of a regular file. SettingsError as `open_file`, or if reading fails."""
     with open_file(file) as opened:
         try:
             return opened.read()
@@ -39,7 +40,7 @@ def read_file(file: Path) -> bytes:
 
 
 def unreadable(path: Path, error: OSError | str) -> SettingsError:
-    """The error about a file or folder that is missing or cannot be read; of a link it says where it leads."""
+    """The error for a file or folder that is missing or cannot be read. For a link it says where the link leads."""
     link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises where the folder is closed
     if isinstance(error, FileNotFoundError) and not link:
         return SettingsError(f"{path}: does not exist.")
@@ -49,9 +50,9 @@ def unreadable(path: Path, error: OSError | str) -> SettingsError:
 
 
 def pipeline_folders(folder: Path) -> list[Path]:
-    """What may be a pipeline's folder: all folders whose names begin neither with a dot nor with an underscore, in order.
+    """The folders that may be pipelines, in order: all whose names begin neither with a dot nor with an underscore.
 
-    Whatever cannot be looked at counts too: it may be one, and its error says what is wrong.
+    An entry that cannot be examined is included, because it may be a pipeline; loading it gives the error.
 
     Raises:
         SettingsError: the folder of pipelines itself cannot be read.

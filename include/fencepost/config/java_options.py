@@ -23,7 +23,7 @@ JAVA_NAMES = {
     "client.rack": "client.rack",
     "client.dns.lookup": "client.dns.lookup",
 }
-# Translated, but not by renaming alone.
+# These are translated below, not only renamed.
 ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -34,9 +34,9 @@ UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (
 
 
 def java_settings(values: Mapping[str, str]) -> dict[str, str]:
-    """The Java client's settings for these librdkafka settings. Tuning of librdkafka itself has no counterpart.
+    """The Java client's settings for these librdkafka settings. Tuning of librdkafka is left out.
 
-    Java takes certificate and key as PEM in one file, or as texts. So this reads two PEM files and passes their texts.
+    Java takes certificate and key as one PEM file, or as texts. So this function reads two PEM files and passes their texts.
 
     Raises:
         SettingsError: a file does not exist, or Java cannot read its kind of key.

@@ -31,7 +31,7 @@ from fencepost.paths import pipelines_folder
 def load_pipelines(
     folder: Path | None = None, *, at_parse: bool = False
 ) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """All pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` as in `load_pipeline`."""
+    """All pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` is as in `load_pipeline`."""
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
     for entry in pipeline_folders(folder or pipelines_folder()):
@@ -61,10 +61,11 @@ NO_SERVICES = {name: service.placeholder for name, service in SERVICES.items()}
 def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False) -> Pipeline:
     """Read and check one pipeline's folder.
 
-    `offline` is for callers that reach neither Kafka nor a registry: nothing of these sections is read, and elsewhere a variable
-    of the environment need not be set.
-    `at_parse` is for the parse of a DAG's file, which needs nothing of the sections for services and Spark: one that names a
-    variable which is not set here is not read. The process of a task, which needs it, reads it again.
+    `offline` is for callers that connect neither to Kafka nor to a registry. The sections of services are not read, and elsewhere
+    a variable may be unset.
+
+    `at_parse` is for the parse of a DAG file, which does not need the sections for services and Spark. If such a section names a
+    variable that is not set here, it is not read. The process of a task needs the section and reads it again.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
@@ -96,7 +97,7 @@ def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What `pipeline.yaml` says, as it is written. SettingsError if it is no mapping."""
+    """The content of `pipeline.yaml`, as written. SettingsError if it is not a mapping."""
     file = folder / "pipeline.yaml"
     raw = read_yaml(file)
     if not isinstance(raw, dict):
@@ -116,10 +117,10 @@ def pipeline_of_values(
     readable: Container[str] | None = None,
     at_parse: bool = False,
 ) -> Pipeline:
-    """The pipeline of these fields, with values from the environment.
+    """The pipeline with these fields, and values from the environment.
 
-    `unset` stands for a variable that is not set. Of the environment only what is `readable` is read; without it, all
-    but Airflow's own variables. `at_parse` as in `load_pipeline`.
+    `unset` replaces a variable that is not set. `readable` limits the variables that are read; without it, all except Airflow's
+    own are read. `at_parse` is as in `load_pipeline`.
 
     Raises:
         SettingsError: as `load_pipeline`.
@@ -148,13 +149,13 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """The values without empty settings of connections: `${NAME:-}` leaves a setting out where the variable is not set."""
+    """The values without empty settings of services. So `${NAME:-}` omits a setting if the variable is not set."""
     given = {name: found for name in CHECKS if isinstance(found := values.get(name), dict)}
     return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:
-    """One line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the output's."""
+    """One line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the output's kind."""
     lines = []
     for one in map(_in_file, error.errors(include_url=False)):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
@@ -164,7 +165,7 @@ def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | 
         elif one["type"] == "missing":
             message = "required but missing"
         found = one["input"]
-        if not _hidden(one["loc"], one):  # mask secrets first: a shortened one would not be recognized
+        if not _hidden(one["loc"], one):  # mask secrets first: a shortened one would not be recognised
             message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
         lines.append(f"{file}: {where}: {message}")
     return _without(secrets, ";\n".join(lines) + ".")
@@ -183,7 +184,7 @@ def _without(secrets: set[str], text: str) -> str:
 
 
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
-    """Whether the message leaves the value out: it is a secret, or a whole section that may hold one."""
+    """Whether the message omits the value, because it is a secret, or a section that may contain one."""
     names = [str(part) for part in loc]
     if one["type"] == "missing" or (names[:1] and names[0] in SERVICES) or SECRET_KEYS.search(".".join(names)):
         return True

@@ -1,17 +1,20 @@
-"""How a pipeline's topics, consumer groups and transactional ids are called. These names are the fencing.
+"""The names of a pipeline's topics, consumer groups and transactional ids. These names are the fencing.
 
 A broker knows nothing of pipelines, lanes and batches. It fences a writer once another one takes the same transactional id, and
-it keeps one offset for each partition of a group. So who can fence whom, and whose mark overwrites whose, is decided by names:
+it keeps one offset for each partition of a group. So names decide which writer fences which, and which mark overwrites which:
 
-1. **A name is of one pipeline.** A pipeline's name has no dot. Its groups and ids are that name, or begin with it and a dot; its
-   topics begin with `fencepost.`, that name and a dot. So no two pipelines share one, and one prefix grants them all
+1. **A name belongs to one pipeline.** A pipeline's name has no dot. Its groups and ids are that name, or begin with it and a dot.
+Its
+   topics begin with `fencepost.`, that name and a dot. So no two pipelines share a name, and one prefix grants them all
    (`config/rights.py`).
-2. **One id changes the ledger**, the coordinator's. Of two runs that do so at once, the later one fences the earlier.
+2. **One id changes the ledger**, the coordinator's. If two runs change it at once, the later one fences the earlier.
 3. **A task-partition of a lane has one id for ever**, whichever batch holds the lane. So each attempt fences every earlier one,
-   also those of earlier batches, and ends the transaction that it left open.
-4. **A mark is in a group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite the marks of
-   its own lane alone, and the lease in a mark says which batch it is of.
-5. **Lanes never meet.** The lane of a batch is a number, that of an addition `replay-` and a number, that of a publication
+   also those of earlier batches, and aborts the transaction that it left open.
+4. **A mark is in the group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite only marks
+of
+   its own lane, and the lease in a mark says which batch it belongs to.
+5. **Lanes never share a name.** The lane of a batch is a number, that of an addition `replay-` and a number, that of a
+publication
    `publish-` and a number.
 
 A writer that still runs is fenced by its name alone. After a change of these names nothing would fence it.
@@ -25,18 +28,18 @@ PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class Names:
-    """The names of one pipeline's resources in Kafka. Settings may give the staging and the quarantine topic another name."""
+    """The names of one pipeline's resources in Kafka. Settings may replace the names of the staging and the quarantine topic."""
 
     name: str
 
     @property
     def prefix(self) -> str:
-        """What every group and transactional id begins with, but the group of the frontier."""
+        """The prefix of every group and transactional id except the frontier's group."""
         return f"{self.name}."
 
     @property
     def topic_prefix(self) -> str:
-        """What the topics begin with that the pipeline has for itself."""
+        """The prefix of the pipeline's own topics."""
         return f"fencepost.{self.name}."
 
     @property
@@ -46,17 +49,17 @@ class Names:
 
     @property
     def announcements_topic(self) -> str:
-        """Where each publication, skip and withdrawal is announced, for readers."""
+        """The topic that announces each publication, skip and withdrawal to readers."""
         return f"{self.topic_prefix}published"
 
     @property
     def default_staging_topic(self) -> str:
-        """Where batches are written before they are judged."""
+        """The topic of batches that are not judged yet."""
         return f"{self.topic_prefix}staging"
 
     @property
     def default_quarantine_topic(self) -> str:
-        """Where malformed records go, and rows that fail a rule."""
+        """The topic of malformed records and of records that failed a quarantine rule."""
         return f"{self.topic_prefix}quarantine"
 
     @property

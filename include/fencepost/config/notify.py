@@ -1,4 +1,4 @@
-"""Whom a pipeline tells of what happened to its batches, and who may answer its questions."""
+"""Whom a pipeline notifies about its batches, and who may answer its questions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 
 
 class Notify(BaseModel):
-    """A notifier of Airflow, by its import path, and the events that it sends.
+    """An Airflow notifier, by its import path, and the events that it sends.
 
-    `kwargs` are the notifier's own arguments: texts and names of connections, never secrets. Those that the notifier takes for
-    templates get `fencepost`. `above` is for `quarantined`: so many records may be in quarantine without an event.
+    `kwargs` are the notifier's own arguments: texts and names of connections, never secrets. Arguments that the notifier renders
+    as templates get `fencepost`. `above` is for `quarantined`: up to this many quarantined records are not reported.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,8 +52,8 @@ class Notify(BaseModel):
         for name, text in _texts(kwargs):
             if "{{" not in text and looks_secret(name, text):
                 raise ValueError(
-                    f"{name} looks like a secret. Put it into a connection of Airflow, and name that: most notifiers have an "
-                    "argument ..._conn_id"
+                    f"{name} looks like a secret. Put it into an Airflow connection, and give the connection's "
+                    "name: most notifiers have an argument ..._conn_id"
                 )
         return kwargs
 
@@ -65,7 +65,7 @@ class Notify(BaseModel):
 
 
 class User(BaseModel):
-    """A user of Airflow."""
+    """An Airflow user."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,7 +74,7 @@ class User(BaseModel):
 
 
 class Ask(BaseModel):
-    """Who may answer the question about a rejected batch; without users everybody who may answer questions of the DAG."""
+    """Who may answer the question about a rejected batch. Without `users` it is everybody who may answer questions of the DAG."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -82,7 +82,7 @@ class Ask(BaseModel):
 
 
 def _texts(value: JsonValue, name: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in it, each with the name that it has."""
+    """All texts within a value, each with its name."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield from _texts(one, key)

@@ -1,4 +1,6 @@
-"""The section `output` of pipeline.yaml, as far as it holds for every kind. Each kind has its own class (`output_kinds.py`)."""
+"""The section `output` of pipeline.yaml, with the settings that every kind of output has. Each kind has its own class
+(`output_kinds.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from fencepost.output_kinds import OUTPUT_KINDS, part_of
 
 
 class RecordSettings(Section):
-    """What the records are that a batch is written as: to its staging topic, or to the output itself.
+    """How a batch is written as records: to the staging topic, or directly to the output topic.
 
-    `key`, `timestamp` and `headers` name columns of the transform's result. Without any of it they are JSON without a key.
+    `key`, `timestamp` and `headers` name columns of the transform's result. The defaults give JSON records without a key.
     """
 
     format: FormatName = "json"
@@ -34,7 +36,7 @@ class RecordSettings(Section):
 
 
 class OutputSettings(Section):
-    """Where batches go, whatever its kind: what is written before it is judged, and how."""
+    """Where and how batches are written. Every kind of output has these settings."""
 
     partitions: Annotated[int, Mark.DECIDES_NO_RECORD] = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
@@ -42,25 +44,25 @@ class OutputSettings(Section):
     staging_hours: Annotated[float, Mark.DECIDES_NO_RECORD] = Field(default=168, ge=6, le=24 * 366)
     kind: str
 
-    # Sections of services that it needs, with what they have to say.
+    # Sections of services that the kind needs, and what each has to contain.
     services: ClassVar[Mapping[str, str]] = {}
-    # Whether what it has is compared with the ledger, so that a page says what it lacks.
+    # Whether the output is compared with the ledger, so that a page says what it lacks.
     is_compared: ClassVar[bool] = False
-    publishes: ClassVar[str] = "commits"  # what the step advance does with a staged batch, in a word
+    publishes: ClassVar[str] = "commits"  # a word for what the advance step does with a staged batch
 
     @property
     def name(self) -> str:
-        """The output's."""
+        """The name of the topic or table."""
         raise NotImplementedError
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """The output in a sentence for a person."""
         raise NotImplementedError
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of Kafka that it is; none unless the kind says so."""
+        """The Kafka topics that the output consists of; empty unless it is a topic."""
         return ()
 
     @property
@@ -70,12 +72,12 @@ class OutputSettings(Section):
 
     @property
     def is_copied(self) -> bool:
-        """Whether publishing a batch takes resources as writing one does, so that Airflow's pool counts it."""
+        """Whether publishing a batch needs as many resources as writing one, so that Airflow's pool counts it."""
         return False
 
     @property
     def records(self) -> RecordSettings:
-        """What its staged records are, or its own where it is a topic."""
+        """How staged records are written, or the output's own records if it is a topic."""
         raise NotImplementedError
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
@@ -83,7 +85,7 @@ class OutputSettings(Section):
         raise NotImplementedError
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """The statements that grant the rights outside of Kafka, by use; none unless the kind has some."""
+        """The statements that grant rights outside Kafka, by their use; empty unless the kind has any."""
         return []
 
 
@@ -94,7 +96,7 @@ def settings_of(kind: str) -> type[OutputSettings]:
 
 
 def kind_of(output: Any) -> str | None:
-    """The kind that the section names, or a topic; None if there is no such kind."""
+    """The output's kind, with topic as the default; None if there is no such kind."""
     kind = output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None)
     return kind if isinstance(kind, str) and kind in OUTPUT_KINDS else None
 

@@ -1,6 +1,6 @@
 """A pipeline: its settings, which are frozen values that check themselves, and the files in its folder.
 
-Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
+This module does not import Spark, Airflow or Great Expectations, because Airflow's DAG processor loads it every few seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields
 
 
 class Pipeline(ClientConfig):
-    """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
+    """One pipeline, as read from its folder. `kafka` has librdkafka's names, `spark` has Spark's."""
 
     folder: Path
     description: str = ""
@@ -46,8 +46,8 @@ class Pipeline(ClientConfig):
     quality: Quality = Quality()
     notify: tuple[Notify, ...] = ()
     lineage: Lineage = Lineage()
-    # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
-    # to interval. More lanes write intervals side by side and give up that order.
+    # Number of lanes. With one, a batch is planned only after the previous batch was written, so a key's records keep
+    # their order from interval to interval. With more, intervals are written side by side and that order is lost.
     lanes: int = Field(default=1, ge=1, le=64)
     spark: dict[str, str] = Field(default_factory=dict)
     airflow: AirflowSettings = AirflowSettings()
@@ -117,12 +117,12 @@ class Pipeline(ClientConfig):
 
     @property
     def uses_registry(self) -> bool:
-        """Whether a part of its records has its schema in a registry."""
+        """Whether any part of its records has its schema in a registry."""
         return bool(self._in_registry)
 
     @property
     def _in_registry(self) -> dict[str, str]:
-        """The formats of parts whose schemas are in a registry, by the setting."""
+        """The formats of parts whose schemas are in a registry, by setting."""
         formats = {
             "source.format": self.source.format,
             "source.key_format": self.source.key_format,
@@ -132,7 +132,7 @@ class Pipeline(ClientConfig):
         return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
-        """The subject of a part's schema: by the name of its topic unless another is set."""
+        """The subject of a part's schema: by the name of its topic unless another one is set."""
         section = self.encoded(part)
         topic = self.source.topic if section is self.source else self.output.name
         if part.endswith("_key"):
@@ -145,7 +145,6 @@ class Pipeline(ClientConfig):
 
     @property
     def told(self) -> str:
-        """For a person."""
         return f"pipeline {self.name}"
 
     @property
@@ -155,12 +154,12 @@ class Pipeline(ClientConfig):
 
     @property
     def staging_topic(self) -> str:
-        """Where batches are written under `publish: staged`."""
+        """The topic of batches before their publication under `publish: staged`."""
         return self.output.staging_topic or self.default_staging_topic
 
     @property
     def quarantine_topic(self) -> str:
-        """Where malformed records go, and rows that fail a rule, if the pipeline quarantines any."""
+        """The topic of malformed records and of records that failed a quarantine rule, if the pipeline quarantines any."""
         return self.quality.quarantine_topic or self.default_quarantine_topic
 
     @property
@@ -177,8 +176,8 @@ class Pipeline(ClientConfig):
     def write_digests(self) -> dict[str, str]:
         """A digest for each part that decides a batch's output. Reads the pipeline's folder.
 
-        Of the suite only the rules of severity `quarantine` count: if another expectation is corrected, Fencepost must not
-        write the output again. Credentials are in no digest: one in the ledger would help to guess them.
+        Of the suite only rules of severity `quarantine` count: a correction of another expectation must not write the output
+        again. No digest includes credentials, because one in the ledger would help to guess them.
         """
         rules = self.digest_of_rules()
         return {
@@ -193,7 +192,7 @@ class Pipeline(ClientConfig):
 
     @cached_property
     def suite(self) -> Suite:
-        """The suite, read when it is first asked for: a pipeline whose suite is wrong still shows its state.
+        """The suite, read at its first use, so that a pipeline with a wrong suite still shows its state.
 
         Raises:
             SettingsError: the suite cannot be read, or is wrong.
@@ -202,7 +201,7 @@ class Pipeline(ClientConfig):
 
     @property
     def quarantines(self) -> bool:
-        """Whether it may send records to quarantine."""
+        """Whether the pipeline may send records to quarantine."""
         return self.source.on_malformed == QUARANTINE or bool(self.suite.rules)
 
     def digest_of_rules(self) -> str | None:
@@ -211,7 +210,7 @@ class Pipeline(ClientConfig):
         return digest(rules) if rules else None
 
 
-QUARANTINE = "quarantine"  # the severity whose rules decide what is written, and the name of their digest
+QUARANTINE = "quarantine"  # the severity of rules that decide what is written, and the name of their digest
 
 
 def load_suite(file: Path) -> Suite:
@@ -220,6 +219,6 @@ def load_suite(file: Path) -> Suite:
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
     """
-    from fencepost.suite.declared import suite_of  # its models take a while to build, and few commands read a suite
+    from fencepost.suite.declared import suite_of  # building its models takes a while, and few commands read a suite
 
     return suite_of(read_yaml(file), file)

@@ -1,10 +1,10 @@
-"""A pipeline's settings as its DAG carries them to where its folder is not: as they are written, and without a secret.
+"""The settings that a pipeline's DAG carries to machines without the pipeline's folder: as they are written, without secrets.
 
-References to the environment stay references. What is a secret, or may be one, is left out by name; whoever needs it is told how
-to give it instead.
+References to the environment stay references. A setting that is or may be a secret is left out, and only its name is carried. An
+error that needs it says how to provide it instead.
 
-Whoever writes a DAG decides what it carries, also by other code than this, while the API server and the triggerer read it with
-their own environment and files. So there it gets neither: only variables that the operator lists, and no login from a file.
+The author of a DAG decides what it carries, also with other code than this, and the API server and the triggerer read it with
+their own environment and files. So a DAG's settings get only the variables that the operator lists, and no login from a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fencepost.config.services import SERVICES
 from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import SettingsError
 
-# Sections that a reader of a pipeline's ledger needs, beside those of services. Transform, suite and Spark belong to jobs, which
-# have the folder.
+# Sections that a reader of a pipeline's ledger needs, besides those of services. Only jobs need transform, suite and
+# Spark, and jobs have the folder.
 SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "airflow", "notify")
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
-    """The settings in the pipeline's folder that hold no secret, as JSON can have them, and the names of those left out."""
+    """The settings in the pipeline's folder that contain no secret, in a form for JSON, and the names of those left out."""
     raw = read_settings(pipeline.folder)
     kept: dict[str, Any] = {name: _json(raw[name]) for name in SECTIONS if raw.get(name) is not None}
     left_out: list[str] = []
@@ -53,17 +53,18 @@ def _json(value: Any) -> Any:
 
 
 def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
-    """The pipeline of the settings that this DAG carries. Its name is the DAG's. It has no folder: it can be looked at, not run.
+    """The pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so it can be shown but
+    not run.
 
-    Of the environment it gets the variables that `FENCEPOST_PAGES_ENVIRONMENT` lists, and of this machine's files certificates of
-    authorities alone.
+    From the environment it gets the variables that `FENCEPOST_PAGES_ENVIRONMENT` lists. From this machine's files it gets only
+    certificates of authorities.
 
     Raises:
         SettingsError: a variable is not listed or not set here, a login is in a file, or a secret is missing that the folder has.
     """
     settings, left_out = public.get("settings"), public.get("left_out")
     if not PIPELINE_NAME.fullmatch(dag_id) or not isinstance(settings, Mapping) or not isinstance(left_out, list):
-        raise SettingsError(f"DAG {dag_id}: what it carries is no pipeline's settings. Build it with build_dags.")
+        raise SettingsError(f"DAG {dag_id}: it carries no valid settings of a pipeline. Build it with build_dags.")
     listed = frozenset(name.strip() for name in os.environ.get(PAGES_ENVIRONMENT, "").split(","))
     nowhere = Path("/nonexistent") / dag_id
     for name, service in SERVICES.items():
@@ -79,25 +80,26 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
 
 
 def _check_logins(pipeline: Pipeline, file: Path) -> None:
-    """Refuse logins from this process's own files, and from what a client library would find by itself."""
+    """Refuse logins from this process's own files, and from sources that a client library would use by itself."""
     for name, service in SERVICES.items():
         given = pipeline.own(service)
         if files := sorted(given.keys() & service.named(Visibility.LOGIN_FILE)):
             raise SettingsError(
-                f"{file}: {name}.{files[0]}: a file of this machine, which is not used for a DAG that carries its settings. "
-                "Take the login from a connection."
+                f"{file}: {name}.{files[0]}: a file of this machine, which is not used for a DAG that carries its "
+                "settings. Take the login from a connection."
             )
         missing = sorted(service.needed_where_carried - given.keys())
         if given and name not in pipeline.connections and missing:
             raise SettingsError(
-                f"{file}: {name}.{missing[0]}: required here, or {service.library} would take one from this process's own "
-                "environment or files. Take the login from a connection."
+                f"{file}: {name}.{missing[0]}: required here, because {service.library} would otherwise take it "
+                "from this process's own environment or files. Take the login from a connection."
             )
 
 
 def _hints(left_out: list[Any]) -> Iterator[str]:
     if left_out:
         yield (
-            f" A DAG carries no secret, so these are not here: {', '.join(map(str, left_out))}. Take them from a connection, or "
-            f"write them as ${{NAME}}, and set the variable here and list it in {PAGES_ENVIRONMENT}."
+            f" A DAG carries no secret, so these settings are missing here: {', '.join(map(str, left_out))}. Take "
+            f"them from a connection. Or write them as ${{NAME}}, set the variable here, and list it in "
+            f"{PAGES_ENVIRONMENT}."
         )

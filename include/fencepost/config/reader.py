@@ -1,4 +1,4 @@
-"""The settings of a reader who has no pipeline's folder: its own logins, in the form that a pipeline gives them."""
+"""The settings of a reader without a pipeline's folder: its own logins, in the same form as a pipeline's."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BOOTSTRAP = "KAFKA_BOOTSTRAP"
 
 
 class Reader(ClientConfig):
-    """Who reads the output of the pipeline `name`."""
+    """A reader of the output of the pipeline `name`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """The reader in words, for a person."""
         return f"reader of pipeline {self.name}"
 
     @property
     def written_in(self) -> str:
-        """It gives its settings itself."""
+        """The reader itself: it passes its settings as arguments."""
         return self.told
 
     @classmethod
@@ -59,6 +59,6 @@ class Reader(ClientConfig):
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Where the reader wrote it: what stands in `connections.kafka` was `connection` there."""
+    """Where the reader wrote the setting: `connections.kafka` is `connection` there."""
     places = [*map(str, loc)]
     return ".".join([*places[1:], "connection"] if places[:1] == ["connections"] else places)

@@ -1,6 +1,6 @@
-"""Values from the environment: `${NAME}` and `${NAME:-default}` in `pipeline.yaml`, and which setting may have one.
+"""Values from the environment: `${NAME}` and `${NAME:-default}` in `pipeline.yaml`, and which settings may have one.
 
-A variable that is called like a secret gives its value to no setting that messages or pages show.
+A variable whose name looks like a secret's may not be used in a setting that messages or pages show.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from fencepost.errors import SettingsError
 from fencepost.output_kinds import OUTPUT_KINDS
 
 NOT_SET = "not-set"
-PAGES_ENVIRONMENT = (
-    "FENCEPOST_PAGES_ENVIRONMENT"  # names the variables that may be read for a DAG that carries its settings
-)
-MAY_BE_UNREAD = frozenset(
-    (*SERVICES, "spark")
-)  # sections that may have references, and that a DAG file's parse does without
+# The variable that lists which variables may be read for a DAG that carries its settings.
+PAGES_ENVIRONMENT = "FENCEPOST_PAGES_ENVIRONMENT"
+# Sections that may have references, and that the parse of a DAG file does not need.
+MAY_BE_UNREAD = frozenset((*SERVICES, "spark"))
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
 
 
 def is_reference(value: object) -> bool:
-    """Whether a value is one reference and nothing else. A default would be a value of its own."""
+    """Whether a value is one reference and nothing else. A reference with a default does not count, because the default may be a
+    secret.
+    """
     found = REFERENCE.fullmatch(value) if isinstance(value, str) and value.startswith("${") else None
     return found is not None and found["name"] is not None and not found["default"]
 
@@ -51,14 +51,14 @@ def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def from_environment() -> set[tuple[str, str]]:
-    """The settings outside of services that may have a reference, by section and name. Of an output, those of each kind."""
+    """The settings outside services that may have a reference, by section and name. For the output, those of every kind."""
     sections = [(name, model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
     sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
     return {(section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
 
 
 def is_shown(path: tuple[str, ...]) -> bool:
-    """Whether messages and pages show the value of a setting, among those that may have a reference."""
+    """Whether messages and pages show the value of this setting. Only settings that may have a reference are asked about."""
     service = SERVICES.get(path[0])
     if service is None:
         return path in from_environment()
@@ -69,8 +69,8 @@ def is_shown(path: tuple[str, ...]) -> bool:
 class References:
     """Replaces `${NAME}` and `${NAME:-default}` from the environment; `$${` is the text `${`.
 
-    The value of a name such as DB_PASSWORD is added to `secrets`, so that no message shows it. At a parse, a section with a
-    variable that is not set is added to `not_read`.
+    The value of a variable such as DB_PASSWORD is added to `secrets`, so that no message shows it. At the parse of a DAG file, a
+    section with a variable that is not set is added to `not_read`.
     """
 
     file: Path
@@ -78,10 +78,10 @@ class References:
     readable: Container[str] | None
     at_parse: bool = False
     secrets: set[str] = field(default_factory=set)
-    not_read: set[str] = field(default_factory=set)  # sections with a variable that is not set, at a parse
+    not_read: set[str] = field(default_factory=set)  # at a parse: the sections with a variable that is not set
 
     def resolved(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """The value without references.
+        """The value with its references replaced.
 
         Raises:
             SettingsError: a reference is not allowed here, is not set, or would show a secret.
@@ -100,9 +100,9 @@ class References:
             raise SettingsError(f"{where}: {refusal} Write $${{ for the text ${{ itself.")
         if self.readable is not None and name not in self.readable:
             raise SettingsError(
-                f"{where}: ${{{name}}} is not read here, because {PAGES_ENVIRONMENT} does not list it. Take the setting from "
-                f"a connection. Or, if pages may send its value to wherever the DAG's author says, add {name} to "
-                f"{PAGES_ENVIRONMENT} in the environment of the API server and the triggerer."
+                f"{where}: ${{{name}}} is not read here, because {PAGES_ENVIRONMENT} does not list it. Take the "
+                f"setting from a connection. Or add {name} to {PAGES_ENVIRONMENT} in the environment of the API "
+                f"server and the triggerer. Then any author of a DAG can have the value of {name} sent anywhere."
             )
         found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
         if found is None and self.at_parse and path[0] in MAY_BE_UNREAD:
@@ -114,8 +114,8 @@ class References:
             )
         if URL_WITH_PASSWORD.search(found) and (is_shown(path) or path[0] == "spark"):
             raise SettingsError(
-                f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments show this "
-                "field; use another variable."
+                f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments "
+                "show this field. Use another variable."
             )
         if SECRET_NAMES.search(name) and len(found) > 2:
             self.secrets.add(found)
@@ -123,7 +123,7 @@ class References:
 
 
 def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
-    """Why this field cannot take its value from that environment variable, or None."""
+    """The reason why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
     if not is_shown(path) and path[0] not in MAY_BE_UNREAD:
@@ -137,7 +137,7 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
         return f"${{{name}}} {ARGUMENTS}."
     if OF_AIRFLOW.match(name):
         return (
-            f"${{{name}}} is one of Airflow's own settings, connections and variables, which no pipeline gets. Name a "
-            "connection, or use another variable."
+            f"${{{name}}} is one of Airflow's own settings, connections and variables, which pipelines may not use. "
+            "Name a connection, or use another variable."
         )
     return None

@@ -1,6 +1,7 @@
-"""What the user of a pipeline has to be granted in Kafka: the one list, for the plan step, `fencepost acls` and the documents.
+"""The rights that a pipeline's user needs in Kafka: the one list for the plan step, `fencepost acls` and the documents.
 
-Read and Write include Describe, in Kafka's own authorizer. Tests take each right away, and forbid all that is not listed.
+Read and Write include Describe, in Kafka's own authorizer. Tests take away each right in turn, and forbid all rights that are not
+listed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class Use(StrEnum):
     """When a right is used, as a heading for commands and documents."""
 
     NEEDED = "needed"
-    CREATE = "only if the topic is missing; create topics yourself to do without"
-    GROW = "only if the output topic gets more partitions; add them to the staging topic yourself to do without"
+    CREATE = "only if the topic is missing; not needed if you create topics yourself"
+    GROW = "only if the output topic gets more partitions; not needed if you add them to the staging topic yourself"
     OPTIONAL = "not needed; without it Fencepost checks less"
 
 
 class Resource(StrEnum):
-    """Kinds of resources, as in messages. `kafka-acls.sh` has an option for each."""
+    """Kinds of resources, as messages name them. `kafka-acls.sh` has an option for each."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -35,7 +36,9 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource. `name` is one of `NAMES`; a right of a pipeline (`rights_of`) has the resource's own."""
+    """An operation on a resource. `name` is a key of `NAMES`; in a right of a pipeline (`rights_of`) it is the resource's own
+    name.
+    """
 
     resource: Resource
     name: str
@@ -45,7 +48,7 @@ class Right(NamedTuple):
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the name is the beginning of names."""
+        """Whether the name is a prefix."""
         return self.name.endswith(".") and self.resource is not Resource.TOPIC
 
 
@@ -62,7 +65,8 @@ NAMES = {
     "kafka-cluster": "`kafka-cluster`",
 }
 RETENTION = (
-    "the check that the topic keeps records until they are judged, and takes them; validate then finds what is gone"
+    "the check that the topic keeps records until they are judged and copied; without it, validate only finds that "
+    "they are gone"
 )
 RIGHTS = (
     Right(T, "source", "Read", "reads a batch, and moves the source's offsets"),
@@ -75,12 +79,13 @@ RIGHTS = (
         T,
         "output",
         "Read",
-        "looks for batches that a lost ledger lacks, judges what is not staged, moves validated offsets",
+        "looks for batches that are missing in a lost ledger, judges batches that are not staged, moves validated "
+        "offsets",
     ),
     Right(T, "output", "Write", "writes or publishes a batch"),
     Right(T, "staging", "Read", "judges and copies a staged batch"),
     Right(T, "staging", "Write", "writes a staged batch"),
-    Right(T, "quarantine", "Read", "judges and replays what is quarantined"),
+    Right(T, "quarantine", "Read", "judges and replays quarantined records"),
     Right(T, "quarantine", "Write", "quarantines records"),
     Right(Resource.GROUP, "pipeline", "Read", "reads and moves the source's offsets"),
     Right(Resource.GROUP, "pipeline.", "Read", "reads and commits marks, and validated offsets"),
@@ -98,15 +103,16 @@ RIGHTS = (
         T,
         "source",
         "DescribeConfigs",
-        "a quarantine topic that takes the largest of the source's records: it is created with the cluster's limit",
+        "the size limit of the source: the quarantine topic is created with the cluster's limit and may refuse "
+        "large records",
         Use.OPTIONAL,
     ),
     Right(
         Resource.CLUSTER,
         "kafka-cluster",
         "DescribeConfigs",
-        "the brokers' own limits: Kafka's defaults are assumed of transaction.max.timeout.ms, offsets.retention.minutes and "
-        "transactional.id.expiration.ms",
+        "the brokers' own limits: Kafka's defaults are assumed for transaction.max.timeout.ms, "
+        "offsets.retention.minutes and transactional.id.expiration.ms",
         Use.OPTIONAL,
     ),
 )
@@ -140,7 +146,7 @@ READER_GROUP = "fencepost-reader"
 
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
-    """The rights of who reads the output as published, in a consumer group of that name. Nothing of the pipeline's own."""
+    """The rights of a reader of the output in a consumer group of that name. The pipeline's own rights are not among them."""
     return (
         *(Right(T, topic, "Read", "reads what is published") for topic in pipeline.output.topics),
         Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
@@ -151,21 +157,21 @@ def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Rig
 def acl_commands(
     rights: Iterable[Right], principal: str, bootstrap: str, command_config: str | None = None
 ) -> Iterator[tuple[Use, list[str]]]:
-    """The commands of Kafka's own tool that grant these rights, by their use; each ready for a shell.
+    """The commands of Kafka's own tool that grant these rights, by their use. Each is ready for a shell.
 
     Raises:
-        SettingsError: the principal is not one.
+        SettingsError: the principal is not valid.
     """
     if not re.fullmatch(r"[A-Za-z][\w-]*:[^\s:*][^\n\r\0]*", principal):
         raise SettingsError(
-            f"--principal {principal!r}: not a principal of Kafka, which has a type in front and names one user, such as "
-            "User:fencepost, or 'User:CN=fencepost,O=Example' with a client certificate."
+            f"--principal {principal!r}: not a principal of Kafka. A principal has a type in front and names one "
+            "user, such as User:fencepost, or 'User:CN=fencepost,O=Example' with a client certificate."
         )
     begin = ["kafka-acls.sh", "--bootstrap-server", bootstrap]
     begin += ["--command-config", command_config] if command_config else []
     begin += ["--add", "--allow-principal", principal]
     uses = list(Use)
-    ordered = sorted(rights, key=lambda right: uses.index(right.use))  # stable: otherwise as listed
+    ordered = sorted(rights, key=lambda right: uses.index(right.use))  # stable: within a use the order is kept
     for use, of_use in groupby(ordered, key=lambda right: right.use):
         commands = []
         for (resource, name), rows in groupby(of_use, key=lambda right: (right.resource, right.name)):
@@ -185,7 +191,7 @@ def table() -> str:
             continue
         used = "" if right.use is Use.NEEDED else f"; {right.use}"
         lines.append(f"| {right.resource} | {NAMES[right.name]} | {right.operation} | {right.why}{used} |")
-    lines += ["", "These are used if they are granted, and not needed:", ""]
+    lines += ["", "These rights are used if they are granted. They are not required:", ""]
     lines += ["| resource | name | operation | what is missing without it |", "|---|---|---|---|"]
     lines += [
         f"| {right.resource} | {NAMES[right.name]} | {right.operation} | {right.why} |"

@@ -1,6 +1,6 @@
-"""The sections of `pipeline.yaml` but output, services and notifications: frozen values that check themselves.
+"""The sections of `pipeline.yaml` except output, services and notifications: frozen values that check themselves.
 
-Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
+This module does not import Spark, Airflow or Great Expectations, because Airflow's DAG processor loads it every few seconds.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from fencepost.formats.names import twins
 from fencepost.suite.numbers import number_of, shown
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
+MINUTES_OF_A_YEAR = 366 * 24 * 60  # a year: above some number no timedelta holds it, and Airflow could read no pipeline
 
 
 class Mark(Enum):
-    """What else is true of a setting, in the annotation of its field."""
+    """A property of a setting, in the annotation of its field."""
 
-    FROM_ENVIRONMENT = auto()  # It may have `${NAME}` in it. Messages and pages show it.
-    DECIDES_NO_RECORD = auto()  # It is in no digest of a batch.
+    FROM_ENVIRONMENT = auto()  # The value may contain `${NAME}`. Messages and pages show it.
+    DECIDES_NO_RECORD = auto()  # The value is in no digest of a batch.
 
 
 def marked(model: type[BaseModel], mark: Mark) -> frozenset[str]:
-    """The fields of a section that are marked so."""
+    """The fields of a section with this mark."""
     return frozenset(name for name, field in model.model_fields.items() if mark in field.metadata)
 
 
@@ -70,11 +70,11 @@ FormatName = Annotated[str, AfterValidator(_format_name)]
 ColumnType = Annotated[str, AfterValidator(_column_type)]
 KeyFormat = Literal["bytes", "avro"]
 Subject = Annotated[str, Field(min_length=1, max_length=1_000)]
-Version = Annotated[int, Field(ge=1)]  # of a subject; without it the latest
+Version = Annotated[int, Field(ge=1)]  # of a schema in a subject; None means the latest
 
 
 def _moment(value: object) -> object:
-    """A moment in UTC. YAML gives dates, times with a zone and times without; one without is taken as UTC."""
+    """A time in UTC. YAML gives dates, times with a zone and times without; a time without a zone is taken as UTC."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
@@ -95,15 +95,15 @@ class WithSubjects(Protocol):
 
     @property
     def format(self) -> str:
-        """Of values."""
+        """The format of values."""
 
     @property
     def key_format(self) -> str:
-        """Of keys."""
+        """The format of keys."""
 
 
 def check_subjects(part: WithSubjects) -> None:
-    """Check that subjects and versions are given only where a registry has a say."""
+    """Check that subjects and versions are given only for a format with a registry."""
     values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
         ("subject", values, "format: avro or json_schema"),
@@ -122,10 +122,11 @@ class Section(BaseModel):
 
 
 class Source(Section):
-    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type; for json_schema, those
-    whose type is not to come from the registry.
+    """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it declares those
+    whose type does not come from the registry.
 
-    `subject` and `version` say which schema of the registry a value is read with, `key_subject` and `key_version` a key.
+    `subject` and `version` say which schema of the registry a value is read with; `key_subject` and `key_version` say it for a
+    key.
     """
 
     topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
@@ -159,7 +160,7 @@ class Source(Section):
 
 
 class Schedule(Section):
-    """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
+    """When Airflow runs the pipeline: a cron divides time into intervals, with a batch for each."""
 
     cron: str = "0 0 * * *"
     timezone: str = "UTC"
@@ -174,12 +175,12 @@ class Schedule(Section):
 
     @property
     def boundaries(self) -> Cron:
-        """Where the schedule cuts time into intervals. `start` and `end` do not bound them."""
+        """The cron that divides time into intervals. `start` and `end` do not limit it."""
         return Cron(self.cron, self.timezone)
 
     @property
     def patience(self) -> timedelta:
-        """The longest time that one step may take with all its retries."""
+        """The longest time that one step may take, with all its retries."""
         tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
         return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
 
@@ -195,7 +196,7 @@ class Schedule(Section):
         if name in ("localtime", "posixrules"):
             raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
         unknown = "not a time zone of the IANA database, such as UTC or Europe/Vienna"
-        # Copies of the database, in its folder; `right` counts leap seconds.
+        # Copies of the time zone database within its folder; `right` counts leap seconds.
         if name.startswith(("posix/", "right/")):
             raise ValueError(unknown)
         try:
@@ -207,21 +208,21 @@ class Schedule(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.end is not None and self.end <= self.start:
-            raise ValueError(f"end ({self.end}) must lie after start ({self.start})")
+            raise ValueError(f"end ({self.end}) must be after start ({self.start})")
         return self
 
 
 def _as_written(number: object) -> object:
-    """The number with the digits that it is written with, where it is one."""
+    """The number with the digits that it is written with; any other value unchanged."""
     exact = number_of(number)
     return number if exact is None else exact
 
 
 class QuarantineLimit(Section):
-    """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
+    """How much of a batch may go to quarantine. A batch above the limit is rejected as a whole.
 
-    `rows` counts all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to
-    rows that fail a rule as a share of the transform's rows. With a filter or an aggregate, another share would mean little.
+    `rows` limits all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to rows
+    that fail a rule as a share of the transform's rows. With a filter or an aggregate any other share would mean little.
     """
 
     rows: int | None = Field(default=None, ge=0)
@@ -240,7 +241,7 @@ class Quality(Section):
     sample_rows: int = Field(default=20, ge=0, le=1_000)
     empty: Literal["pass", "reject"] = "pass"
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
-    # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
+    # How long Airflow waits for a person's decision on a rejected batch. 0: Airflow does not ask.
     ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
     ask: Ask = Ask()
     quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=Decimal("0.01"))
@@ -264,7 +265,7 @@ HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 class Lineage(Section):
-    """The `host:port` by which lineage names a cluster or a server, where it is not to be the one of a connection."""
+    """The `host:port` by which lineage names a cluster or a server, if it is not that of the connection."""
 
     kafka: str | None = None
     postgres: str | None = None
@@ -278,16 +279,18 @@ class Lineage(Section):
 
 
 DEFAULT_POOL = "fencepost_spark"
-DEFAULT_CONNECTION = "spark_default"  # SparkSubmitOperator's own default
+DEFAULT_CONNECTION = "spark_default"  # SparkSubmitOperator's default
 AirflowName = Annotated[str, Field(min_length=1, max_length=250)]
 DagTag = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class AirflowSettings(Section):
-    """A pipeline's place in a team's Airflow: who owns its DAG, where its tasks run, and which connection has Spark's master."""
+    """A pipeline's place in a team's Airflow: who owns its DAG, where its tasks run, and which connection names Spark's
+    master.
+    """
 
     spark_connection: str = Field(default=DEFAULT_CONNECTION, pattern=r"^[\w.-]{1,200}$")
-    pool: AirflowName = DEFAULT_POOL  # of the tasks that run Spark jobs
+    pool: AirflowName = DEFAULT_POOL  # pool of the tasks that run Spark jobs
     queue: AirflowName | None = None
     owner: AirflowName = "fencepost"
     tags: tuple[DagTag, ...] = ()

@@ -1,4 +1,4 @@
-"""The software that reads, computes and encodes records: a plan freezes it."""
+"""The software that reads, computes and encodes records. A plan freezes it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources.abc import Traversable
 
-# The packages that compute a record or its bytes. Libraries that only a transform imports are unknown here.
+# The packages that compute a record or its bytes. Libraries that only a transform imports are not known here.
 COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "jiter", "confluent-kafka")
 
 
 def software() -> str:
-    """The software that reads, computes and encodes records here, with versions: a plan freezes it, a write compares it."""
+    """The software here that reads, computes and encodes records, with versions. A plan freezes this text, and a write compares
+    it.
+    """
     packages = [f"{name} {_version(name)}" for name in COMPUTING]
     return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])
 
@@ -34,7 +36,7 @@ def _python() -> str:
 
 @cache
 def _code() -> str:
-    """A digest of this package's modules: between two releases the version does not change."""
+    """A digest of this package's modules, because the version does not change between two releases."""
     modules = [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
     return hashlib.sha256(json.dumps(modules).encode()).hexdigest()[:8]
 

@@ -1,7 +1,7 @@
-"""The Spark settings that a pipeline may not set: the protocol or values depend on them, or they are secrets.
+"""The Spark settings that a pipeline may not set, because the protocol or values depend on them, or because they are secrets.
 
-Of Spark's SQL settings only those may be set that a list names, because they are known to change no value. So a setting that
-nobody thought of, or that a new Spark brings, is refused, and never changes what is read or written in silence.
+A list names the SQL settings that may be set, because they are known to change no value. Any other, such as one of a new Spark
+version, is refused, so no setting silently changes what is read or written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ ARGUMENTS = (
     "looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine can read; read it "
     "from os.environ in transform.py, or set it in Spark's own spark-defaults.conf"
 )
-# SQL settings that every session has so, whatever Spark's configuration or environment says.
+# SQL settings that every session has, whatever Spark's configuration or environment says.
 PINNED_SQL = {
     "spark.sql.adaptive.enabled": ("false", "the plan fixes the number of task-partitions"),
     "spark.sql.execution.arrow.pyspark.enabled": ("true", "records go between Spark and Python as Arrow"),
     "spark.sql.session.timeZone": ("UTC", "all times are UTC"),
 }
-# What a transform's functions do where they have no value, with Spark's defaults. A pipeline may choose; the plan freezes that.
+# How a transform's functions treat invalid values; these are Spark's defaults. A pipeline may change them, and the plan
+# freezes the choice.
 OF_TRANSFORM = {"spark.sql.ansi.enabled": "true", "spark.sql.mapKeyDedupPolicy": "EXCEPTION"}
 FIXED_SPARK = {**PINNED_SQL, "spark.submit.deployMode": ("client", "the driver has to end with the task")}
 OWN_SPARK = {
@@ -29,7 +30,8 @@ OWN_SPARK = {
     "spark.submit.pyFiles": "it brings the fencepost package to the executors",
     "spark.redaction.regex": "it keeps passwords out of Spark's plans",
 }
-# A name that ends with a dot stands for all names below it. Without `spark.sql.` in front.
+# SQL settings that change no value, without `spark.sql.` in front. A name that ends with a dot stands for all names
+# below it.
 CHANGE_NO_VALUE = frozenset(
     """
     adaptive. artifact. autoBroadcastJoinThreshold broadcastExchange. broadcastTimeout bucketing. cartesianProductExec. cbo.
@@ -47,7 +49,7 @@ CHANGE_NO_VALUE = frozenset(
     statistics. subexpressionElimination. subquery.maxThreadThreshold ui. windowExec.
     """.split()
 )
-# Where a transform's other tables are.
+# Settings that say where the transform's other tables are.
 OF_TABLES = frozenset(
     "catalog. catalogImplementation defaultCatalog extensions hive.metastore. iceberg. warehouse.dir".split()
 )
@@ -83,7 +85,7 @@ def check_spark(values: Mapping[str, str]) -> None:
 
 
 def is_harmless(name: str) -> bool:
-    """Whether a setting of Spark changes no value: it is listed here, or none of SQL."""
+    """Whether a setting of Spark changes no value: it is listed here, or is not an SQL setting."""
     if not name.startswith(SQL):
         return True
     parts = name.removeprefix(SQL).split(".")
@@ -92,6 +94,6 @@ def is_harmless(name: str) -> bool:
 
 
 def settings_of_values(own: Mapping[str, str]) -> dict[str, str]:
-    """The settings that decide values and that every session of a pipeline has, of whose settings `own` are."""
+    """The settings that decide values and that every session of a pipeline has. `own` are the pipeline's settings."""
     pinned = {name: value for name, (value, _) in PINNED_SQL.items()}
     return pinned | {name: own.get(name, value) for name, value in OF_TRANSFORM.items()}

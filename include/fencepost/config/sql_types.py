@@ -1,4 +1,4 @@
-"""The one parser of Spark SQL types, as a source's schema declares them: a wrong one is refused before Spark starts."""
+"""The one parser of Spark SQL types, as a source's schema declares them. It refuses a wrong type before Spark starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SqlType:
-    """A type: its name, one for each type, and what it is made of.
+    """A type: its canonical name, and what it is made of.
 
     `parts` are the elements of an array, the values of a map, or the fields of a struct, whose names are in `fields`. `precision`
     and `scale` are a decimal's.
@@ -68,7 +68,7 @@ def parse_sql_type(text: str) -> SqlType:
 
 
 class _Tokens:
-    """The tokens of a text, one after another. Behind the last one come empty ones."""
+    """The tokens of a text, one after another. After the last one come empty tokens."""
 
     def __init__(self, text: str) -> None:
         self._left: list[str] = []
@@ -102,11 +102,11 @@ def _type(tokens: _Tokens, depth: int) -> SqlType:
     if name == "decimal":
         return _decimal(tokens)
     if name not in ("array", "map", "struct"):
-        raise ValueError(f"{word!r} is no type")
+        raise ValueError(f"{word!r} is not a type")
     tokens.expect("<")
     if name == "struct":
         return _struct(tokens, depth)
-    if name == "map":  # keys in JSON are strings
+    if name == "map":  # keys in JSON are texts
         tokens.expect("string")
         tokens.expect(",")
     part = _type(tokens, depth + 1)

@@ -1,12 +1,12 @@
 """Reads any YAML 1.2 file as plain values, or raises SettingsError with the line.
 
-By YAML 1.1, as most libraries have it, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. Here they are
-texts, but for a number that begins with 0, which is refused: 1.2 would drop the 0. Dates and times are still values, and `<<`
+In YAML 1.1, which most libraries read, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. Here they are
+texts. Only a number that begins with 0 is refused, because 1.2 would drop the 0. Dates and times are still values, and `<<`
 merges.
 
-It also refuses what YAML allows but nobody means: a key given twice, an anchor given twice, an alias of itself, aliases that
-multiply. Messages quote nothing from the file but its keys: YAML reads a password that begins with `*`, `!` or `&` as syntax and
-would quote it.
+The reader also refuses what YAML allows but nobody means: a key given twice, an anchor given twice, an alias of itself, aliases
+that multiply. Messages quote nothing from the file except keys: YAML reads a password that begins with `*`, `!` or `&` as syntax
+and would quote it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ NO_TEXT = re.compile("[\0\ud800-\udfff]")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 LARGEST = 100_000  # nodes that a file's aliases may expand to
 CORE = "tag:yaml.org,2002:"
-# The plain texts that are not texts: YAML 1.2's core schema, with times and merges. The last column are their first characters.
+# The plain texts that have other types: YAML 1.2's core schema, with times and merges. The last column has their first
+# characters.
 PLAIN = {
-    "null": (r"(?:~|null|Null|NULL|)\Z", "~nN"),  # and none at all
+    "null": (r"(?:~|null|Null|NULL|)\Z", "~nN"),  # the empty text too
     "bool": (r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
     "int": (r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", "-+0123456789"),
     "float": (
@@ -82,7 +83,7 @@ def _problem(error: YAMLError) -> str:
     if isinstance(error, ReaderError):
         return f"character {error.position + 1} of the file is a control character or not a character"
     problem = str(getattr(error, "problem", None) or "its syntax is wrong")
-    # YAML quotes single characters and token names, which may stay, and names of aliases, anchors and tags, which may not.
+    # YAML's words may quote single characters and token names. They may not quote names of aliases, anchors and tags.
     for kind, sign in (("alias", "*"), ("anchor", "&"), ("tag", "!")):
         if f"{kind} '" in problem or f"{kind} handle '" in problem:
             return f"an unknown or duplicate {kind}; quote a text that begins with {sign}"
@@ -90,7 +91,7 @@ def _problem(error: YAMLError) -> str:
 
 
 class Refused(ConstructorError):
-    """Raised for what is refused here; its message quotes nothing but a key."""
+    """Raised for a value that this module refuses. Its message quotes at most a key."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(None, None, problem, mark)
@@ -136,18 +137,18 @@ class _Composer(Composer):
 
 
 class _Constructor(SafeConstructor):
-    """Refuses duplicate keys and values that are none, and raises nothing but YAMLError."""
+    """Refuses duplicate keys and invalid values, and raises only YAMLError."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
         except (YAMLError, RecursionError):
             raise
-        except Exception as error:  # 2026-02-30, !!int x: ruamel.yaml lets Python's own errors through
+        except Exception as error:  # 2026-02-30, !!int x: ruamel.yaml does not catch Python's own errors
             kind = str(node.tag).removeprefix(CORE)
             raise Refused(f"a value looks like {kind} but is not valid", node.start_mark) from error
-        if isinstance(value, str) and NO_TEXT.search(value):  # neither databases nor UTF-8 can hold it
-            raise Refused("an escape such as \\0 or \\ud800 stands for no character", node.start_mark)
+        if isinstance(value, str) and NO_TEXT.search(value):  # neither databases nor UTF-8 can hold this character
+            raise Refused("an escape such as \\0 or \\ud800 is not a character", node.start_mark)
         if type(value) is float and isinstance(node, ScalarNode) and math.isfinite(value):
             value = written(value, node.value)
         if (

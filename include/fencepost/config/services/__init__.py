@@ -1,4 +1,6 @@
-"""The services that a pipeline or a reader asks. Each module declares one; whatever handles settings reads `SERVICES`."""
+"""The services that a pipeline or a reader connects to. Each module declares one, and all code that handles settings reads
+`SERVICES`.
+"""
 
 from fencepost.config.services.kafka import KAFKA
 from fencepost.config.services.postgres import POSTGRES

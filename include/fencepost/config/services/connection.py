@@ -1,4 +1,4 @@
-"""A connection of Airflow's as plain values, and what its `extra` says. Nothing here knows Airflow."""
+"""An Airflow connection as plain values, and the settings in its `extra`. This module does not import Airflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection as Airflow has it. `extra` is JSON. It holds secrets, and shows only its name."""
+    """A connection as Airflow stores it. `extra` is JSON. The connection has secrets, so its text form shows only the name."""
 
     id: str
     host: str | None = field(default=None, repr=False)
@@ -28,7 +28,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """The settings that a connection gives to a service, and the names in it that the service has no use for."""
+    """The settings that a connection gives to a service, and the names of its entries that the service does not use."""
 
     settings: Settings
     left_out: tuple[str, ...] = ()
@@ -38,20 +38,20 @@ class ConnectionSettings:
 
 
 def settings_without(values: Settings, unused: frozenset[str]) -> ConnectionSettings:
-    """The values, without those of these names."""
+    """The values without the unused names."""
     used = {name: value for name, value in values.items() if name not in unused}
     return ConnectionSettings(used, tuple(sorted(values.keys() - used.keys())))
 
 
 def extra_of(connection: Connection) -> dict[str, str]:
-    """The extra's values as texts: numbers as they are written, true and false in small letters. Null and empty leave out.
+    """The extra's values as texts: numbers as written, booleans in lower case. Null and empty values are left out.
 
     Raises:
-        SettingsError: the extra is no JSON object of texts, numbers and booleans; quotes none of it.
+        SettingsError: the extra is not a JSON object of texts, numbers and booleans. The message quotes none of it.
     """
     where = f"connection {connection.id}: its extra"
     try:
-        # Numbers stay as they are written: a float would turn 10000000000000001 or 0.10 into another text.
+        # Numbers stay as written: a float would turn 10000000000000001 or 0.10 into another text.
         values = json.loads(connection.extra or "{}", parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
         raise SettingsError(f"{where} is not JSON.") from None
@@ -71,7 +71,7 @@ def extra_of(connection: Connection) -> dict[str, str]:
 
 
 class _Number(str):
-    """A number of JSON, as it is written; `1e3` and `5.0` as the whole numbers that they are: librdkafka reads no others."""
+    """A JSON number as written. `1e3` and `5.0` become the whole numbers that they are, because librdkafka reads no others."""
 
     def __new__(cls, text: str) -> _Number:
         if re.search(r"[.eE]", text) and len(text) < 20 and float(text).is_integer():

@@ -1,7 +1,8 @@
-"""Kafka: the librdkafka settings that a pipeline may set, and those that the protocol keeps for itself.
+"""Kafka: the librdkafka settings that a pipeline may set, and those that the protocol fixes.
 
-To allow another setting of librdkafka, add its name to one of the lists behind `SETTINGS`. One that concerns security also needs
-its translation for Spark's reader, in `config/java_options.py`."""
+To allow another setting of librdkafka, add its name to one of the lists behind `SETTINGS`. A security setting also needs its
+translation for Spark's reader, in `config/java_options.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from fencepost.config.services.connection import Connection, ConnectionSettings,
 from fencepost.config.services.service import Service, declared, hidden
 from fencepost.errors import SettingsError
 
-# Settings that the protocol depends on, with the allowed values and what another value would break.
+# Settings that the protocol depends on, with the allowed values and what any other value would break.
 FIXED_KAFKA = {
     "enable.idempotence": (("true",), "otherwise a retried send could be stored twice"),
     "acks": (("all", "-1"), "otherwise a committed record could be lost with one broker"),
     "request.required.acks": (("all", "-1"), "otherwise a committed record could be lost with one broker"),
     "enable.auto.commit": (("false",), "only the advance step moves offsets"),
     "enable.auto.offset.store": (("false",), "only the advance step moves offsets"),
-    "enable.partition.eof": (("true",), "it tells a read that it is at the end"),
+    "enable.partition.eof": (("true",), "Fencepost needs it to detect the end of a partition"),
     "isolation.level": (("read_committed",), "otherwise aborted records would be read"),
     "enable.gapless.guarantee": (("false",), "it does not work with transactions"),
-    "delivery.report.only.error": (("true",), "the writer wants to hear of failures only"),
+    "delivery.report.only.error": (("true",), "the writer needs to hear of failures only"),
 }
 NATIVE = "it loads native code into every process that opens the pipeline, even Airflow's API server"
-NO_MEMBER = "no consumer of ours joins its group"
+NO_MEMBER = "none of Fencepost's consumers joins its group"
 OWN_KAFKA = {
     "transactional.id": "the protocol fixes it: <pipeline>.<lane>.<task-partition>",
     "group.id": "the protocol fixes the groups: <pipeline>, and <pipeline>. with a word such as validated or lane-<n>",
@@ -61,7 +62,7 @@ WHOLE_NUMBERS = {
     "transaction.timeout.ms": (1000, 2**31 - 1, "it is a time in milliseconds"),
 }
 
-# Tuning for all of librdkafka's clients, for its producers and for its consumers. Spark's reader gets none of it.
+# Tuning for all clients of librdkafka, for its producers and for its consumers. Spark's reader gets none of it.
 COMMON = frozenset(
     """api.version.request.timeout.ms broker.address.family broker.address.ttl client.id connections.max.idle.ms
     enable.metrics.push message.copy.max.bytes message.max.bytes metadata.max.age.ms
@@ -84,8 +85,8 @@ CONSUMER_ONLY = frozenset(
     max.partition.fetch.bytes queued.max.messages.kbytes queued.min.messages""".split()
 )
 TUNING = COMMON | PRODUCER_ONLY | CONSUMER_ONLY
-# Where the login goes and which server may take it is never beside a connection, or whoever writes the pipeline could have the
-# connection's secret.
+# Settings that may stand beside a connection. They never include where the login is sent and which server is trusted;
+# otherwise whoever writes the pipeline could obtain the connection's secret.
 BESIDE_CONNECTION = TUNING.union(
     """client.rack sasl.mechanism sasl.mechanisms sasl.password sasl.username ssl.certificate.location ssl.certificate.pem
     ssl.key.location ssl.key.pem ssl.keystore.location ssl.keystore.password""".split()
@@ -122,8 +123,8 @@ EXCLUSIVE = (
 def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
     """Refuse settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
-    They are `whole` unless a connection has the rest: then nobody can say yet whether a login or a certificate is, and those that
-    decide where the connection's secret goes are refused.
+    `whole` is false if a connection has the other settings. Then the completeness of a login or a certificate is not checked, and
+    settings that decide where the connection's secret is sent are refused.
 
     Raises:
         ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
@@ -165,7 +166,9 @@ def _check_name(name: str) -> None:
 def _check_protocol(name: str, value: str) -> None:
     if name == "bootstrap.servers":
         _check_brokers(value)
-    if name.endswith(".location") and ("\n" in value or "-----BEGIN" in value):  # a message would show it as a path
+    if name.endswith(".location") and (
+        "\n" in value or "-----BEGIN" in value
+    ):  # a message would show the text as if it were a path
         hint = f"; give a text as {pem}" if (pem := name.replace(".location", ".pem")) in SETTINGS else ""
         raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file{hint}")
     if name in FIXED_KAFKA:
@@ -189,7 +192,7 @@ def _check_brokers(value: str) -> None:
 
 
 def _check_login(values: Mapping[str, str]) -> None:
-    """Check that SASL is complete or absent: librdkafka and Java both assume GSSAPI if no mechanism is named."""
+    """Check that SASL is complete or absent. librdkafka and Java both assume GSSAPI if no mechanism is named."""
     protocol = values.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
@@ -213,7 +216,7 @@ def _security_names() -> list[str]:
     return sorted(name for name in SETTINGS if name.startswith(SECURITY))
 
 
-# What a connection of a plain consumer or producer has and no client of ours uses.
+# Settings of a connection for plain consumers or producers that none of Fencepost's clients uses.
 OF_PLAIN_CLIENTS = frozenset(
     """auto.commit.interval.ms auto.offset.reset debug enable.auto.commit enable.auto.offset.store enable.partition.eof
     error_cb group.id group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms
@@ -228,7 +231,7 @@ def kafka_of(connection: Connection) -> ConnectionSettings:
     """The settings in the extra of a connection of type `kafka`, in librdkafka's names.
 
     Raises:
-        SettingsError: the extra is no JSON object of texts, numbers and booleans, or logs in by a token.
+        SettingsError: the extra is not a JSON object of texts, numbers and booleans, or logs in by a token.
     """
     values = extra_of(connection)
     _refuse_tokens(values, connection.id)
@@ -236,7 +239,7 @@ def kafka_of(connection: Connection) -> ConnectionSettings:
 
 
 def _refuse_tokens(values: Settings, name: str) -> None:
-    """Refuse what asks for a token: Spark's reader has no counterpart of the provider's callbacks."""
+    """Refuse a connection that logs in by a token: Spark's reader has no counterpart of the provider's callbacks."""
     brokers = values.get("bootstrap.servers", "")
     mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", "")).upper()
     by_token = "oauth_cb" in values or mechanism == "OAUTHBEARER"
@@ -245,19 +248,19 @@ def _refuse_tokens(values: Settings, name: str) -> None:
     elif AMAZON.search(brokers) and by_token:
         how = "Amazon MSK by IAM"
     elif "oauth_cb" in values:
-        how = "oauth_cb, a function of Python's"
+        how = "oauth_cb, a Python function"
     elif by_token:
         how = "OAUTHBEARER"
     else:
         return
     raise SettingsError(
-        f"kafka.connection {name}: it logs in by {how}; Spark's Kafka reader, a Java client, could not. Use a connection with "
-        "sasl.mechanism PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or with a client certificate."
+        f"kafka.connection {name}: it logs in by {how}, which Spark's Kafka reader, a Java client, cannot do. Use a "
+        "connection with sasl.mechanism PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or with a client certificate."
     )
 
 
 def _replaced_by(own: Settings) -> frozenset[str]:
-    """Of names that set the same thing, all if one of them is an own setting."""
+    """Of settings that set the same thing, all names if the pipeline sets one of them."""
     names = {name for group in EXCLUSIVE if not own.keys().isdisjoint(group) for name in group}
     return frozenset(names | {"ssl.keystore.password"} if "ssl.keystore.location" in names else names)
 

@@ -25,24 +25,26 @@ BESIDE_CONNECTION = frozenset(
     """connect_timeout keepalives keepalives_count keepalives_idle keepalives_interval load_balance_hosts password sslcert
     sslcertmode sslkey sslpassword target_session_attrs tcp_user_timeout user""".split()
 )
-# Settings that the protocol keeps for itself, with the reason.
+# Settings that a pipeline may not have, with the reason.
 OWN_POSTGRES = {
     "application_name": "Fencepost names its sessions, and ends only those",
     "client_encoding": "texts are UTF-8",
-    "options": "a pooler takes none; what a transaction needs is set in it",
+    "options": "a pooler accepts none; Fencepost sets what a transaction needs within it",
     "replication": "a session for replication takes no statements",
     "service": "a file beside the settings would decide where batches go; write its settings here",
     "servicefile": "see service",
     "fallback_application_name": "Fencepost names its sessions",
 }
 FIXED_POSTGRES = {"target_session_attrs": ("read-write", "primary")}
-# libpq would offer the certificate in ~/.postgresql and the Kerberos ticket of its process to any server.
+# Without these, libpq would send the certificate in ~/.postgresql or the Kerberos ticket of its process to any server.
 NO_LOGIN_OF_PROCESS = {"gssencmode": "disable", "sslcertmode": "disable", "require_auth": "!gss,!sspi"}
 
 
 def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
-    """Check the names, and the values that the protocol depends on. They are `whole` unless a connection has the rest:
-    then those that decide where its secret goes are refused.
+    """Check the names, and the values that the protocol depends on.
+
+    `whole` is false if a connection has the other settings. Then settings that decide where the connection's secret is sent are
+    refused.
 
     Raises:
         ValueError: names the setting, and what is allowed.
@@ -65,7 +67,8 @@ def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
         raise ValueError(f"{', '.join(missing)}: required but missing")
 
 
-# What the Postgres provider itself, or Python's driver, makes of an extra; and what Fencepost sets in each session.
+# Entries of an extra that are for the Postgres provider or Python's driver, and those that Fencepost sets in each
+# session.
 OF_PYTHON_DRIVERS = frozenset(
     """application_name autocommit aws_conn_id client_encoding cluster-identifier cursor cursor_factory fallback_application_name
     prepare_threshold row_factory sqlalchemy_query sqlalchemy_scheme workgroup-name""".split()
@@ -77,14 +80,16 @@ def postgres_of(connection: Connection) -> ConnectionSettings:
     """The settings of a connection of type `postgres`, in libpq's names.
 
     Raises:
-        SettingsError: the extra is no JSON object of texts, numbers and booleans, or asks for a login of a few minutes.
+        SettingsError: the extra is not a JSON object of texts, numbers and booleans, or asks for a login that is valid for
+        minutes only.
     """
     extra = extra_of(connection)
     for name in TEMPORARY_LOGINS:
         if extra.pop(name, "false").lower() not in {"false", "0", ""}:
             raise SettingsError(
-                f"postgres.connection {connection.id}: {name} asks for a login that holds for minutes, which Fencepost cannot "
-                "ask for. Use a connection with user and password, or with a client certificate."
+                f"postgres.connection {connection.id}: {name} asks for a login that is valid for minutes only, "
+                "which Fencepost does not support. Use a connection with user and password, or with a client "
+                "certificate."
             )
     given = {
         "host": connection.host,

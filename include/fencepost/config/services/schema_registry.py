@@ -1,4 +1,4 @@
-"""A schema registry: where it is, and who asks. To add a setting, add a field with its `Visibility` to `RegistrySettings`."""
+"""A schema registry: its address, and the login. To add a setting, add a field with its `Visibility` to `RegistrySettings`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BESIDE_CONNECTION = frozenset(
 
 
 class RegistrySettings(BaseModel):
-    """A registry with Confluent's REST interface. Locations are files in PEM. What `connection` has need not be here."""
+    """A registry with Confluent's REST interface. Locations are PEM files. Settings that a connection has may be missing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,8 +29,8 @@ class RegistrySettings(BaseModel):
     url: Annotated[str, Visibility.SHOWN] = Field(default="", validate_default=True)
     username: Annotated[str | None, Visibility.PRIVATE] = None
     password: Annotated[SecretStr | None, Visibility.SECRET] = None
-    token: Annotated[SecretStr | None, Visibility.SECRET] = None  # of a bearer
-    logical_cluster: Annotated[str | None, Visibility.PRIVATE] = None  # Confluent Cloud asks for it beside a token
+    token: Annotated[SecretStr | None, Visibility.SECRET] = None  # with a bearer token
+    logical_cluster: Annotated[str | None, Visibility.PRIVATE] = None  # Confluent Cloud requires it with a token
     identity_pool: Annotated[str | None, Visibility.PRIVATE] = None
     ca_location: Annotated[str | None, Visibility.PRIVATE] = None
     certificate_location: Annotated[str | None, Visibility.LOGIN_FILE] = None
@@ -82,12 +82,12 @@ class RegistrySettings(BaseModel):
         if self.token is None and (self.logical_cluster or self.identity_pool):
             raise ValueError("logical_cluster and identity_pool go with a token")
         for name in ("ca_location", "certificate_location", "key_location"):
-            if "-----BEGIN" in (getattr(self, name) or ""):  # a message would show it as a path
+            if "-----BEGIN" in (getattr(self, name) or ""):  # a message would show the text as if it were a path
                 raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file")
         return self
 
 
-# Our names, and those of confluent-kafka's client for a registry.
+# Fencepost's names, and those of confluent-kafka's client for a registry.
 CLIENT_NAMES = {
     "url": "url",
     "token": "bearer.auth.token",
@@ -108,11 +108,12 @@ UNUSED = frozenset(
 
 
 def registry_of(connection: Connection) -> ConnectionSettings:
-    """The settings of a registry: host, login and password as of a connection of type `http`, and an extra in the names of
+    """The settings of a registry from a connection of type `http`: host, login and password, and an extra in the names of
     confluent-kafka's client.
 
     Raises:
-        SettingsError: the extra is no JSON object of texts, numbers and booleans, or has what Fencepost does not pass on.
+        SettingsError: the extra is not a JSON object of texts, numbers and booleans, or has settings that Fencepost does not pass
+        on.
     """
     where, extra = f"schema_registry.connection {connection.id}", extra_of(connection)
     for name, allowed in SOURCES.items():
@@ -143,7 +144,7 @@ def registry_of(connection: Connection) -> ConnectionSettings:
 
 
 def _replaced_by(own: Settings) -> frozenset[str]:
-    """One way to log in replaces the other."""
+    """The settings of one way to log in, if a pipeline's own settings choose the other."""
     replaced: set[str] = set()
     if "token" in own:
         replaced |= {"username", "password"}
@@ -161,5 +162,5 @@ SCHEMA_REGISTRY = Service(
     of_connection=registry_of,
     checked=RegistrySettings.model_validate,
     replaced_by=_replaced_by,
-    decides_output=frozenset({"url"}),  # in another registry an id is another schema
+    decides_output=frozenset({"url"}),  # the same id is another schema in another registry
 )

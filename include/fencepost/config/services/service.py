@@ -1,6 +1,6 @@
-"""What a service is: a section of settings, each declared once with who may see its value.
+"""A service: a section of settings, each declared once with who may see its value.
 
-Masks, messages, pages, drafts, what a DAG carries, and the use of Airflow's connections all follow this declaration.
+Masks, messages, pages, drafts, the settings that a DAG carries, and the use of Airflow's connections all follow this declaration.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from fencepost.config.services.connection import Connection, ConnectionSettings,
 class Visibility(Enum):
     """Who may see the value of a setting. Logs mask every value that is not `SHOWN`."""
 
-    SHOWN = auto()  # No secret. Messages and pages show it, so it takes no variable that is called like a secret.
-    PRIVATE = auto()  # No secret. A DAG carries it.
-    LOGIN_FILE = auto()  # The path of a file to log in with. A DAG carries it, and whoever reads the DAG refuses it.
-    SECRET = auto()  # A DAG carries the name of a variable at most.
+    # Not a secret. Messages and pages show it, so it may not refer to a variable whose name looks like a secret's.
+    SHOWN = auto()
+    # Not a secret, and not shown. A DAG carries it.
+    PRIVATE = auto()
+    # The path of a file with a login. A DAG carries it, but a process that reads the DAG refuses it.
+    LOGIN_FILE = auto()
+    # A DAG carries at most the name of a variable.
+    SECRET = auto()
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service, and all that Fencepost knows of its settings.
+    """A service, and everything that Fencepost knows about its settings.
 
-    - `name` is that of its section in pipeline.yaml, `library` that of the clients' library.
-    - `settings` has each setting. Another one is refused.
-    - `beside_connection`: settings that may stand beside a connection. They say who logs in and how, and never where the
-      connection's secret goes.
-    - `decides_output`: settings that count in a batch's digests.
-    - `placeholder` stands for settings that are not read. It leads to no server.
+    - `name` is the section in pipeline.yaml, `library` the client library.
+    - `settings` has each setting. Any other is refused.
+    - `beside_connection` has the settings that may stand beside a connection. They say who logs in and how, but never
+      where the connection's secret is sent.
+    - `decides_output` has the settings that count in a batch's digests.
+    - `placeholder` replaces settings that are not read. It leads to no server.
     - `of_connection` takes settings from a connection. `replaced_by` names those that a pipeline's own settings replace.
-    - `checked` puts whole settings into the form that a pipeline has them in; ValueError if they are wrong.
-    - Settings without a connection, in a DAG that carries them, get `where_carried` over their own, and need
-      `needed_where_carried`: what the library would otherwise take from the process that reads the DAG.
+    - `checked` checks whole settings and returns them in the form that a pipeline has; ValueError if they are wrong.
+    - `where_carried` and `needed_where_carried` are for settings that a DAG carries, without a connection. The first replace
+      the pipeline's, and the second are required. Otherwise the library would use what the reading process itself has.
 
     Raises:
         ValueError: one of these names a setting that `settings` does not declare.
@@ -61,18 +65,18 @@ class Service:
             raise ValueError(f"service {self.name}: not declared: {', '.join(undeclared)}")
 
     def named(self, *visibilities: Visibility) -> frozenset[str]:
-        """The settings that these may see."""
+        """The settings with one of these visibilities."""
         return frozenset(name for name, visibility in self.settings.items() if visibility in visibilities)
 
     def is_secret(self, name: str) -> bool:
-        """Whether a setting is a secret. One that is not declared counts as one."""
+        """Whether a setting is a secret. An undeclared one counts as a secret."""
         return self.settings.get(name, Visibility.SECRET) is Visibility.SECRET
 
 
 def declared(
     *, shown: Iterable[str], private: Iterable[str], login_files: Iterable[str], secret: Iterable[str]
 ) -> dict[str, Visibility]:
-    """The settings of a service that has them by the names of its client library.
+    """The settings of a service that uses the names of its client library.
 
     Raises:
         ValueError: a setting is declared twice.
@@ -93,10 +97,10 @@ def declared(
 
 
 def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
-    """The settings of a service that has them as fields of a model. `connection` is none.
+    """The settings of a service that are the fields of a model. `connection` is not a setting.
 
     Raises:
-        ValueError: a field has no `Visibility` in its annotation, or several, or a secret is no `SecretStr`.
+        ValueError: a field has no `Visibility` in its annotation, or several, or a secret is not a `SecretStr`.
     """
     settings: dict[str, Visibility] = {}
     for name, one in model.model_fields.items():
@@ -106,11 +110,11 @@ def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
         if len(found) != 1:
             raise ValueError(f"{model.__name__}.{name}: annotate it with one Visibility; it has {len(found)}")
         if (found[0] is Visibility.SECRET) != (SecretStr in (one.annotation, *get_args(one.annotation))):
-            raise ValueError(f"{model.__name__}.{name}: a secret, and nothing else, is a SecretStr")
+            raise ValueError(f"{model.__name__}.{name}: SecretStr is for secrets, and only for them")
         settings[name] = found[0]
     return settings
 
 
 def hidden(settings: Settings) -> dict[str, SecretStr]:
-    """The settings in the form that a pipeline has them: no text of them shows a value."""
+    """The settings in the form that a pipeline has. Converted to text, they show no value."""
     return {name: SecretStr(value) for name, value in settings.items()}
