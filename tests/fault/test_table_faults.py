@@ -217,7 +217,7 @@ def test_beside_a_vacuum_full_a_publication_waits_or_is_tried_again(
     monkeypatch.setattr(lock, "session", partial(connection.session, wait=1.0))
     with closing(psycopg2.connect(**store_of(ready))) as other, other.cursor() as cursor:
         cursor.execute("lock table numbers in access exclusive mode")  # what VACUUM FULL holds
-        with pytest.raises(StoreUnavailable, match="Somebody else holds a lock"):
+        with pytest.raises(StoreUnavailable, match="Another session holds a lock"):
             advance_batch(ready, day(1))
     query(store_of(ready), "vacuum full numbers")
     assert advance_batch(ready, day(1)).state is State.PUBLISHED

@@ -110,7 +110,7 @@ def test_every_suggestion_holds_for_the_batches_that_it_was_drawn_from(run: Run,
     answer = run("suggest")
     assert answer["batches"] == 7
     assert [one["why"] for one in answer["not_read"]] == [
-        "its records have no header that tells them from others (output.batch_header: false)"
+        "its records have no header that names their batch (output.batch_header: false)"
     ]
     suggested = {(one["type"], one["kwargs"].get("column")): one["kwargs"] for one in answer["suggestions"]}
     assert suggested["expect_column_values_to_be_in_set", "name"]["value_set"] == ["<b>a</b>", "b"]

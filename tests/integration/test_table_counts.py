@@ -81,10 +81,10 @@ def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_di
     for name, (made, removed) in ACTS.items():
         ask(pipeline, made)
         with pytest.raises(
-            StoreRefused, match=r"table public\.numbers would hold .* It has (trigger|rule) acts:"
+            StoreRefused, match=r"table public\.numbers would hold .* The table has (trigger|rule) acts:"
         ) as raised:
             advance_batch(pipeline, day(1))
-        says = "1 more row in other intervals" if name.startswith("copies") else "has to hold 6 rows of revision 2."
+        says = "1 more row in other intervals" if name.startswith("copies") else "instead of 6 rows of revision 2."
         assert says in str(raised.value), name
         ask(pipeline, removed)
         assert numbers_in(pipeline) == of_revision(1, range(6)), name

@@ -189,7 +189,7 @@ def test_rows_that_others_refer_to_are_not_lost_and_no_batch_is_rejected_for_the
     ask(pipeline, "alter table notes drop constraint refers, add constraint refers foreign key (n) references numbers "
         "on delete cascade")  # fmt: skip
     with pytest.raises(
-        StoreRefused, match=r"ON DELETE CASCADE.*or accept that by output.allow_referential_actions: true"
+        StoreRefused, match=r"ON DELETE CASCADE.*or accept it with output.allow_referential_actions: true"
     ):
         plan_batch(pipeline, day(1), reprocess=True)
     with pytest.raises(StoreRefused, match=r"ON DELETE CASCADE"):
@@ -253,7 +253,7 @@ def test_a_trigger_that_forbids_a_removal_is_the_tables_fault(spark: Any, broker
     pipeline = passed(spark, broker, make_table)
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
     ask(pipeline, TRIGGER.format("raise exception 'keep %', old.name;", "BEFORE DELETE"))
-    with pytest.raises(StoreRefused, match=r"forbids that the rows which the batch replaces are removed") as raised:
+    with pytest.raises(StoreRefused, match=r"does not let the batch remove the rows that it replaces") as raised:
         run(spark, pipeline, day(1), reprocess=True)
     assert latest(pipeline, day(1)).state is State.PUBLISHING
     assert SECRET not in str(raised.value) + shown(broker, pipeline)

@@ -280,7 +280,7 @@ def test_a_table_is_compared_as_a_run_compares_it_and_nothing_is_made(
     new = tried()
     assert new.passes
     assert new.remarks == (
-        "Table public.numbers does not exist yet: the first run with rows makes it for these columns.",
+        "Table public.numbers does not exist yet: the first run with rows creates it with these columns.",
     )
     ask(pipeline, f"create table numbers (n smallint, name text, must text not null, {OWN})")
     differs = tried()

@@ -109,7 +109,7 @@ def test_a_compacted_topic_takes_no_records_without_keys(policy: str, refused: b
 )
 def test_the_output_takes_what_is_staged(output: str, staging: str, refused: bool) -> None:
     found = what_is_too_large({"max.message.bytes": output}, {"max.message.bytes": staging})
-    assert ("takes batches of records up to 1,000 bytes" in str(found)) == refused
+    assert ("accepts record batches of up to 1,000 bytes" in str(found)) == refused
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_the_output_takes_what_is_staged(output: str, staging: str, refused: boo
     [
         ({}, None),
         ({"message.timestamp.type": "CreateTime", "message.timestamp.before.max.ms": str(6 * HOUR)}, None),
-        (LOG_TIME, "Set that to CreateTime"),
-        ({"message.timestamp.before.max.ms": str(6 * HOUR - 1)}, "written 6 hours later. Raise that"),
+        (LOG_TIME, "Set message.timestamp.type=CreateTime"),
+        ({"message.timestamp.before.max.ms": str(6 * HOUR - 1)}, "written 6 hours later. Raise this setting"),
     ],
 )
 def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(

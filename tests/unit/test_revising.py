@@ -279,8 +279,8 @@ def test_what_is_being_published_is_not_written_anew_for_settings_or_software(ch
     [
         ({"output": TopicState("out-1", WHOLE), "staging_topic_id": "", "staged_gone": GONE}, None),
         ({"output": TopicState("out-2", WHOLE)}, "output topic"),
-        ({"output": TopicState("", WHOLE)}, "output topic out was deleted while"),
-        ({"output": TopicState("out-1", WHOLE), "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
+        ({"output": TopicState("", WHOLE)}, "output topic out was deleted during"),
+        ({"output": TopicState("out-1", WHOLE), "ledger_topic_id": "ledger-2"}, "its ledger was restored from a copy"),
         ({"output": TopicState("out-1", EMPTY)}, "its copy does not hold the records"),
         ({"output": TopicState("out-1", OPENING)}, None),
         ({"output": TopicState("out-1", OPENING), "staged_gone": GONE}, "no longer has"),

@@ -1,1 +1,1 @@
-"""Where batches are written, and how they are read back and published. The steps know only the protocol in `output.py`."""
+"""Where batches are written, read back and published. The steps use only the protocols in `output.py`."""

@@ -1,4 +1,4 @@
-"""Topics that batches have records in: what a batch has there, and how it is read back. The staging topic is one."""
+"""Topics that hold the records of batches, such as the staging topic, and how a batch is read back from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fencepost.rows.source import read_ranges
 
 
 class RecordsGone(Exception):
-    """Not all of a batch's records can be read any more. `obstacle` says why, and what brings them back."""
+    """Some of a batch's records can no longer be read. `obstacle` has the reason and the next step."""
 
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.why)
@@ -39,7 +39,7 @@ class RecordsGone(Exception):
 
 
 class BatchTopic(ABC):
-    """A topic that batches have records in. It is described once, unless it is `known` already."""
+    """A topic that holds records of batches. Kafka is asked to describe it once, or not at all if it is `known` already."""
 
     role: str
 
@@ -49,16 +49,16 @@ class BatchTopic(ABC):
         self._known = known
 
     def now(self) -> TopicEnds:
-        """Its id and its high watermarks."""
+        """The topic's id and its present high watermarks."""
         ends = tuple(self._cluster.high_watermarks(self._topic))
         return TopicEnds(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
+        """Wait up to `limit` seconds until the last stable offsets have passed the ends of the batch's ranges."""
         self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
     def identity(self) -> str:
-        """Its id."""
+        """The topic's present id."""
         return self._topic.id
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
@@ -67,7 +67,7 @@ class BatchTopic(ABC):
 
     @abstractmethod
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Where in this topic the batch is; nothing while it is not here."""
+        """The batch's ranges in this topic; empty before the batch is written there."""
 
     @property
     def _topic(self) -> Topic:
@@ -88,15 +88,15 @@ class RecordTopic(BatchTopic):
 
     @abstractmethod
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Why a topic with these settings would refuse the interval's records, or lose them too early, or None."""
+        """Why a topic with these settings would refuse the interval's records or delete them too early; None if it keeps them."""
 
     @abstractmethod
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
+        """The batch's records in its ranges here, as far as their offsets still exist; columns as in `read_named`."""
 
     @abstractmethod
     def _names_batches(self, batch: Batch) -> bool:
-        """Whether the batch's records can be told from others here."""
+        """Whether the batch's records can be distinguished from others here."""
 
     @abstractmethod
     def _id_then(self, batch: Batch) -> str:
@@ -104,16 +104,16 @@ class RecordTopic(BatchTopic):
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
         return self._name
 
     @property
     def partitions(self) -> int:
-        """How many it has."""
+        """The topic's number of partitions."""
         return self._topic.partitions
 
     def check_keeps(self, interval: Interval) -> None:
-        """Check that the topic takes the interval's records and keeps them until they are judged, if we may ask.
+        """Check that the topic accepts the interval's records and keeps them until they are judged. Skipped without the right.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -121,7 +121,7 @@ class RecordTopic(BatchTopic):
         self.check(interval, "Nothing was planned.")
 
     def check_fits(self, staging: StagingTopic) -> None:
-        """Check that the topic takes batches of records as large as those that the staging topic takes, if we may ask.
+        """Check that the topic accepts record batches as large as the staging topic does. Skipped without the right.
 
         Raises:
             NeedsOperator: names both settings, and what to do.
@@ -134,14 +134,14 @@ class RecordTopic(BatchTopic):
             )
 
     def settings(self) -> Mapping[str, str]:
-        """The topic's settings, by name; none if we may not ask."""
+        """The topic's settings by name; empty if the user may not read them."""
         try:
             return self._cluster.topic_configs(self._name)
         except AccessDenied:
             return {}
 
     def check(self, interval: Interval, so: str) -> None:
-        """As `check_keeps`; `so` ends the error's message."""
+        """Like `check_keeps`. `so` is the end of the error's message."""
         settings = self.settings()
         if settings and (refusal := self.refusal(settings, interval)):
             raise NeedsOperator(
@@ -149,18 +149,18 @@ class RecordTopic(BatchTopic):
             )
 
     def is_compacted(self) -> bool:
-        """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
+        """Whether the topic is compacted; False if the user may not read its settings."""
         try:
             return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
         except AccessDenied:
             return False
 
     def read_whole(self, spark: SparkSession, batch: Batch, doing: str) -> DataFrame:
-        """As `read_back`, of a batch of which every record is still here; waits until nothing hides one.
+        """Like `read_back`, but the batch has to be complete. Waits for open transactions that hide records.
 
         Raises:
-            RecordsGone: some are gone, or cannot be told from others.
-            OpenTransaction: another producer's open transaction hides some for too long.
+            RecordsGone: some records are gone, or cannot be distinguished from others.
+            OpenTransaction: another producer's open transaction hides records for too long.
         """
         if (lost := self._lost(batch)) is not None:
             raise RecordsGone(lost)
@@ -168,10 +168,10 @@ class RecordTopic(BatchTopic):
         return self.read_back(spark, batch)
 
     def _lost(self, batch: Batch) -> Obstacle | None:
-        """Why its records are not all here, or cannot be told from others, and what brings them back."""
+        """Why the batch's records are incomplete or cannot be distinguished from others, with the next step; None if neither."""
         if batch.known_written.rows and not self._names_batches(batch):
             return Obstacle(
-                "its records have no header that tells them from others (output.batch_header: false)",
+                "its records have no header that names their batch (output.batch_header: false)",
                 cure=f"Set output.batch_header: true; then {reprocess(batch)}.",
             )
         try:
@@ -183,28 +183,29 @@ class RecordTopic(BatchTopic):
         if deleted := self.deleted(batch):
             gone = describe_ranges(deleted)
             return Obstacle(
-                f"{self.role} topic {self._name} no longer has {gone}: its retention or a person deleted them",
+                f"{self.role} topic {self._name} no longer has {gone}: retention or a person deleted them",
                 cure=f"Raise the topic's retention.ms; then {reprocess(batch)}.",
             )
         return None
 
 
 class StagingTopic(RecordTopic):
-    """The topic that staged batches are written to, judged in, and copied from. It is like the output in what orders records.
+    """The topic that staged batches are written to, judged in, and copied from.
 
-    Kafka's timestamp of its records is the time of their batch's plan, and tells them from those of other batches. A row's own
-    timestamp is in a header. So the topic keeps records for as long after their plan as it keeps any, however old they are.
+    The Kafka timestamp of a staged record is its batch's `staged_at`, which identifies the batch. A row's own timestamp is in a
+    header. So retention counts from the plan, however old the row's own timestamp is.
     """
 
     role = "staging"
 
     def prepare_like(self, outputs: Sequence[RecordTopic]) -> None:
-        """Make the topic where it is missing, and give it as many partitions as the output topic has: keys are placed by them.
+        """Create the topic if it is missing, and give it as many partitions as the output topic, so that keys get the same ones.
 
-        One that is made takes records as large as the output does. Without an output topic, the settings alone say how many.
+        A new topic accepts records as large as the output topic does. Without an output topic, the number of partitions comes
+        from the pipeline's settings.
 
         Raises:
-            NeedsOperator: it has more than the output topic.
+            NeedsOperator: the topic has more partitions than the output topic.
         """
         known = self._cluster.find(self._name)
         partitions = max((one.partitions for one in outputs), default=self._pipeline.output.partitions)
@@ -216,7 +217,7 @@ class StagingTopic(RecordTopic):
             if known.partitions > output.partitions:
                 raise NeedsOperator(
                     f"pipeline {self._pipeline.name}: staging topic {self._name} has {known.partitions} partitions and output "
-                    f"topic {output.name} has {output.partitions}: records would be placed by the wrong number. Add "
+                    f"topic {output.name} has {output.partitions}, so records would go to the wrong partitions. Add "
                     "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
                 )
         self._known = known
@@ -232,7 +233,7 @@ class StagingTopic(RecordTopic):
         return config | ({"max.message.bytes": largest[0]} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """What was deleted of where a batch lies here, or, while it is not written yet, of all since it was planned."""
+        """The deleted parts of the batch's ranges. Before it is written, of all offsets since it was planned."""
         if batch.written is not None:
             return self.deleted(batch)
         starts, ends = batch.known_staging.ends, self._cluster.high_watermarks(self._topic)
@@ -243,15 +244,15 @@ class StagingTopic(RecordTopic):
         return without_expired(ranges, by_partition(self._name, self._cluster.earliest(self._topic)))[1]
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches that the newest records are of, whatever their ledger: by the moment of their plan."""
+        """The batches that own the newest records, by the records' timestamps. They may be in another ledger."""
         return newest_batches(self._ledger, self._topic, staged=True)
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Its records have the time of their plan."""
+        """As in `RecordTopic`. Staged records have the time of their plan, not that of the interval."""
         return what_staging_needs(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """By their timestamp, which tells whose they are."""
+        """The records with the batch's timestamp."""
         kept, _ = self._kept_and_deleted(batch)
         raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")
@@ -271,16 +272,14 @@ def staged_records(
 ) -> DataFrame:
     """The batch's records in these ranges of its staging topic, with the columns of `read_ranges`.
 
-    Other batches may have written there too.
+    Records of other batches in the same ranges are left out.
     """
     raw = read_ranges(spark, settings, ranges, headers=headers)
     return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.known_staged_at)))
 
 
 def read_named(spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], batch: str) -> DataFrame:
-    """The records with the header of the batch of that name in these ranges.
-
-    Other batches may have written there too.
+    """The records in these ranges whose header names this batch. Records of other batches are left out.
 
     Columns: key, value (binary), topic, partition, offset.
     """

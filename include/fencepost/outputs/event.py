@@ -1,4 +1,4 @@
-"""The asset event of a publication, as Airflow's readers get it, whoever emits it: the DAG's task, or a command."""
+"""The asset event of a publication in Airflow. The DAG's task emits it, or a command."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ def asset_uri(pipeline: str, output: str) -> str:
 
 
 def extra_of(result: StepResult) -> dict[str, JsonValue]:
-    """The event's `extra`, of what the step advance returned about a batch that is published: its announcement.
-
-    `fencepost.read_validated` takes it.
-    """
+    """The event's `extra`: the announcement in the result of the step advance. `fencepost.read_validated` accepts it."""
     told = result.details["announcement"]
     assert isinstance(told, dict), f"batch {result.batch} is {result.state}, and was not announced"
     return told

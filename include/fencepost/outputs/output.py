@@ -1,7 +1,7 @@
-"""Where a batch is published: what the steps ask of an output of any kind.
+"""The protocols that the steps use for an output of any kind.
 
-Which kinds there are, and what a kind's package has, is in `output_kinds.py`. A batch is judged where it was written: in its
-staging topic or, under `publish: direct`, in the output topic itself.
+`output_kinds.py` lists the kinds and the parts of their packages. A batch is judged where it was written: in its staging topic
+or, under `publish: direct`, in the output topic itself.
 """
 
 from __future__ import annotations
@@ -28,66 +28,68 @@ from fencepost.outputs.batch_topic import RecordTopic, StagingTopic
 from fencepost.protocol.obstacle import Found, GivenUp, OutputState
 from fencepost.protocol.view import View
 
-# How the publication of a batch begins, and the records of its end: the seconds that it took, and the present time.
+# `Begin` makes the publication of a batch. `Record` makes the ledger's records of its end, from the seconds it took and the time.
 Begin = Callable[[View, Batch], Publication]
 Record = Callable[[View, float, datetime], tuple[Batch, ...]]
 
 
 class Target(Protocol):
-    """An output before a batch is there. It raises Fencepost's errors, which name the output."""
+    """What plan and write need of an output. Errors are Fencepost's and name the output."""
 
     def prepare(self) -> object:
-        """Make what can be made before a batch is there; raise NeedsOperator where it is not this pipeline's to write to."""
+        """Create what is missing. Raises NeedsOperator if this pipeline may not write to the output."""
         ...
 
     def planned(self) -> PlannedOutput:
-        """What a plan says of it."""
+        """The output as a plan freezes it."""
         ...
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that it has, or that own its newest records."""
+        """The batches of this pipeline that the output has, or for a topic, those that own the newest records."""
         ...
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raise NeedsOperator unless it takes the interval's records; of records that are judged there, unless it keeps them."""
+        """Raise NeedsOperator unless the output accepts the interval's records. If they are judged there, it has to keep them
+        too."""
         ...
 
 
 class Publisher(Protocol):
-    """How a staged batch gets to an output, once and not twice, whoever publishes it and however often."""
+    """Publishes a staged batch to an output exactly once, however many attempts there are."""
 
     def ready(self, batch: Batch) -> Begin:
-        """How the batch's publication begins, as the output is now; NeedsOperator where it does not take the batch."""
+        """How the batch's publication begins, given the present output. Raises NeedsOperator if it does not accept the batch."""
         ...
 
     def state(self, batch: Batch, *, publishing: bool) -> OutputState | None:
-        """The output as the batch finds it; `publishing` asks what of its publication is committed. None where the batch needs
-        nothing of it yet."""
+        """The present state of the output, with `publishing` also what the batch's publication has committed. None while the
+        batch needs nothing of the output."""
         ...
 
     def committed(self, batch: Batch, found: Found) -> Record | None:
-        """The end of a publication of which everything is committed, by what was found; None where something is not."""
+        """The end of the publication, if `found` shows that all of it is committed; else None."""
         ...
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
-        """Put the batch there, as far as no earlier attempt has; the end of its publication. `spark` is there where it is needed.
+        """Publish what earlier attempts have not published yet; returns the end of the publication. `spark` is None if the
+        publication does not need it.
 
         Raises:
-            ReceiptsDisagree: what is staged is not what was written.
-            TableRefusedData: it will never take the batch's rows as they are. The publication is closed.
+            ReceiptsDisagree: the staged records differ from those that were written.
+            TableRefusedData: the table does not accept the batch's rows as they are. The publication is closed.
         """
         ...
 
     def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
-        """Have no attempt at a publication commit any more, even one that comes late; None where all of it is committed."""
+        """Make sure that no attempt at the publication, not even a late one, can commit. None if all of it is committed."""
         ...
 
 
 class KafkaOffsets(Protocol):
-    """What an output commits in Kafka beside its records: marks of a publication, and how far it is validated."""
+    """The offsets that an output commits in Kafka: the marks of a publication, and how far its records are validated."""
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
-        """What the transaction that begins a publication commits beside the ledger's record."""
+        """The offsets that the transaction which begins a publication commits together with the ledger's record."""
         ...
 
     def restore_marks(self, batch: Batch, found: Found) -> bool:
@@ -99,93 +101,93 @@ class KafkaOffsets(Protocol):
         ...
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """Where a transition of these batches may move offsets of that group."""
+        """The partitions whose offsets in that group a transition of these batches may move."""
         ...
 
 
 class Columns(Protocol):
-    """What an output says of a result's columns. One that takes whatever the format says has none."""
+    """Checks the columns of a transform's result against the output."""
 
     def check_result(self, interval: Interval, schema: StructType) -> None:
-        """Raise NeedsOperator unless it takes rows with these columns, before the first is written."""
+        """Raise NeedsOperator unless the output accepts rows with these columns. Called before the first row is written."""
         ...
 
     def would_take(self, interval: Interval | None, schema: StructType) -> str:
-        """What a run would change there for rows with these columns, if anything, in words; raise as `check_result`. Changes
-        nothing. Without an interval, the rows are a sample."""
+        """What a run would change in the output for these columns, in words; empty if nothing. Changes nothing, and raises the
+        errors of `check_result`. Without an interval, the rows are a sample."""
         ...
 
 
 class Contents(Protocol):
-    """What an output has, as it can be compared with the ledger. It belongs to one pipeline on one cluster."""
+    """Compares an output's contents with the ledger. Such an output belongs to one pipeline on one cluster."""
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """What the ledger has published there and it lacks, with the commands that bring it back; empty if nothing.
+        """The published batches that the output lacks, with the commands that bring them back; empty if none.
 
-        `read` gives the ledger as it is now.
+        `read` reads the ledger again.
 
         Raises:
-            LedgerLost: it has a batch that the ledger does not know.
+            LedgerLost: the output has a batch that is not in the ledger.
         """
         ...
 
     def move_here(self, view: View) -> None:
-        """Make it this cluster's, where the pipeline was on another one before; LedgerLost where it has a batch that the ledger
-        here does not know."""
+        """Register the output for this cluster, after the pipeline has moved here from another one. Raises LedgerLost if the
+        output has a batch that is not in this cluster's ledger."""
         ...
 
 
 class Output(Target, Publisher, Protocol):
-    """An output of a pipeline. What not every kind has is an attribute, which is None where a kind has none of it.
+    """An output of a pipeline. `offsets`, `columns` and `contents` are None for a kind without them.
 
-    `topics` are the topics of Kafka that its records are in, if it has any: they may be written to, and read back, directly.
+    `topics` are the Kafka topics that hold the output's records, if any. Steps may write to them and read them directly.
     """
 
     @property
     def topics(self) -> Sequence[RecordTopic]:
-        """Its topics of Kafka."""
+        """The Kafka topics that hold the output's records."""
         ...
 
     @property
     def offsets(self) -> KafkaOffsets | None:
-        """Its offsets in Kafka."""
+        """The offsets that it commits in Kafka."""
         ...
 
     @property
     def columns(self) -> Columns | None:
-        """Its columns."""
+        """The check of a result's columns."""
         ...
 
     @property
     def contents(self) -> Contents | None:
-        """What it has."""
+        """The comparison with the ledger."""
         ...
 
 
-OpenOutput = Callable[[Ledger, str], Output]  # the output of that name, as the ledger's pipeline has it
+OpenOutput = Callable[[Ledger, str], Output]  # the output of that name, for the ledger's pipeline
 
 
 class Examined(Protocol):
-    """A pipeline as the doctor's checks see it (`preflight/look.py`)."""
+    """A pipeline that the doctor examines (`preflight/look.py`)."""
 
     @property
     def pipeline(self) -> Pipeline:
-        """Its settings."""
+        """The pipeline with its settings."""
         ...
 
     @property
     def ledger(self) -> Ledger:
-        """Its ledger."""
+        """The pipeline's ledger."""
         ...
 
     @property
     def cluster(self) -> Cluster:
-        """Its cluster."""
+        """The Kafka cluster."""
         ...
 
     @property
     def view(self) -> View:
-        """All that is in the ledger; nothing if there is none."""
+        """The ledger's contents; empty if there is no ledger."""
         ...
 
 
@@ -199,27 +201,27 @@ class Checks:
 
 
 def checks_of(pipeline: Pipeline) -> Checks | None:
-    """The doctor's checks that the kind of the pipeline's output has; None if it has none."""
+    """The doctor's checks for the kind of the pipeline's output; None if it has none."""
     kind = pipeline.output.kind
     checks: Checks | None = part_of(kind, "doctor", "CHECKS") if has_part(kind, "doctor") else None
     return checks
 
 
 def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
-    """The pipeline's output; with a batch, the output of that batch, which its pipeline may have left since."""
+    """The pipeline's output. With a batch, the output that the batch was planned for, even if the pipeline now has another."""
     chosen = ledger.pipeline.output if batch is None else batch.plan.output
     opened: OpenOutput = part_of(chosen.kind, "output", "OUTPUT")
     return opened(ledger, chosen.name)
 
 
 def missing_of(ledger: Ledger) -> str:
-    """What the pipeline's output lacks of what the ledger has published there; empty if nothing, or if it is not compared."""
+    """The published batches that the pipeline's output lacks; empty if none, or if this kind of output is not compared."""
     contents = output_of(ledger).contents
     return contents.missing_batches(ledger.read) if contents is not None else ""
 
 
 def missing_or_why_not(ledger: Ledger) -> str:
-    """The same, for who shows it: that the ledger is lost, or that the store does not answer, as well."""
+    """Like `missing_of`, but an error becomes text too: that the ledger is lost, or that the database does not answer."""
     try:
         return missing_of(ledger)
     except FencepostError as error:
@@ -227,13 +229,13 @@ def missing_or_why_not(ledger: Ledger) -> str:
 
 
 def written_to(ledger: Ledger, batch: Batch) -> RecordTopic:
-    """What the batch is written to, and judged in: its staging topic, or its output."""
+    """The topic that the batch is written to and judged in: its staging topic or its output."""
     staging = batch.plan.staging
     return _topic_of(ledger, batch) if staging is None else StagingTopic(ledger, staging.topic)
 
 
 def read_back_from(ledger: Ledger, batch: Batch) -> RecordTopic:
-    """Where a batch with records is read back: from its output's topic, if they are there by now; else where it was written."""
+    """The topic to read a batch back from: its output topic once it is published there, else the one it was written to."""
     return _topic_of(ledger, batch) if batch.published_ranges else written_to(ledger, batch)
 
 
@@ -250,23 +252,23 @@ class Destination:
     staging: StagingTopic | None = None
 
     def prepare(self) -> None:
-        """Make what is missing."""
+        """Create what is missing."""
         self.output.prepare()
         if self.staging is not None:
             self.staging.prepare_like(self.output.topics)
 
     def now(self) -> tuple[PlannedOutput, TopicEnds | None]:
-        """Both as a plan has them, made if they are missing."""
+        """Both as a plan freezes them, created if they are missing."""
         self.prepare()
         return self.output.planned(), self.staging.now() if self.staging is not None else None
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline's that the newest records name, wherever these are."""
+        """The batches of this pipeline that own the newest records of the output and the staging topic."""
         staged = self.staging.newest_batches() if self.staging is not None else iter(())
         return chain(self.output.newest_batches(), staged)
 
     def check_keeps(self, interval: Interval) -> None:
-        """What is written is there until it is judged, and the output takes it, or NeedsOperator."""
+        """Raise NeedsOperator unless written records stay until they are judged and the output accepts them."""
         self.output.check_keeps(interval)
         if self.staging is not None:
             self.staging.check_keeps(interval)
@@ -275,12 +277,12 @@ class Destination:
 
     @property
     def topics(self) -> tuple[RecordTopic, ...]:
-        """The topics that a batch's records pass, or end in."""
+        """The topics of the output and the staging topic."""
         return (*self.output.topics, *([self.staging] if self.staging is not None else []))
 
 
 def destination_of(ledger: Ledger) -> Destination:
-    """Where batches that the pipeline plans now go."""
+    """The destination of batches that the pipeline plans now."""
     settings = ledger.pipeline.output
     staging = StagingTopic(ledger, ledger.pipeline.staging_topic) if settings.is_staged else None
     return Destination(output_of(ledger), staging)

@@ -1,7 +1,7 @@
-"""A pipeline's quarantine topic: malformed records, and rows that fail a rule, committed by their batch.
+"""A pipeline's quarantine topic: malformed records, and rows that fail a rule. A batch commits them with its own rows.
 
-The topic is created without retention, so its records stay until somebody deletes them. The last header of a record names its
-batch: the source record's own headers stay, and may name another one.
+The topic is created without retention, so its records stay until a person deletes them. A record keeps the headers of its source
+record, which may name another batch; only its last header names its own batch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fencepost.rows.source import read_ranges
 
 SHOWN = (SOURCE_HEADER, RULE_HEADER, REASON_HEADER)
 FOREVER = 2**63 - 1
-ROOM = 65_536  # bytes for the headers that a quarantined record has beyond those of its source record
+ROOM = 65_536  # bytes for the headers that quarantine adds to those of the source record
 
 
 class Quarantined(NamedTuple):
-    """A record in quarantine, without its data: its place there and in the source, the rule that took it, and why."""
+    """A record in quarantine, without its data: its place there and in the source, the rule that it failed, and why."""
 
     place: str
     source: str
@@ -52,7 +52,7 @@ class QuarantineTopic(BatchTopic):
         return self._known.id
 
     def _settings(self) -> dict[str, str]:
-        """The settings that the topic gets: a source record may have any timestamp, and may be as large as its topic allows."""
+        """The settings of a new topic. A source record may have any timestamp, and be as large as the source topic allows."""
         config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
         config |= {"message.timestamp.before.max.ms": str(FOREVER), "message.timestamp.after.max.ms": str(FOREVER)}
         try:
@@ -64,7 +64,7 @@ class QuarantineTopic(BatchTopic):
         return config
 
     def check_keeps(self) -> None:
-        """Check that the topic keeps its records, if we may ask.
+        """Check that the topic keeps its records. Skipped if the user may not read its settings.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -96,7 +96,7 @@ class QuarantineTopic(BatchTopic):
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def some(self, batch: Batch, most: int) -> list[Quarantined]:
-        """At most so many of the batch's records that still exist, the first of each partition. It needs no Spark."""
+        """Up to `most` of the batch's remaining records, from the start of its ranges. Needs no Spark."""
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
         own, found = (BATCH_HEADER, str(batch.id).encode()), list[Quarantined]()

@@ -1,4 +1,4 @@
-"""What `read_validated` asks of a kind of output: the rows of one announced batch."""
+"""The request of `read_validated` to a kind of output: the rows of one announced batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.protocol.announcement import Announcement
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Whose rows are read, with which columns, and by whom. `schemas` are those that the records of a topic were written with."""
+    """A request for the rows of an announced batch. `schemas` are those that a topic's records were written with."""
 
     spark: SparkSession
     reader: Reader
@@ -28,10 +28,10 @@ class RowsRequest:
 
 
 def rows_of(request: RowsRequest) -> DataFrame:
-    """The rows, as the kind of the batch's output reads them.
+    """Read the rows by the kind of the batch's output.
 
     Raises:
-        SettingsError: this release knows no such kind of output.
+        SettingsError: this release does not know the kind.
     """
     kind = request.announcement.kind
     if kind not in OUTPUT_KINDS:

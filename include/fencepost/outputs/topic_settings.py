@@ -1,8 +1,8 @@
-"""What a topic's settings do to a batch's records; pure.
+"""Whether a topic's settings let it accept a batch's records and keep them; pure.
 
-The topic must not drop a batch's records before they are judged, nor refuse them for their age: validate would read back
-another batch than the one that was written. Kafka computes a record's age from its timestamp. Under `output.timestamp` that is
-the data's own, so Kafka may delete a batch of old data within minutes. Compaction drops all but the newest record of a key.
+The topic must not refuse a batch's records for their age, nor delete them before they are judged: validate would not read back
+what was written. Kafka computes a record's age from its timestamp. With `output.timestamp` that is the data's own time, so Kafka
+may delete a batch of old data within minutes. Compaction keeps only the newest record of a key.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from datetime import datetime, timedelta
 from fencepost.model import Interval
 
 KEPT_FOR = timedelta(hours=6)  # from a record's write (if it is staged, from its plan) to its verdict, with retries
-FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
+FOREVER = 2**62  # milliseconds; a limit of at least this length never applies
 
 
 def what_needs_keys(settings: Mapping[str, str]) -> str | None:
-    """Why the topic takes no record of a pipeline that gives its records no keys, and what to do; None where it does. Pure."""
+    """Why the topic refuses records without keys, and what to do; None if it accepts them."""
     policy = settings.get("cleanup.policy", "delete")
     if "compact" not in policy:
         return None
     return (
-        f"is compacted (cleanup.policy={policy}), so it takes no record without a key, and the pipeline's records have none. "
-        "Name the key's column in output.key in pipeline.yaml; or use another topic."
+        f"is compacted (cleanup.policy={policy}), so it refuses records without a key, and the pipeline's records have none. "
+        "Name the key's column in output.key in pipeline.yaml, or use another topic."
     )
 
 
 def what_staging_needs(settings: Mapping[str, str]) -> str | None:
-    """Why the topic would not keep the timestamps that tell staged batches apart, and what to do; None where it does. Pure."""
+    """Why the topic would replace or refuse the timestamps that identify staged batches, and what to do; None if it keeps
+    them."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return (
-            "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which tell whose they are. Set that "
-            "to CreateTime with kafka-configs.sh."
+            "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which identify their batches. Set "
+            "message.timestamp.type=CreateTime with kafka-configs.sh."
         )
     if _too_short(settings, name := "message.timestamp.before.max.ms", KEPT_FOR):
         return (
             f"refuses records older than {name}={settings[name]}. Staged records have the time of their plan, and may be written "
-            f"{_hours(KEPT_FOR)} later. Raise that with kafka-configs.sh."
+            f"{_hours(KEPT_FOR)} later. Raise this setting with kafka-configs.sh."
         )
     return None
 
 
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
-    """Why the topic would not take records with timestamps of the interval, and what to do; None where it will. Pure.
+    """Why the topic would refuse records with timestamps of the interval, and what to do; None if it accepts them.
 
-    They are assumed to be as old as its start.
+    The records are assumed to be as old as the interval's start.
     """
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return None
@@ -56,7 +57,7 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
         setting = f"message.timestamp.{name}.max.ms"
         if _too_short(settings, setting, age):
             return (
-                f"refuses records {than} than {setting}={settings[setting]}{_of_age(interval)}. Raise that with "
+                f"refuses records {than} than {setting}={settings[setting]}{_of_age(interval)}. Raise this setting with "
                 f"kafka-configs.sh{WAY_OUT}."
             )
     return None
@@ -65,11 +66,10 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
 def what_is_lost(
     settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
 ) -> str | None:
-    """Why the topic would refuse the interval's records, or lose them too early, and what to do; None if it keeps them. Pure.
+    """Why the topic would refuse the interval's records or delete them too early, and what to do; None if it keeps them.
 
     `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start. `judged`: they are read
-    back from the topic to be judged. Where they are not, how long they are kept is the reader's affair, but for those that the
-    topic would delete as soon as they are published.
+    back from the topic to be judged. If they are not, only a topic that would delete them right after publication is reported.
     """
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
@@ -79,13 +79,13 @@ def what_is_lost(
         return refused
     if not (judged or own_time):
         return None
-    before = "the verdict, which may take" if judged else "anybody reads them, in less than"
+    before = "the verdict, which may take" if judged else "a reader sees them, in less than"
     if "delete" in policy and _too_short(settings, "retention.ms", age + KEPT_FOR):
         return (
             f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before {before} "
             f"{_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
         )
-    # Unlike for the others, -1 or 0 means no lag here.
+    # Unlike in the other settings, -1 or 0 means no lag here.
     if judged and (
         "compact" in policy
         and (
@@ -96,23 +96,23 @@ def what_is_lost(
         return (
             f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
             f"{of_age}: records whose key has a newer one may be gone before the verdict, which may take "
-            f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}; or use another topic."
+            f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}, or use another topic."
         )
     return None
 
 
 def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> str | None:
-    """Why the output may refuse records for their size that the staging topic takes, and what to do; None where not. Pure."""
+    """Why the output may refuse records that the staging topic accepts, by their size, and what to do; None if it accepts all."""
     taken, staged = (int(settings.get("max.message.bytes") or 0) for settings in (output, staging))
     if taken >= staged:
         return None
     return (
-        f"takes batches of records up to {taken:,} bytes (max.message.bytes), and the staging topic takes {staged:,}: what is "
-        f"staged might not be published. Raise it to {staged}, or lower the staging topic's to {taken}, with kafka-configs.sh."
+        f"accepts record batches of up to {taken:,} bytes (max.message.bytes), and the staging topic {staged:,}, so a staged "
+        f"batch might not be published. Raise it to {staged}, or lower the staging topic's to {taken}, with kafka-configs.sh."
     )
 
 
-WAY_OUT = ", set message.timestamp.type=LogAppendTime, or take output.timestamp out of pipeline.yaml"
+WAY_OUT = ", set message.timestamp.type=LogAppendTime, or remove output.timestamp from pipeline.yaml"
 
 
 def _of_age(interval: Interval) -> str:

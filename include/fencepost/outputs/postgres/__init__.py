@@ -1,1 +1,1 @@
-"""The output as a table of PostgreSQL: locks, SQLSTATEs, COPY, conversions. What holds for any table is in `outputs/table/`."""
+"""The output as a PostgreSQL table: locks, SQLSTATEs, COPY, conversions. `outputs/table/` has what is common to all tables."""

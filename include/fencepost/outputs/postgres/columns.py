@@ -1,8 +1,8 @@
-"""A table's columns beside those of a transform's result: which type holds which, exactly, and the rows in these types.
+"""Compares a table's columns with those of a transform's result, and converts rows to the table's types.
 
-The driver casts nothing, and may store other values without a word where types differ. So every column has a type of the table
-that holds each value of Spark's type exactly, or is refused by name before the first row; and rows are cast to the table's types
-before the driver sees them.
+The driver casts nothing, and may silently store wrong values if types differ. So a column of the table has to hold each value of
+Spark's type exactly, or it is refused by name before the first row. Rows are cast to the table's types before the driver sees
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, RESERVED_COLUMN
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
 NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
-# By Spark's type: the type that a new column gets, and all that hold its values exactly.
+# By Spark's type: the types that hold its values exactly. A new column gets the first one.
 TYPES: Mapping[type[t.DataType], tuple[str, ...]] = {
     t.ByteType: ("smallint", "integer", "bigint"),
     t.ShortType: ("smallint", "integer", "bigint"),
@@ -57,12 +57,12 @@ OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
 
 
 def schema_of(text: str) -> t.StructType:
-    """The fields in `Written.value_schema`."""
+    """Parse `Written.value_schema`."""
     return t.StructType.fromJson(json.loads(text)) if text else t.StructType([])
 
 
 def kind_for(kind: t.DataType) -> str | None:
-    """The type that a new column for values of this type gets; None if there is none."""
+    """The PostgreSQL type of a new column for values of this Spark type; None if there is none."""
     if isinstance(kind, t.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, NESTED):
@@ -71,7 +71,7 @@ def kind_for(kind: t.DataType) -> str | None:
 
 
 def holds(column: str, kind: t.DataType) -> bool:
-    """Whether a column of this type of the table holds each value of Spark's type exactly, or refuses it."""
+    """Whether a column of this PostgreSQL type stores each value of the Spark type exactly, or refuses it."""
     if isinstance(kind, t.DecimalType):
         declared = NUMERIC.fullmatch(column)  # a scale in excess would be rounded, a precision is refused by the server
         return column == "numeric" or (declared is not None and int(declared[2]) >= kind.scale)
@@ -81,34 +81,37 @@ def holds(column: str, kind: t.DataType) -> bool:
 
 
 def what_is_no_column(schema: t.StructType) -> list[str]:
-    """Why the columns of a transform's result can be in no table, whatever the table is."""
+    """Why columns of a transform's result cannot be columns of any PostgreSQL table."""
     found = list[str]()
     for field in schema.fields:
         if without_case(field.name) in RESERVED_COLUMNS:
-            found.append(f"column {field.name} has a name that is Fencepost's own in every table; rename it")
+            found.append(f"column {field.name} has a name that Fencepost uses in every table; rename it")
         elif len(field.name.encode()) > LONGEST_IDENTIFIER:
             found.append(
-                f"column {field.name} has a name of more than {LONGEST_IDENTIFIER} bytes, which PostgreSQL cuts off"
+                f"column {field.name} has a name of more than {LONGEST_IDENTIFIER} bytes, which PostgreSQL truncates"
             )
         elif '"' in field.name or "\0" in field.name or not field.name:
             found.append(f"column {field.name!r} has a name with a quotation mark; rename it")
         elif kind_for(field.dataType) is None:
             kind = field.dataType.simpleString()
-            found.append(f"column {field.name} is of type {kind}, for which PostgreSQL has none; cast it")
+            found.append(f"column {field.name} is of type {kind}, which has no counterpart in PostgreSQL; cast it")
         elif what := unsayable(field.dataType):
             found.append(f"column {field.name} has {what}, which JSON cannot express; rename or cast it")
     return found
 
 
 def missing(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, str]:
-    """The columns that the table lacks, with the type that each gets."""
+    """The columns that the table lacks, with the type that each of them gets."""
     there = {column.name for column in columns}
     wanted: dict[str, str] = {field.name: kind_for(field.dataType) or "" for field in schema.fields} | OWN
     return {name: kind for name, kind in wanted.items() if name not in there}
 
 
 def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
-    """Why the table does not take rows with these columns, each with the statement that would do; `add` adds what is missing."""
+    """Why the table does not accept rows with these columns, each reason with the statement that solves it.
+
+    With `add`, missing columns are no reason, because the publication adds them.
+    """
     alter, found = f"ALTER TABLE {table}", list[str]()
     there = {column.name: column for column in columns}
     for name, kind in missing(schema, columns).items():
@@ -127,32 +130,32 @@ def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn
     given = {field.name for field in schema.fields} | OWN.keys()
     for column in columns:
         if column.name not in given and not column.filled:
-            lacks = f"column {column.name} may not be null and has no default, and the transform gives none"
+            lacks = f"column {column.name} may not be null and has no default, and the transform does not give it"
             if column.in_primary_key:
-                found.append(f"{lacks}: it is in the primary key, so give it in the transform's result")
+                found.append(f"{lacks}: it is in the primary key, so add it to the transform's result")
             else:
                 found.append(f"{lacks}: {alter} ALTER COLUMN {quoted(column.name)} DROP NOT NULL")
     return found
 
 
 def definition(schema: t.StructType) -> str:
-    """The columns of a new table."""
+    """The column definitions of a new table."""
     own = [f"{quoted(name)} {kind} NOT NULL" for name, kind in OWN.items()]
     return ", ".join([*(f"{quoted(f.name)} {kind_for(f.dataType)}" for f in schema.fields), *own])
 
 
 class StagedMisfit(Exception):
-    """A staged value is not what its batch says; the message says why."""
+    """A staged value does not have the batch's columns. The message says why."""
 
 
 class Rows:
-    """Staged values as rows of a table. `columns` are the table's."""
+    """Converts staged values to rows of a table with these `columns`."""
 
     def __init__(self, schema: t.StructType, columns: Sequence[TableColumn], interval: datetime, revision: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         kinds = {column.name: column.kind for column in columns}
-        # The text of an array or object is what the record says of it, so nothing of it can change on its way.
+        # An array or object keeps the text that it has in the record, so nothing in it can change.
         flat = [t.StructField(f.name, t.StringType() if _nested(f) else f.dataType) for f in schema.fields]
         self._decoder = JsonDecoder(to_arrow_schema(t.StructType(flat)))
         self._targets = [_arrow(kinds[f.name], f.dataType) for f in schema.fields]
@@ -161,13 +164,13 @@ class Rows:
         self.schema = pa.schema([*fields, *((name, ARROW[kind]) for name, kind in OWN.items())])
 
     def of(self, values: pa.Array) -> pa.RecordBatch:
-        """The rows of some values.
+        """Convert values to rows.
 
         Raises:
-            StagedMisfit: one is no record of the batch's columns.
+            StagedMisfit: a value does not have the batch's columns.
         """
         if values.null_count:
-            raise StagedMisfit("a tombstone, and a table has no place for it")
+            raise StagedMisfit("a tombstone, which a table cannot store")
         columns, why = self._decoder.decode_array(values)
         if (reason := next(filter(None, why), None)) is not None:
             raise StagedMisfit(reason)
@@ -187,7 +190,7 @@ def _arrow(column: str, kind: t.DataType) -> pa.DataType:
 
 
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """The column in the table's type, or an error: never another value."""
+    """Cast the column to the table's type. A value that would change is an error."""
     if isinstance(target, pa.JsonType):
         return pa.ExtensionArray.from_storage(target, column)
     return column if column.type == target else column.cast(target, safe=True)

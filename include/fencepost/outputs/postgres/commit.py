@@ -1,7 +1,7 @@
-"""The commit of a staged batch to its table, in one transaction with the row that says so.
+"""The commit of a staged batch to its table. One transaction has the batch's rows and the interval's row of the store.
 
-The interval's row is locked first. Whoever gives a publication up locks the same row. So one that was given up never commits
-late, and an older lease never wins.
+The interval's row is locked first. A command that gives a publication up locks the same row. So a publication that was given up
+never commits late, and an older lease never wins.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from fencepost.rows.writer import added
 
 
 class AnotherTable(Exception):
-    """The table was dropped, or another one has its name: it has to be compared, or made, first."""
+    """The table was dropped, or another table has its name. It has to be created, or compared with the ledger, first."""
 
 
 class RowsRefused(Exception):
-    """The server refuses the batch's rows, or that the rows which they replace are removed (`removing`).
+    """The server refused the batch's rows, or (`removing`) the removal of the rows that the batch replaces.
 
-    `place` is the staged record of the refused row, where the server has told of it: a partition, and the number of the batch's
-    record in it.
+    `place` is the staged record of the refused row, if the server named the row: its partition, and how many of the batch's
+    records precede it there.
     """
 
     def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
@@ -52,19 +52,19 @@ class RowsRefused(Exception):
 
 
 def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
-    """Commit the batch, unless it is committed:
+    """Commit the batch, unless it is committed already:
 
-    1. lock the interval's row, and the table against being dropped or swapped;
-    2. compare: committed already, given up, overtaken, of another ledger, or of another owner;
-    3. whether the table may be published to; and what the ledger says, read under the lock: is the publication still under
-       way, and is all there that it adds to;
-    4. remove what the batch replaces, and copy the staged records in, with the fingerprint of the bytes as read;
-    5. run the checks and triggers that were put off, and count all that the interval holds then; and look again whether the
-       table may be published to, since a part may have been attached meanwhile;
+    1. lock the interval's row, and lock the table so that it is not dropped or swapped;
+    2. compare the row: committed already, given up, overtaken, of another ledger, or of another owner;
+    3. check that the table may be published to; read the ledger under the lock, and check that the publication is still under
+       way and that the table has what an addition adds to;
+    4. remove the rows that the batch replaces, copy the staged records in, and compare the fingerprint of the bytes read;
+    5. run deferred checks and triggers, count the interval's rows, and check the table again, because a partition may have been
+       attached meanwhile;
     6. write the row, and commit.
 
     Raises:
-        AnotherTable: the table is not the one that it was.
+        AnotherTable: another table has the name now.
         RowsRefused: the server refuses the rows.
     """
     with locked(table.pipeline, table.name, batch.interval) as (tx, store, held):  # 1
@@ -80,7 +80,7 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
         revisions = revisions_after(held, batch)
         if exists:
             counts = _counts(store, batch)
-            # Triggers may go by policies of other tables. That this one hides none is known, and stays so while it is locked.
+            # Triggers may rely on policies of other tables. This table hides no rows, which cannot change while it is locked.
             tx.run("SET LOCAL row_security = on")
             _replace(table, shape, tx, store, batch)  # 4
             with _refusals():
@@ -96,7 +96,7 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
 
 
 def _may_commit(table: PipelineTable, store: Store, held: Held, batch: Batch, *, exists: bool) -> bool:
-    """Whether the publication has still to be committed; False where it is."""
+    """Whether the publication still has to be committed; False if it is committed."""
     if not table.has_to_commit(held, batch):
         return False
     known = store.registered(lock=True)
@@ -112,12 +112,12 @@ def _check_table(shape: TableShape, store: Store, interval: Interval) -> None:
 
 
 def _replace(table: PipelineTable, shape: TableShape, tx: Session, store: Store, batch: Batch) -> None:
-    """Put the batch's rows in the place of those that it replaces."""
+    """Replace the interval's rows by the batch's."""
     written, start = batch.known_written, batch.interval.start
     oid, schema = store.oid(), schema_of(written.value_schema)
     assert oid is not None, "the table is locked"
     if written.rows and shape.adds:
-        # First: the server alters no table of which rows are removed whose references are checked at the end.
+        # Before rows are removed: the server does not alter a table with deferred checks of references.
         store.add_columns(missing(schema, store.columns(oid)))
     with _refusals(removing=True):
         store.remove(batch)
@@ -143,14 +143,13 @@ def _replace(table: PipelineTable, shape: TableShape, tx: Session, store: Store,
     if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
         raise ReceiptsDisagree(
             f"batch {batch.id}: its staging topic has {count_of(staged.rows, 'record')} with fingerprint "
-            f"{staged.fingerprint:016x}, "
-            f"and {written.rows:,} with {written.fingerprint:016x} were written."
+            f"{staged.fingerprint:016x}, but {written.rows:,} with {written.fingerprint:016x} were written."
         )
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """What acts upon a table's rows; if something does, also how many the interval has, and by how many the table has grown."""
+    """The triggers and rules of a table, by name. If it has any, also the interval's rows and the growth of the table so far."""
 
     acts: str = ""
     rows: int = 0
@@ -158,18 +157,18 @@ class _Counts:
 
 
 def _counts(store: Store, batch: Batch) -> _Counts:
-    """What is in the table before the batch is: of one that no trigger or rule acts upon, nothing has to be known."""
+    """The table's counts before the batch is copied in. They are needed only for a table with triggers or rules."""
     if not (acts := store.what_acts()):
         return _Counts()
     return _Counts(acts, sum(store.count(batch.interval.start).values()), store.grown())
 
 
 def _check_counts(store: Store, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
-    """Check that the interval holds what it has to, by the table's own count, and that no other has more or fewer rows than
-    before: a table may keep what it is told to remove, and a trigger may add rows, or move them.
+    """Check that the interval has the right number of rows, and that the other intervals have as many as before. A rule or
+    trigger may keep rows that were removed, add rows, or move them.
 
     Raises:
-        StoreRefused: it does not.
+        StoreRefused: a number of rows is wrong.
     """
     counted = store.count(batch.interval.start)
     now, at_first = store.grown() if before.acts else None, before.grown
@@ -178,23 +177,24 @@ def _check_counts(store: Store, batch: Batch, before: _Counts, wanted: Mapping[i
         others = now - at_first - (sum(counted.values()) - before.rows)
     if counted == wanted and not others:
         return
-    told = f"{told_by_revision(counted)} of its interval, and has to hold {told_by_revision(wanted)}"
+    told = f"{told_by_revision(counted)} of its interval instead of {told_by_revision(wanted)}"
     if counted == wanted:
         more = "more" if others > 0 else "fewer"
         told = f"{count_of(abs(others), f'{more} row')} in other intervals than before"
     acts = before.acts
-    what = (
-        f"It has {acts}: what keeps, adds, moves or leaves out rows has to go" if acts else "Somebody else writes to it"
+    cure = (
+        f"The table has {acts}: remove those that keep, add, move or leave out rows"
+        if acts
+        else "Another session writes to the table: stop it"
     )
     raise StoreRefused(
-        f"batch {batch.id}: after it was copied in, table {store.table} would hold {told}. {what}. Nothing was changed. Mend "
-        "the table, and run again."
+        f"batch {batch.id}: with this batch, table {store.table} would hold {told}. Nothing was changed. {cure}, and run again."
     )
 
 
 @contextmanager
 def _refusals(*, removing: bool = False) -> Iterator[None]:
-    """Tell what the table refuses of its rows from what the server refuses of anything."""
+    """Raise RowsRefused for an error that is about the rows, and leave other errors as they are."""
     try:
         yield
     except StatementFailed as failed:
@@ -204,16 +204,16 @@ def _refusals(*, removing: bool = False) -> Iterator[None]:
 
 
 class StagedRows:
-    """The rows of a batch's staged records, counted as they are read."""
+    """Reads a batch's staged records and counts them."""
 
     def __init__(self, ledger: Ledger, batch: Batch) -> None:
         self._ledger, self._batch = ledger, batch
         self.rows = self.fingerprint = 0
-        self._runs = list[tuple[int, int]]()  # of records of one partition behind each other: which, and how many
-        self.failed: Exception | None = None  # what ended the reading, which the driver tells as text only
+        self._runs = list[tuple[int, int]]()  # (partition, number of records) of each run of records of one partition
+        self.failed: Exception | None = None  # the error that ended the reading; the driver passes on its text only
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """In the types of the table."""
+        """The rows in the table's types, while they are counted."""
         ledger, batch = self._ledger, self._batch
         written = batch.known_written
         try:
@@ -229,7 +229,7 @@ class StagedRows:
             raise
 
     def place(self, row: int) -> tuple[int, int] | None:
-        """The partition of the row with that number, 1 being the first, and how many of the batch's records precede it there."""
+        """The partition of the row with that number (from 1), and how many of the batch's records precede it there."""
         before, left = Counter[int](), row - 1
         for partition, count in self._runs:
             if 0 <= left < count:

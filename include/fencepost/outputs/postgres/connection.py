@@ -1,7 +1,7 @@
-"""Sessions with PostgreSQL: one transaction each, and what its errors mean. Only this module knows the driver.
+"""Sessions with PostgreSQL, one transaction each, and the meaning of their errors. Only this module imports the driver.
 
-Invariant: a transaction is committed only while the server says that it is under way. After an error that somebody swallowed, the
-server rolls a commit back, and the driver returns as if it had not.
+Invariant: a transaction is committed only while the server says that it is under way. After an error that was ignored, the server
+answers a commit with a rollback, and the driver reports success.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from fencepost.outputs.postgres.sqlstates import (
     is_unavailable,
 )
 
-OLDEST = 14  # PostgreSQL's version; it tells of a COPY that is under way
+OLDEST = 14  # PostgreSQL's version; from 14 on the server shows the progress of a COPY
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 30  # how long a statement waits for a lock
-# Of a session that only asks: it decides nothing, so it gives up early, and somebody asks again.
+# For a session that only reads: it decides nothing, so it gives up early and can be repeated.
 ASK_LOCK_SECONDS = 5
 ASK_SECONDS = 30  # for one statement
-# Set for the transaction alone, so that a pooler may give the session to somebody else afterwards. Names that a server does not
-# know are left out.
+# Set for the transaction only, because a pooler may give the session to another client afterwards. Settings that a server does
+# not know are left out.
 LOCAL = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",  # the ledger is read while the row is locked
     "transaction_timeout": "0",
     "timezone": "UTC",
-    "row_security": "off",  # rows that a policy would hide are an error then
+    "row_security": "off",  # makes it an error if a policy hides rows
 }
 NO_LOGIN = re.compile(
     r"authentication failed|no pg_hba\.conf entry|role \".*\" does not exist|no password supplied|not permitted to log in"
@@ -55,7 +55,7 @@ NO_LOGIN = re.compile(
 NO_DATABASE = re.compile(
     r"database \".*\" does not exist|invalid connection option|invalid sslmode|could not (read|open)"
 )
-# What libpq says by itself of a session that has ended.
+# The texts of libpq itself for a session that has ended.
 ENDED = re.compile(
     r"server closed the connection unexpectedly|no connection to the server|connection not open"
     r"|SSL connection has been closed unexpectedly|SSL SYSCALL error: [\w ]+"
@@ -66,9 +66,9 @@ ENDED = re.compile(
 class StatementFailed(Exception):
     """The server refused a statement.
 
-    `column`, `constraint`, `schema` and `table` are the names that the error has. A trigger may have written them, with a row's
-    values: show none that the catalogue does not have (`refusals.py`). `row` is the number of the row that a COPY has failed on,
-    1 being the first; 0 where none is known. Nothing else of what the server says is kept.
+    `column`, `constraint`, `schema` and `table` are the names in the error. A trigger may have written a row's values into them,
+    so show only names that the catalogue has (`refusals.py`). `row` is the number of the row that a COPY failed on, from 1; 0 if
+    it is not known. Nothing else of the server's text is kept.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StatementFailed(Exception):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether it is about the rows, where a statement that copies or removes rows has failed."""
+        """Whether the error is about the rows, for a statement that copies or removes rows."""
         return is_of_rows(self.sqlstate)
 
 
@@ -99,7 +99,7 @@ class Session:
         self.ended = False
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of a statement, which has `$1` and so on for the values; none where it gives none.
+        """Run a statement with `$1` and so on for the values. Returns its rows; empty if it returns none.
 
         Raises:
             StatementFailed: the server refuses it.
@@ -124,9 +124,9 @@ class Session:
         """Commit.
 
         Raises:
-            StatementFailed: a check that was put off fails; nothing is committed.
+            StatementFailed: a deferred check fails; nothing is committed.
             StoreUnavailable: the server has ended the transaction; nothing is committed.
-            CommitStateUnknown: the commit was sent, and no answer came.
+            CommitStateUnknown: the commit was sent, and no response came.
         """
         status = self._connection.adbc_connection.get_option("adbc.postgresql.transaction_status")
         if status != "intrans":
@@ -136,16 +136,15 @@ class Session:
             with _errors(self._where):
                 self._connection.commit()
         except StoreUnavailable as error:
-            raise CommitStateUnknown(f"{error} The next attempt asks what was committed.") from None
+            raise CommitStateUnknown(f"{error} The next attempt checks what was committed.") from None
 
 
 @contextmanager
 def asking(of: ClientConfig) -> Iterator[Session]:
-    """A session that changes nothing, for who asks and does not decide. It locks no row, and no statement takes longer than
-    `ASK_SECONDS`.
+    """A read-only session. It locks no row, and no statement takes longer than `ASK_SECONDS`.
 
     Raises:
-        StoreUnavailable: as `session`, or somebody else's lock, or the statement, took longer; it names who holds such a lock.
+        StoreUnavailable: as in `session`; or a statement took too long; or another session's lock did, and the message names it.
     """
     with session(of, wait=ASK_LOCK_SECONDS, limit=ASK_SECONDS) as tx:
         try:
@@ -155,13 +154,13 @@ def asking(of: ClientConfig) -> Iterator[Session]:
             if failed.sqlstate == LOCK_TIMED_OUT:
                 raise StoreUnavailable(f"{told(of)}: {_locked_by(of)}") from None
             if failed.sqlstate == CANCELLED:
-                took = f"{told(of)}: an answer took longer than {ASK_SECONDS:g} s, so it was not waited for."
-                raise StoreUnavailable(f"{took} Ask again once the server is less busy.") from None
+                took = f"{told(of)}: a query took more than {ASK_SECONDS:g} s and was cancelled."
+                raise StoreUnavailable(f"{took} Run again once the server is less busy.") from None
             raise
 
 
 def _locked_by(of: ClientConfig) -> str:
-    """Who keeps others from reading in the database, for a person."""
+    """The sessions that lock tables of the database against readers, as text with the next step."""
     with session(of, limit=ASK_SECONDS) as tx:  # after an error a transaction takes no statement any more
         found = tx.run(
             "SELECT DISTINCT l.pid, coalesce(a.usename::text, '') FROM pg_catalog.pg_locks AS l "
@@ -170,11 +169,11 @@ def _locked_by(of: ClientConfig) -> str:
             "(SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) ORDER BY l.pid"
         )
     if not found:
-        return f"a lock was not free within {ASK_LOCK_SECONDS:g} s. Somebody else held it. Ask again."
+        return f"another session held a lock for more than {ASK_LOCK_SECONDS:g} s. Run again."
     sessions = ", ".join(f"{pid} of user {user}" if user else str(pid) for pid, user in found)
     return (
-        f"a lock was not free within {ASK_LOCK_SECONDS:g} s. Sessions that lock a table against readers: {sessions}. "
-        "Wait for the end of their transactions, or end them: `SELECT pg_terminate_backend(PID)`. Then ask again."
+        f"another session held a lock for more than {ASK_LOCK_SECONDS:g} s. Sessions that lock a table against readers: "
+        f"{sessions}. Wait for the end of their transactions, or end them: `SELECT pg_terminate_backend(PID)`. Then run again."
     )
 
 
@@ -182,9 +181,10 @@ def _locked_by(of: ClientConfig) -> str:
 def session(
     of: ClientConfig, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
 ) -> Iterator[Session]:
-    """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
+    """A session in a transaction under READ COMMITTED, rolled back unless the block commits it.
 
-    `limit` is the most seconds that one statement takes, or the connection.
+    `name` is the session's `application_name`. `wait` is how many seconds a statement waits for a lock. `limit` is how many
+    seconds the connection, or one statement, may take.
 
     Raises:
         StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, is older than `OLDEST`, or
@@ -208,10 +208,10 @@ def session(
         )
         if version < OLDEST * 10_000:
             raise StoreRefused(
-                f"{where}: the server is PostgreSQL {version // 10_000}, and a table needs {OLDEST} or a later one. Upgrade it, "
-                "or name another in postgres:."
+                f"{where}: the server is PostgreSQL {version // 10_000}, and a table needs version {OLDEST} or later. Upgrade "
+                "the server, or name another one in postgres:."
             )
-        if durable != "remote_apply":  # which is more than `on`
+        if durable != "remote_apply":  # stricter than `on`
             local["synchronous_commit"] = "on"
         rows = ", ".join(f"(${2 * n + 1}::text, ${2 * n + 2}::text)" for n in range(len(local)))
         found.run(
@@ -228,46 +228,44 @@ def session(
 
 
 def told(of: ClientConfig) -> str:
-    """Where the store is, for a person."""
+    """The database's host, port and name, for messages."""
     given = of.plain(POSTGRES)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
 
 
 def meaning(failed: StatementFailed, where: str) -> FencepostError:
-    """The error of a statement that failed for another reason than rows, with nothing of what the server said."""
+    """The error for a failed statement that is not about rows. It contains no text of the server."""
     what = f"{where}: {description(failed.sqlstate)} (SQLSTATE {failed.sqlstate})."
     if failed.sqlstate == LOCK_TIMED_OUT:
-        return StoreUnavailable(f"{what} Somebody else holds a lock on the table or its rows. Run again.")
+        return StoreUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
     if is_denied(failed.sqlstate):
         return AccessDenied(
-            f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` those that it lacks. Grant "
-            "them, and run again."
+            f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` names those that it lacks. "
+            "Grant them, and run again."
         )
     if is_unavailable(failed.sqlstate):
-        return StoreUnavailable(f"{what} Nothing was committed. Run again once the server takes it.")
-    return StoreRefused(
-        f"{what} Nothing was committed. The server's log says what it is about: change that, and run again."
-    )
+        return StoreUnavailable(f"{what} Nothing was committed. Run again once the server accepts the statement.")
+    return StoreRefused(f"{what} Nothing was committed. Read the cause in the server's log, remove it, and run again.")
 
 
 def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
-    """The settings as libpq takes them, with a connection in `limit` seconds at most. Only this process sees the text."""
+    """The settings in libpq's form, with at most `limit` seconds for the connection. Only this process sees the text."""
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
     given = {**defaults, **keepalives, "client_encoding": "UTF8", **of.plain(POSTGRES)}
     timeout = given["connect_timeout"]
-    if limit is not None and not (timeout.isdigit() and 0 < int(timeout) <= limit):  # 0 would be without an end
+    if limit is not None and not (timeout.isdigit() and 0 < int(timeout) <= limit):  # 0 means no limit
         given["connect_timeout"] = f"{limit:.0f}"
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in given.items()}
     return " ".join(f"{name}='{value}'" for name, value in escaped.items())
 
 
 def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
-    """Why there is no session. libpq says it as text, which has no password; to be sure, secrets are taken out. Where a login's
-    trigger has raised an error, its text is left out."""
+    """Raise the reason why there is no session, with libpq's text. It has no password; secrets are masked all the same. The text
+    of an error from a login trigger is left out."""
     said = _first_line(str(error))
     if "CONTEXT:" in str(error):
-        said = "the server refused the session by a trigger."
+        said = "a trigger of the server refused the session."
     given = of.plain(POSTGRES)
     for name in POSTGRES.named(Visibility.SECRET):
         secret = given.get(name)
@@ -286,7 +284,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Raise what the driver's errors mean, without what they say."""
+    """Translate the driver's errors, without their text."""
     from adbc_driver_postgresql import dbapi
 
     try:
@@ -310,7 +308,7 @@ def _errors(where: str) -> Iterator[None]:
 
 
 COLUMN = re.compile(r"^COPY .*, line \d+, column ([^:]+)")
-# In the last line of the context, which is the outermost: what a trigger runs stands above it.
+# In the last line of the context, which is the outermost: statements of a trigger stand above it.
 ROW = re.compile(r"^COPY .*, line (\d{1,15})(, column [^\n]*)?\n?\Z", re.MULTILINE)
 
 

@@ -1,8 +1,8 @@
-"""The statement that gives a column of a table another type, for a person who runs it; pure.
+"""The statement that changes the type of a table's column, for a person to run; pure.
 
-The server runs it on whatever type is there, which it does not always do of a plain cast. It converts each value that means the
-same in both types. For one that does not, such as 12.5 for an integer, the server refuses the statement, and changes nothing.
-Only between texts and times the session's time zone counts.
+The server accepts the statement for every pair of types, unlike a plain cast. It converts each value that exists in both types.
+If a value does not, such as 12.5 for an integer, the server refuses the statement and changes nothing. Conversions between text
+and time use the session's time zone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMES = {
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column as the catalogue has it. `filled`: a row without it gets a value, or null. `base` is the type below a domain."""
+    """A column in the catalogue. `filled`: a row may leave it out, and gets a value or null. `base` is a domain's own type."""
 
     name: str
     kind: str
@@ -44,10 +44,10 @@ class TableColumn:
 
 
 def alteration(table: str, column: TableColumn, kind: str) -> str:
-    """How the column gets that type, behind a colon: a statement, or why there is none."""
+    """The statement that gives the column that type, or why there is none; the end of a message, after a colon."""
     name = quoted(column.name)
     if column.in_partition_key:
-        return f"it is part of the key of the table's partitions, so make the table anew with it as {kind}"
+        return f"it is part of the table's partition key, so create the table again with this column as {kind}"
     alter, using = f"ALTER TABLE {table}", _converted(name, column.base or column.kind, kind)
     first = f"{alter} ALTER COLUMN {name} DROP IDENTITY; " if column.is_identity else ""
     dropped = f"ALTER COLUMN {name} DROP DEFAULT, " if column.has_default else ""  # which may not convert
@@ -55,7 +55,7 @@ def alteration(table: str, column: TableColumn, kind: str) -> str:
 
 
 def _converted(name: str, old: str, new: str) -> str:
-    """The column's value in the new type. By its text where the server has no cast."""
+    """The expression for the column's value in the new type, by way of its text if the server has no cast."""
     between = DIGITS.sub("", old), new
     if new == "jsonb":
         return f"{name}::jsonb" if TEXT.match(old) or old == "json" else f"to_jsonb({name})"
@@ -76,8 +76,8 @@ def _converted(name: str, old: str, new: str) -> str:
 
 
 def _of_number(name: str, old: str, new: str) -> str:
-    """A number's value. A plain cast would round it."""
-    digits = f"{name}::numeric" if old == "money" else f"{name}::text::numeric"  # those of a double are all in its text
+    """The expression for a number. A plain cast would round it."""
+    digits = f"{name}::numeric" if old == "money" else f"{name}::text::numeric"  # a double's text has all of its digits
     is_whole, is_binary = WHOLE.match(old) is not None, new in ("real", "double precision")
     if new == "boolean" or (WHOLE.match(new) and not is_whole):
         return f"trim_scale({digits})::text::{new}"
@@ -89,5 +89,5 @@ def _of_number(name: str, old: str, new: str) -> str:
 
 
 def _whole(name: str, value: str, back: str, all_of_it: str, new: str) -> str:
-    """A value, if it is all of it when it is taken back; else the server finds a text that is no value of the type."""
+    """An expression that gives the value if it converts back to the same; else a text that the server refuses for the type."""
     return f"CASE WHEN {back.format(value)} = {all_of_it} THEN {value} ELSE ({name}::text || ' would lose digits')::{new} END"

@@ -1,4 +1,5 @@
-"""The store of an output table: does it answer, is the table as it has to be, and does it have what the ledger has published."""
+"""The doctor's checks of an output table: whether the server answers, may be relied upon, and has what the ledger has
+published."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 
 BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs
-FEW = 10_000  # dead rows that matter to nobody
-FEW_TABLES = 5  # that a message names
-FULL = 0.9  # of the connections that the server takes
+FEW = 10_000  # dead rows that do not matter
+FEW_TABLES = 5  # tables in a message
+FULL = 0.9  # share of max_connections
 
 
 def _settings(look: Examined) -> PostgresSettings:
@@ -38,20 +39,20 @@ def _table(look: Examined) -> str:
 
 
 def check_store(look: Examined) -> Finding:
-    """PostgreSQL answers, takes the login, and writes."""
+    """PostgreSQL answers, accepts the login, and is not a standby."""
     with asking(look.pipeline) as tx:
         ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
     if standby:
         return error(
             f"{told(look.pipeline)} is a standby.",
-            "Name the primary in postgres.host, or all of them.",
+            "Name the primary in postgres.host, or all servers.",
             kind=StoreRefused,
         )
     return ok(f"{told(look.pipeline)} answers, version {version}")
 
 
 def check_store_limits(look: Examined) -> Iterator[Finding]:
-    """The server keeps what it has committed, and has room for another session."""
+    """The server keeps what it has committed, and accepts more sessions."""
     with asking(look.pipeline) as tx:
         ((fsync, pages, used, most),) = tx.run(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_activity "
@@ -62,7 +63,7 @@ def check_store_limits(look: Examined) -> Iterator[Finding]:
         if value != "on":
             found = True
             yield error(
-                f"The server runs with {name}={value}: after a crash it may lose or damage what it had committed.",
+                f"The server runs with {name}={value}, so after a crash committed data may be lost or damaged.",
                 f"Set {name}=on.",
                 kind=StoreRefused,
             )
@@ -70,14 +71,14 @@ def check_store_limits(look: Examined) -> Iterator[Finding]:
         found = True
         yield warning(
             f"The server has {used} sessions of {most} at most (max_connections).",
-            "Raise it, or put a pooler before it.",
+            "Raise max_connections, or put a pooler before the server.",
         )
     if not found:
         yield ok(f"fsync and full_page_writes are on; {used} sessions of {most}")
 
 
 def check_table_rights(look: Examined) -> Finding:
-    """The user may do with the tables what a publication does."""
+    """The user has the rights on the tables that a publication needs."""
     table, lacking = _table(look), list[str]()
     with asking(look.pipeline) as tx:
         for right, what, name in needed_rights(table):
@@ -94,15 +95,15 @@ def check_table_rights(look: Examined) -> Finding:
     if lacking:
         return error(
             f"The user of postgres: lacks {', '.join(lacking)}.",
-            "Grant them: these are among the statements that this prints.",
+            "Grant them. This command prints the statements, among others.",
             f"fencepost acls {look.pipeline.name} --principal User:NAME",
             kind=StoreRefused,
         )
-    return ok("the user has the rights on the tables that are there")
+    return ok("the user has the rights on the existing tables")
 
 
 def check_table(look: Examined) -> Iterator[Finding]:
-    """The table is this pipeline's, takes the newest batch's columns, and finds an interval by an index."""
+    """The table belongs to this pipeline, accepts the newest batch's columns, and has an index on its intervals."""
     table = _table(look)
     with asking(look.pipeline) as tx:
         store = Store(tx, table)
@@ -116,7 +117,7 @@ def check_table(look: Examined) -> Iterator[Finding]:
             yield error(f"Tables are missing, and {why}", "", kind=StoreRefused)
             return
         if oid is None:
-            yield ok(f"table {table} does not exist yet: the first write that has rows makes it")
+            yield ok(f"table {table} does not exist yet: the first write with rows creates it")
             return
         yield from _of_the_table(look, store, oid)
 
@@ -127,31 +128,33 @@ def _of_the_table(look: Examined, store: Store, oid: int) -> Iterator[Finding]:
     adds, acts = settings.add_columns, settings.allow_referential_actions
     owner = Owner(look.pipeline.name, look.cluster.id)
     if why := why_not_published_to(store.session, store.table, oid, owner, allow_referential_actions=acts):
-        yield error(f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change that.", kind=StoreRefused)
+        yield error(
+            f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change the table.", kind=StoreRefused
+        )
         return
     for doubt, cure in doubts(store.session, oid):
         found = True
-        yield warning(f"Of table {store.table}, {doubt}.", "Have the constraint checked at the end.", cure)
+        yield warning(f"Of table {store.table}, {doubt}.", "Defer the constraint to the end of the transaction.", cure)
     if differs := what_differs(store.altered(oid), schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
         found = True
         yield error(
-            f"Table {store.table} does not take rows such as the newest batch's: {'; '.join(differs)}.",
+            f"Table {store.table} does not accept the newest batch's columns: {'; '.join(differs)}.",
             "Change the table, or the transform.",
             kind=StoreRefused,
         )
     if unindexed := store.unindexed(oid):
         found = True
-        # For a partitioned table the server makes one for each partition, and does not take CONCURRENTLY.
+        # For a partitioned table the server creates an index for each partition, and does not accept CONCURRENTLY.
         on = f"ON {store.quoted}" if store.is_partitioned(oid) else f"CONCURRENTLY ON {unindexed[0]}"
         more = f", and {len(unindexed) - FEW_TABLES} more," if len(unindexed) > FEW_TABLES else ""
         yield warning(
-            f"Table {', '.join(unindexed[:FEW_TABLES])}{more} has no index that finds an interval: a valid B-tree that begins "
-            f"with {RESERVED_COLUMNS[0]}, over all rows. Each publication and each comparison reads all of it.",
-            "Make one.",
+            f"Table {', '.join(unindexed[:FEW_TABLES])}{more} has no index on its intervals: a valid B-tree over all rows that "
+            f"begins with {RESERVED_COLUMNS[0]}. So each publication and each comparison reads the whole table.",
+            "Create one.",
             f'CREATE INDEX {on} ("{RESERVED_COLUMNS[0]}")',
         )
     if not found:
-        yield ok(f"table {store.table} takes the newest batch's columns, and has an index on its intervals")
+        yield ok(f"table {store.table} accepts the newest batch's columns, and has an index on its intervals")
 
 
 def _newest_schema(view: View) -> str:
@@ -160,7 +163,7 @@ def _newest_schema(view: View) -> str:
 
 
 def check_table_publications(look: Examined) -> Finding:
-    """Which publications are under way, by the sessions that hold their intervals. They go on: nothing is locked to ask."""
+    """The publications under way, by the sessions that hold their intervals. The check locks nothing."""
     output = PostgresTable(look.ledger, _table(look))
     held = list[str]()
     for row in snapshot_of(look.view).unsettled:
@@ -174,21 +177,21 @@ def check_table_publications(look: Examined) -> Finding:
 
 
 def check_table_bloat(look: Examined) -> Finding:
-    """The table is not full of rows that were replaced."""
+    """The table does not have more dead rows than live ones."""
     table = _table(look)
     with asking(look.pipeline) as tx:
         live, dead = _rows_of(tx, table)
     if dead > FEW and dead > live * BLOATED:
         return warning(
             f"Table {table} has some {dead:,} dead rows and {live:,} live ones: autovacuum is behind.",
-            "Vacuum it, and let autovacuum come by more often (autovacuum_vacuum_scale_factor).",
+            "Vacuum it, and let autovacuum run more often (autovacuum_vacuum_scale_factor).",
             f"VACUUM {Store(tx, table).quoted}",
         )
     return ok(f"some {dead:,} dead rows, {live:,} live ones")
 
 
 def _rows_of(tx: Session, table: str) -> tuple[int, int]:
-    """Live and dead rows, as the server estimates them; a partitioned table's by its partitions."""
+    """The server's estimates of live and dead rows, partitions included."""
     ((live, dead),) = tx.run(
         "SELECT coalesce(sum(n_live_tup), 0)::bigint, coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables "
         "WHERE relid = to_regclass($1) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))",
@@ -198,7 +201,7 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
 
 
 def check_table_contents(look: Examined) -> Finding:
-    """The table has what the ledger has published there, and nothing that the ledger does not know."""
+    """The table has what the ledger has published there, and no batch that is not in the ledger."""
     if not look.ledger.exists():
         return skipped("there is no ledger yet")
     try:
@@ -206,28 +209,28 @@ def check_table_contents(look: Examined) -> Finding:
     except LedgerLost as lost:
         return error(str(lost), "", kind=LedgerLost)
     if lacks := found.lacks:
-        return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run them.", kind=StoreRefused)
+        return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run the commands.", kind=StoreRefused)
     if found.dropped:
         return ok(
-            f"the table has every interval that the ledger has published there, but {found.dropped} of which it has no partition "
-            "any more: to bring one back, make its partition, and reprocess it"
+            f"the table has every published interval except {found.dropped} whose partition no longer exists. To bring one "
+            "back, create its partition and reprocess it"
         )
-    return ok("the table has every interval that the ledger has published there")
+    return ok("the table has every published interval")
 
 
 def check_table_rows(look: Examined) -> Finding:
-    """Each interval has the rows of each revision that were published there, by a count of the whole table."""
+    """Each interval has as many rows of each revision as were published, by a count of the whole table."""
     if not look.ledger.exists():
         return skipped("there is no ledger yet")
     differs = PostgresTable(look.ledger, _table(look)).counted(look.view)
     if differs is None:
         return warning(
-            f"The rows of table {_table(look)} were not counted in {ASK_SECONDS:g} s, so nobody knows which intervals lack some.",
-            "Where the table was restored alone, or somebody changed it, reprocess what may differ.",
+            f"Counting the rows of table {_table(look)} took over {ASK_SECONDS:g} s and was stopped. Intervals may lack rows.",
+            "If the table was restored alone, or somebody has changed it, reprocess the intervals that may differ.",
         )
     if differs:
-        return error(f"{differs[:1].upper()}{differs[1:]}.", "Run them.", kind=StoreRefused)
-    return ok("each interval has the rows that were published there")
+        return error(f"{differs[:1].upper()}{differs[1:]}.", "Run the commands.", kind=StoreRefused)
+    return ok("each interval has as many rows as were published")
 
 
 CHECKS = Checks(

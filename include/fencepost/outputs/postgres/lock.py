@@ -1,7 +1,7 @@
-"""The lock of an interval in a table: the row that whoever publishes or gives up locks first.
+"""The lock of an interval in a table: a row that a publication, or a command that gives one up, locks first.
 
-A holder whose client does nothing is ended, where this user may do that: one that was stopped holds its locks against every
-time-out.
+A session that holds the lock while its client does nothing is ended, if this user may do so. The client may be a stopped process,
+whose locks no time-out ends.
 """
 
 from __future__ import annotations
@@ -23,40 +23,41 @@ from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.table.revisions import Held
 
 log = logging.getLogger("fencepost.outputs.postgres")
-PATIENCE = 3  # waits for a lock before a holder whose client does nothing is ended
+PATIENCE = 3  # waits for a lock, of LOCK_SECONDS each
 
 
 @dataclass(frozen=True)
 class HoldingSession:
-    """A session that holds an interval. `ended_as` is the role in which this user may end it; empty where it may not."""
+    """A session that holds an interval. `ended_as` is the role in which this user may end it; empty if it may not."""
 
     pid: int
     user: str
-    waits: bool = False  # for its client
-    copied: int = 0  # bytes
+    waits: bool = False  # whether it waits for its client
+    copied: int = 0  # bytes that it has copied
     ended_as: str = ""
 
     @property
     def may_end(self) -> bool:
-        """Whether this user sees what it does, and may end it."""
+        """Whether this user may see the session's state and end it."""
         return bool(self.ended_as)
 
 
 @contextmanager
 def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple[Session, Store, Held]]:
-    """A transaction that has locked the interval's row. A holder whose client does nothing between two waits is ended.
+    """A transaction that has locked the interval's row.
 
-    It is a session of this interval, and of a user whose sessions this one may end.
+    If another session of this interval holds the row and its client does nothing between two waits, that session is ended, if
+    this user may do so.
 
     Raises:
-        StoreUnavailable: somebody holds the row for longer than that, and works, or may not be ended.
+        StoreUnavailable: a session holds the row through all waits: it works, or this user may not end it.
     """
     idle, others, where = dict[int, int](), list[HoldingSession](), told(pipeline)
     for turn in range(PATIENCE):
         with session(pipeline, name_of(table, interval)) as tx:
             store, held = Store(tx, table), None
             if not store.is_prepared():
-                raise StoreRefused(f"{where}: what Fencepost keeps of table {table} is gone. Run again.")
+                raise StoreRefused(f"{where}: Fencepost's bookkeeping of table {table} is gone. Run again.")
             if why := store.why_not_kept():
                 raise StoreRefused(f"{where}: {why}")
             try:
@@ -68,28 +69,29 @@ def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple
                 yield tx, store, held
                 return
         if turn < PATIENCE - 1:
-            # In another session: after an error a transaction takes no statement any more.
+            # In another session, because a transaction accepts no statement after an error.
             idle, others = _end_idle(pipeline, table, interval, idle)
     raise StoreUnavailable(f"{where}: {_why_not_ended(pipeline, table, interval, others)}")
 
 
 def publishers_of(pipeline: Pipeline, table: str, interval: Interval) -> list[str]:
-    """The sessions that publish into the interval, or wait to, for a person."""
+    """The sessions that publish into the interval, as text."""
     with asking(pipeline) as tx:
         return [f"session {one.pid} of user {one.user}" for one in _publishers(tx, table, interval)]
 
 
 def name_of(table: str, interval: Interval) -> str:
-    """What sessions that publish into an interval are named."""
+    """The `application_name` of sessions that publish into an interval."""
     return f"fencepost {hashlib.sha256(f'{table} {interval.start.isoformat()}'.encode()).hexdigest()[:16]}"
 
 
 def _end_idle(
     pipeline: Pipeline, table: str, interval: Interval, seen: Mapping[int, int]
 ) -> tuple[dict[int, int], list[HoldingSession]]:
-    """End the sessions of this interval that wait for their clients and have copied no more than was `seen` of them.
+    """End the sessions of this interval that wait for their clients and have copied nothing since they were `seen`.
 
-    Returns those that wait for their clients, with the bytes that they have copied; and those that this user may not end.
+    `seen` has the bytes copied by session. Returns the sessions that wait for their clients, with the bytes that they have
+    copied, and the sessions that this user may not end.
     """
     idle, others = dict[int, int](), list[HoldingSession]()
     with session(pipeline) as tx:
@@ -110,21 +112,21 @@ def _end_idle(
 
 
 def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: Sequence[HoldingSession]) -> str:
-    """What a person does about sessions that hold the interval and that this user may not end."""
+    """The message about sessions that hold the interval and that this user may not end, with the next step."""
     named = ", ".join(f"{one.pid} of user {one.user}" for one in others)
     user = pipeline.plain(POSTGRES)["user"]
     return (
-        f"table {table}, interval {interval}: session {named} publishes it, and user {user} may not end that. "
-        f"Run again once it has ended. If it does nothing, end it: `SELECT pg_terminate_backend({others[0].pid})`. So that "
-        f"Fencepost does so: `GRANT pg_signal_backend, pg_read_all_stats TO {quoted(user)}`, or log in as one user."
+        f"table {table}, interval {interval}: session {named} publishes it, and user {user} may not end that session. "
+        f"Run again once it has ended. If it does nothing, end it: `SELECT pg_terminate_backend({others[0].pid})`. To let "
+        f"Fencepost end it: `GRANT pg_signal_backend, pg_read_all_stats TO {quoted(user)}`, or use one user for all logins."
     )
 
 
 def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSession]:
-    """The other sessions that are in a transaction of the interval, and wait for no lock.
+    """The other sessions that are in a transaction of the interval and do not wait for a lock.
 
-    The server looks at the login of each, and at the role that this session acts as. That is a group where the login has
-    `SET role`, so the login itself is tried as well.
+    Whether this user may end one depends on that session's login and on the role that this session acts as. With `SET role` that
+    is a group, so the login itself is tried too.
     """
     found = dict[int, HoldingSession]()
     ((acting, login),) = tx.run("SELECT current_user::text, session_user::text")
@@ -137,7 +139,7 @@ def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSess
 
 
 def _act_as(tx: Session, role: str) -> None:
-    """Act as that role until the transaction ends: as the login itself, or as what the login is set to."""
+    """Act as that role until the end of the transaction: the login itself, or the role that it is set to."""
     tx.run("SELECT set_config('role', CASE WHEN $1 = session_user THEN 'none' ELSE $1 END, true)", role)
 
 

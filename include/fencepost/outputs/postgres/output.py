@@ -1,6 +1,6 @@
-"""The output as a table of PostgreSQL: a staged batch gets there in one commit, with what says so (`commit.py`).
+"""The output as a PostgreSQL table. A staged batch is published in one commit, with the interval's row (`commit.py`).
 
-Who only asks reads what is committed, and locks nothing.
+Methods that only read see committed rows and lock nothing.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ log = logging.getLogger("fencepost.outputs.postgres")
 
 
 class PostgresTable:
-    """An `Output` that is a table."""
+    """An `Output` that is a PostgreSQL table."""
 
-    offsets = None  # its commit is the truth of what is there
+    offsets = None  # a commit to the table is the truth, so it needs no marks
     topics = ()
 
     def __init__(self, ledger: Ledger, table: str) -> None:
         self._ledger, self._pipeline, self._table = ledger, ledger.pipeline, table
         if not self._pipeline.postgres:
             raise StoreRefused(
-                f"pipeline {self._pipeline.name}: its output was table {table}, and pipeline.yaml has no postgres: any more. "
-                "Put it back to finish what was planned for the table."
+                f"pipeline {self._pipeline.name}: its output was table {table}, and pipeline.yaml no longer has postgres:. "
+                "Add it again to finish the batches that were planned for the table."
             )
         self._where = told(self._pipeline)
         self._of = PipelineTable(ledger, table)
@@ -63,31 +63,31 @@ class PostgresTable:
 
     @property
     def columns(self) -> PostgresTable:
-        """Its columns, which are compared with a result's."""
+        """The check of a result's columns."""
         return self
 
     @property
     def contents(self) -> PostgresTable:
-        """Its rows, which are compared with the ledger."""
+        """The comparison with the ledger."""
         return self
 
     def prepare(self) -> None:
-        """Make the store's own tables, and register the table as this pipeline's on this cluster, whether or not it exists."""
+        """Create the store's own tables, and register the output table for this pipeline and cluster, even before it exists."""
         self._shape.prepare()
 
     def move_here(self, view: View) -> None:
-        """The table was the pipeline's on another cluster; from now on attempts there are refused."""
+        """Register the table for this cluster. From then on attempts on the pipeline's earlier cluster are refused."""
         with session(self._pipeline) as tx:
             store = Store(tx, self._table)
             self._of.check_known(view, store.rows() if store.is_prepared() else [])
         self._shape.prepare(moved=True)
 
     def planned(self) -> PostgresOutput:
-        """Its name: a staged batch depends on no table."""
+        """The table's name. A staged batch does not depend on the table itself."""
         return PostgresOutput(table=self._table)
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batch that was committed last of each interval."""
+        """The last committed batch of each interval."""
         with session(self._pipeline) as tx:
             store = Store(tx, self._table)
             names = list(store.named()) if store.is_prepared() else []
@@ -95,21 +95,21 @@ class PostgresTable:
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
     def check_keeps(self, interval: Interval) -> None:
-        """Whether the table may be published to, if it is there. Types are known in the write job."""
+        """Raise StoreRefused if the table exists and may not be published to. The write job checks the types."""
         with session(self._pipeline) as tx:
             if (oid := Store(tx, self._table).oid()) is not None:
                 self._shape.check(tx, oid, interval)
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
-        """Make the table for these columns if it is missing; raise StoreRefused, with statements that would do, if it differs."""
+        """Create the table for these columns if it is missing. Raises StoreRefused, with the statements to run, if it differs."""
         self._shape.settle(interval, schema)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
-        """By a look at the catalogue, in a transaction that cannot write."""
+        """By the catalogue, in a read-only transaction."""
         return self._shape.would_take(interval, schema)
 
     def ready(self, batch: Batch) -> Begin:
-        """The publication is to the table as it is now."""
+        """The publication goes to the present table, which is checked, or created, first."""
         self._settle_for(batch)
         ledger = self._ledger.topic_id
         return lambda view, batch: PostgresPublication(table=self._table, ledger=ledger, begun_at=utc_now())
@@ -118,7 +118,7 @@ class PostgresTable:
         self._shape.settle(batch.interval, schema_of(batch.known_written.value_schema))
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
-        """Where its publication stands, by what is committed: an attempt that is under way goes on."""
+        """The standing of the batch's publication, by committed rows. It does not disturb an attempt that is under way."""
         if not publishing:
             return None
         with asking(self._pipeline) as tx:
@@ -130,14 +130,14 @@ class PostgresTable:
             return TableState(standing_of(held, batch.publication_as(PostgresPublication)), held.refused, lost)
 
     def committed(self, batch: Batch, found: Found) -> Record | None:
-        """By the row of its interval."""
+        """The end of the publication, if the interval's row shows that it is committed."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
         return recorded(batch) if done else None
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
-        """Commit the batch, or find it committed.
+        """Commit the batch, unless it is committed already.
 
-        After a lost answer the row says what happened. It is locked for that, which waits for a commit that is still under way.
+        If the response to the commit is lost, the interval's row shows the outcome. Locking it waits for a commit under way.
         """
         try:
             try:
@@ -146,13 +146,13 @@ class PostgresTable:
                 self._settle_for(batch)
                 commit_batch(self._of, self._shape, batch)
         except AnotherTable:
-            raise StoreUnavailable(f"table {self._table} was dropped, or made anew, meanwhile. Run again.") from None
+            raise StoreUnavailable(f"table {self._table} was dropped or created again meanwhile. Run again.") from None
         except CommitStateUnknown:
             with locked(self._pipeline, self._table, batch.interval) as (_, _, held):
                 standing = standing_of(held, batch.publication_as(PostgresPublication))
             if standing is not TableStanding.DONE:
                 raise StoreUnavailable(
-                    f"batch {batch.id}: {self._where} did not answer the commit, and has not committed. Run again."
+                    f"batch {batch.id}: {self._where} did not answer the commit and has not committed it. Run again."
                 ) from None
         except RowsRefused as refused:
             refusal = self._refusal(batch, refused)
@@ -162,13 +162,13 @@ class PostgresTable:
                 ) from None
             why = refusal.why
             if self._close(batch, why) is TableStanding.DONE:
-                return recorded(batch)  # another attempt was faster, and the table took it from that
+                return recorded(batch)  # another attempt was faster, and the table accepted its rows
             message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_table_refused(batch)}"
             raise TableRefusedData(message, why) from None
         return recorded(batch)
 
     def publishers(self, interval: Interval) -> list[str]:
-        """The sessions that publish into the interval, or wait to, for a person."""
+        """The sessions that publish into the interval, as text."""
         return publishers_of(self._pipeline, self._table, interval)
 
     def _refusal(self, batch: Batch, refused: RowsRefused) -> Refusal:
@@ -180,7 +180,7 @@ class PostgresTable:
             return refusal_of(tx, oid, refused.failed, removing=refused.removing, record=record)
 
     def _record_of(self, batch: Batch, refused: RowsRefused) -> str:
-        """Which staged record the refused row is, for a person; empty where the server or Kafka does not tell."""
+        """The staged record of the refused row, for a message; empty if the server did not name it or Kafka no longer has it."""
         if refused.place is None:
             return ""
         partition, number = refused.place
@@ -194,47 +194,46 @@ class PostgresTable:
         return "" if offset is None else f"the record in topic {topic}, partition {partition}, offset {offset}"
 
     def _close(self, batch: Batch, refused: str = "") -> TableStanding:
-        """Have the interval's row refuse every later attempt at the publication; where it stood before."""
+        """Close the publication in the interval's row, so that every later attempt is refused. Returns its standing before."""
         publication = batch.publication_as(PostgresPublication)
         with session(self._pipeline) as tx:
             is_prepared = Store(tx, self._table).is_prepared()
         if not is_prepared:
-            return TableStanding.OPEN  # an attempt that comes late finds no such table either
+            return TableStanding.OPEN  # without the store's tables a late attempt cannot commit either
         with locked(self._pipeline, self._table, batch.interval) as (tx, store, held):
             standing, known = standing_of(held, publication), store.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
-            # A table that is another's by now refuses each attempt, and its row says what that other has published.
+            # A table that now belongs to another pipeline refuses each attempt, and its row is about that pipeline's batch.
             if not lost and takes_over(standing, publication, self._ledger.topic_id):
                 store.close(batch, publication, refused)
                 tx.commit()
         return standing
 
     def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
-        """Close the publication under the lock, so that a commit that comes late is refused. Readers have seen nothing of it."""
+        """Close the publication under the lock, so that a late commit is refused. Readers have seen nothing of it."""
         if self._close(batch) is TableStanding.DONE:
             return None
         log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
         return GivenUp(lease=batch.known_publication.known_lease, seen=0)
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """By the rows of all intervals, and by the intervals of which the table has a row."""
+        """By the store's rows, and by the intervals that have rows in the table."""
         return self.compared(read).lacks
 
     def compared(self, read: Callable[[], View]) -> TableComparison:
-        """What the table has, beside what the ledger has published there."""
+        """Compare the table with what the ledger has published there."""
         return compare(self._of, read, self._contents, self._removal)
 
     def counted(self, view: View) -> str | None:
-        """Where rows of an interval are not those that were published there, by a count of all of the table, with the commands
-        that bring them back; empty if nowhere, None if it took longer than `ASK_SECONDS`."""
+        """The intervals whose number of rows differs from what was published, with the commands that repair them. It counts the
+        whole table. Empty if there are none; None if the count took longer than `ASK_SECONDS`."""
         with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if store.oid() is None or not store.is_prepared():
                 return ""
             try:
-                differs = [
-                    one for one in store.differences() if one.has
-                ]  # of one that has none, `missing_batches` tells
+                # An interval without any rows is reported by `missing_batches`.
+                differs = [one for one in store.differences() if one.has]
             except StatementFailed as failed:
                 if failed.sqlstate == CANCELLED:
                     return None
@@ -266,8 +265,8 @@ class PostgresTable:
             if failed.sqlstate != CANCELLED or not unindexed:
                 raise
             raise StoreUnavailable(
-                f"{self._where}: table {self._table} was not read to its end in {ASK_SECONDS} s. No index of it finds an "
-                f"interval: `fencepost doctor {self._pipeline.name}` prints the statement that makes one. Then ask again."
+                f"{self._where}: reading table {self._table} took more than {ASK_SECONDS} s, because it has no index on its "
+                f"intervals. Create the index that `fencepost doctor {self._pipeline.name}` prints, then run again."
             ) from None
 
 

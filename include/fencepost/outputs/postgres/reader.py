@@ -1,4 +1,4 @@
-"""The rows of a published revision, as a reader of a table gets them. They come through this process."""
+"""Reads the rows of a published revision from a table, for `read_validated`. The rows pass through this process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def read_rows(request: RowsRequest) -> DataFrame:
     """The rows of a batch, with its columns.
 
     Raises:
-        SettingsError: the reader has no login there.
-        NeedsOperator: the table does not have all of them.
+        SettingsError: the reader has no login to the database.
+        NeedsOperator: the table does not have all rows of the batch.
         StoreUnavailable, AccessDenied, StoreRefused: from the server.
     """
     spark, reader, one, columns = request.spark, request.reader, request.announcement, request.columns
@@ -41,9 +41,8 @@ def read_rows(request: RowsRequest) -> DataFrame:
     if rows.num_rows != one.rows:
         raise NeedsOperator(
             f"batch {one.batch}: table {one.table} has {rows.num_rows:,} of its {count_of(one.rows, 'row')}: a newer "
-            "revision is being "
-            "published, or the table was restored from an older copy, emptied or made anew. The pipeline's owner reprocesses "
-            "the interval."
+            "revision is being published, or the table was restored from an older copy, emptied or created again. Ask the "
+            "pipeline's owner to reprocess the interval."
         )
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -57,13 +56,13 @@ def _parsed(field: t.StructField) -> Column:
     column = F.col(f"`{field.name.replace('`', '``')}`")
     if not isinstance(field.dataType, NESTED):
         return column
-    # As JSON: in SQL a type whose fields have other names than letters and digits cannot be written without quotation.
+    # The type as JSON: in SQL, field names with other characters than letters and digits would need quotation.
     return F.from_json(column, field.dataType.json()).alias(field.name)
 
 
 def _selected(columns: t.StructType) -> str:
-    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text: of a numeric without the zeros
-    behind its last digit, since the table's column may have a larger scale."""
+    """The columns of a SELECT. The driver has no type for numeric and JSON, so they are read as text. A numeric loses trailing
+    zeros, because the table's column may have a larger scale."""
 
     def selected(field: t.StructField) -> str:
         name = quoted(field.name)

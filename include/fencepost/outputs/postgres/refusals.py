@@ -1,6 +1,6 @@
-"""What a table has refused of a publication, in words that hold nothing of a row.
+"""Why a table has refused a publication, in words without any data of a row.
 
-The names in the server's error are shown where the catalogue has them: a trigger may put anything there.
+A name in the server's error is shown only if the catalogue has it, because a trigger may put any text there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RESTRICTED, CHECK_VIOLATION = "23001", "23514"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why, with SQLSTATE, column and constraint. `of_rows`: it is the batch's rows that the table does not take."""
+    """The reason, with SQLSTATE, column and constraint. `of_rows`: the table refuses the batch's rows themselves."""
 
     why: str
     of_rows: bool = True
@@ -24,23 +24,22 @@ class Refusal:
 
 @dataclass(frozen=True)
 class _Names:
-    """The names of an error that the catalogue has, and its table as the catalogue has it."""
+    """The names in an error that the catalogue has too, and facts about the error's table."""
 
     oid: int
     column: str = ""
     constraint: str = ""
     table: str = ""
-    key: str = ""  # of a partitioned table without a default partition, which may lack the partition of a row
-    bounds: str = ""  # of a partition
+    key: str = ""  # the partition key of a partitioned table without a default partition
+    bounds: str = ""  # the bounds of a partition
 
 
 def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "") -> Refusal:
-    """What the table with this oid has refused: rows of the batch, or that rows which it replaces are removed (`removing`).
-    `record` says which record the row is that it was refused for.
+    """Why the table with this oid has refused rows of the batch, or (`removing`) the removal of the rows that it replaces.
+    `record` names the record of the refused row.
 
-    That a row may not be removed is never about the batch's rows: it has none there yet. Nor is it that the partition of a row
-    is missing. A reference that is checked at the end of the transaction is about them: with the value that others refer to, the
-    table would take them.
+    A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing partition is
+    not either. A deferred reference is: if the batch had the value that others refer to, the table would accept its rows.
     """
     names = _names(tx, oid, failed)
     referring = next((one for one in references(tx, oid) if (names.oid, names.constraint) in one.parts), None)
@@ -55,23 +54,23 @@ def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool
     is_of_bounds = failed.sqlstate == CHECK_VIOLATION and not failed.constraint
     if is_of_bounds and names.key:
         why = f"no partition of {names.table}, which is partitioned by {names.key}, takes a row of the batch{told}"
-        return Refusal(f"{why}: make the partition that is missing, or a DEFAULT one", of_rows=False)
+        return Refusal(f"{why}: create the missing partition, or a DEFAULT one", of_rows=False)
     if is_of_bounds and names.bounds:
-        return Refusal(f"a row that is no row of {names.table}, a partition with the bounds {names.bounds}{told}")
+        return Refusal(f"a row outside of {names.table}, a partition with the bounds {names.bounds}{told}")
     return Refusal(f"{_copy(failed, referring)}{told}")
 
 
 def _removal(referring: Reference | None) -> str:
     if referring is not None:
         return f"rows of table {referring.table} refer to rows that the batch replaces, so these cannot be removed"
-    return "a trigger, a rule or a constraint of the table forbids that the rows which the batch replaces are removed"
+    return "a trigger, a rule or a constraint of the table does not let the batch remove the rows that it replaces"
 
 
 def _copy(failed: StatementFailed, referring: Reference | None) -> str:
     if referring is None or referring.is_own or failed.sqlstate[:2] != "23":
         return description(failed.sqlstate)
-    if failed.sqlstate == RESTRICTED:  # which is never put off to the end, when the batch's rows are there
-        return f"a trigger removes or changes a row that rows of table {referring.table} refer to, and their key forbids that"
+    if failed.sqlstate == RESTRICTED:  # is never deferred to the end, when the batch's rows are there
+        return f"a trigger removes or changes a row that rows of table {referring.table} refer to by a foreign key"
     lacks = "the batch does not have" if referring.deferred else "the table would not have"
     return f"rows of table {referring.table} refer to a value that {lacks}"
 

@@ -1,4 +1,4 @@
-"""What a role has to be granted in PostgreSQL for a pipeline's table: the one list, for `fencepost acls` and the doctor."""
+"""The rights in PostgreSQL that a pipeline's table needs: the one list, for `fencepost acls` and the doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STORE = ("SELECT", "INSERT", "UPDATE")
 
 
 def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
-    """Each right, on what, and its name: of a schema plain, of a table quoted."""
+    """Each right with the kind and the name of its object. Names of tables are quoted, that of the schema is not."""
     schema, name = table.split(".", 1)
     yield "USAGE", "SCHEMA", schema
     for right in OUTPUT:
@@ -23,7 +23,7 @@ def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
 
 
 def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
-    """Statements that grant a role what it needs, and a reader what a reader needs, by their use."""
+    """The statements that grant a role, and a reader, the rights that they need, each group with its purpose."""
     schema = table.split(".", 1)[0]
     to = quoted(role)
 
@@ -34,14 +34,14 @@ def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
 
     yield "needed, in the database of the table", list(on(needed_rights(table)))
     yield (
-        "only while tables are missing; make them yourself to do without",
+        "needed only while tables are missing; not needed if you create them yourself",
         [f"GRANT CREATE ON SCHEMA {quoted(schema)} TO {to};"],
     )
     yield grants_of_reader(table)
 
 
 def grants_of_reader(table: str) -> tuple[str, list[str]]:
-    """Statements that grant a reader what a reader needs."""
+    """The statements that grant a reader the rights that it needs, with their purpose."""
     schema, name = table.split(".", 1)
     return (
         "for a reader of the table, in the place of READER",

@@ -19,7 +19,7 @@ PORT = "5432"
 
 
 class StagedForTable(RecordSettings):
-    """What a table's staged records are. A table has no place for a tombstone, and PostgreSQL's JSON none for -0."""
+    """The staged records of a table. A table cannot store a tombstone, and PostgreSQL's JSON cannot store -0."""
 
     takes_tombstones: ClassVar[bool] = False
     keeps_minus_zero: ClassVar[bool] = False
@@ -29,13 +29,13 @@ STAGED = StagedForTable()
 
 
 class PostgresSettings(OutputSettings):
-    """A table of PostgreSQL that records go to. They are staged as JSON without a key."""
+    """A PostgreSQL table as the output. Records are staged as JSON without a key."""
 
     kind: Literal["postgres"]
     table: Annotated[str, Mark.FROM_ENVIRONMENT]
-    # whether publishing adds columns that the transform's result has and the table has not
+    # whether a publication adds columns that the table lacks
     add_columns: Annotated[bool, Mark.DECIDES_NO_RECORD] = False
-    # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
+    # whether removing rows may change rows of other tables that refer to them (ON DELETE CASCADE, …)
     allow_referential_actions: Annotated[bool, Mark.DECIDES_NO_RECORD] = False
 
     services: ClassVar[Mapping[str, str]] = {"postgres": "host, dbname and user of the database"}
@@ -48,35 +48,35 @@ class PostgresSettings(OutputSettings):
             raise ValueError("not the name of a table, such as delays or reporting.delays")
         parts = table.split(".")
         if any(len(part.encode()) > LONGEST_IDENTIFIER for part in parts):
-            raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, where PostgreSQL would cut it off")
+            raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, so PostgreSQL would truncate it")
         if parts[-1] in STORE_TABLES:
-            raise ValueError("a table of Fencepost's own; name another")
+            raise ValueError("one of Fencepost's own tables; name another")
         return table if len(parts) > 1 else f"public.{table}"
 
     @property
     def name(self) -> str:
-        """The table's, with its schema."""
+        """The table's name, with its schema."""
         return self.table
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """`table NAME`, for messages."""
         return f"table {self.table}"
 
     @property
     def records(self) -> RecordSettings:
-        """JSON, of which the table holds each value exactly."""
+        """The settings of staged records: JSON, whose values the table stores exactly."""
         return STAGED
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """By its server."""
+        """OpenLineage's namespace of the server, and the table's name with its database."""
         settings = config.plain(POSTGRES)
         host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
         place = lineage.postgres or f"{host or 'localhost'}:{port or PORT}"
         return f"postgres://{place}", f"{settings['dbname']}.{self.table}"
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """The statements for the pipeline's role, or for a reader's."""
+        """The GRANT statements for the pipeline's role, or for a reader's."""
         from fencepost.outputs.postgres.rights import grants, grants_of_reader
 
         if reader:

@@ -1,4 +1,4 @@
-"""Whether a table is the pipeline's and takes rows with given columns; and the table made for them where it is missing."""
+"""Checks that a table belongs to the pipeline and accepts rows with given columns; creates the table if it is missing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ log = logging.getLogger("fencepost.outputs.postgres")
 
 
 class TableShape:
-    """The columns of a pipeline's table, and what the catalogue has against publications there."""
+    """The columns of a pipeline's table, and the reasons in the catalogue against a publication there."""
 
     def __init__(self, table: PipelineTable) -> None:
         self._of, self._pipeline, self._table = table, table.pipeline, table.name
 
     @property
     def adds(self) -> bool:
-        """Whether publishing adds columns that the table has not."""
+        """Whether a publication adds columns that the table lacks."""
         settings = self._pipeline.output
         return isinstance(settings, PostgresSettings) and settings.add_columns
 
     def prepare(self, *, moved: bool = False) -> None:
-        """Make the store's own tables, and register the table as this pipeline's on this cluster, whether or not it exists."""
+        """Create the store's own tables, and register the output table for this pipeline and cluster, even before it exists.
+
+        `moved`: the table was registered for the pipeline on another cluster, and may change its owner.
+        """
         for turn in (1, 2):
             try:
                 with session(self._pipeline) as tx:
@@ -53,10 +56,10 @@ class TableShape:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
 
     def settle(self, interval: Interval, schema: t.StructType) -> None:
-        """Make the table for these columns if it is missing.
+        """Create the table for these columns if it is missing.
 
         Raises:
-            StoreRefused: it does not take them, with statements that would do.
+            StoreRefused: the table does not accept the columns. The message has the statements to run.
         """
         self.refuse(what_is_no_column(schema))
         self.prepare()
@@ -69,17 +72,17 @@ class TableShape:
                 except StatementFailed as failed:
                     if failed.sqlstate in MADE_MEANWHILE:
                         raise StoreUnavailable(
-                            f"{told(self._pipeline)}: table {self._table} was made meanwhile. Run again."
+                            f"{told(self._pipeline)}: another session created table {self._table} at the same time. Run again."
                         ) from None
                     raise
                 oid = store.register(self._of.owner)
-                log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
+                log.info("table %s was created with columns %s", self._table, ", ".join(schema.fieldNames()))
             if oid is not None:
                 self._check_takes(store, oid, schema, interval)
             tx.commit()
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
-        """By a look at the catalogue, in a transaction that cannot write."""
+        """What a run would change in the table for these columns, by the catalogue, in a read-only transaction."""
         self.refuse(what_is_no_column(schema))
         named = f"table {self._table}"
         with asking(self._pipeline) as tx:
@@ -93,7 +96,7 @@ class TableShape:
             except (StoreRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error}") from None
             if oid is None:
-                return f"{named} does not exist yet: the first run with rows makes it for these columns."
+                return f"{named} does not exist yet: the first run with rows creates it with these columns."
             self._check_takes(store, oid, schema, interval)
             added = missing(schema, store.columns(oid)) if self.adds else {}
             said = [f"{named} gets new columns: {', '.join(added)}."] if added else []
@@ -101,7 +104,7 @@ class TableShape:
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
-        """Raise StoreRefused unless the table with this oid may be published to; without an interval, for any."""
+        """Raise StoreRefused unless the table with this oid may be published to: for this interval, or without one, for any."""
         settings = self._pipeline.output
         acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions
         start = interval.start if interval is not None else None
@@ -110,25 +113,25 @@ class TableShape:
         )
 
     def refuse(self, why: Sequence[str]) -> None:
-        """Raise StoreRefused with these reasons against a result's columns, if there are any."""
+        """Raise StoreRefused if there are reasons against a result's columns."""
         if why:
             raise StoreRefused(
-                f"pipeline {self._pipeline.name}: table {self._table} does not take the transform's result: "
-                f"{'; '.join(why)}. Nothing was published. Change the table, or the transform, and run again."
+                f"pipeline {self._pipeline.name}: table {self._table} does not accept the transform's result: "
+                f"{'; '.join(why)}. Nothing was published. Change the table or the transform, and run again."
             )
 
     def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
-        """Raise StoreRefused unless rows with these columns may be published there; without an interval, it is asked for no
-        partition."""
+        """Raise StoreRefused unless rows with these columns may be published there. Without an interval, its partition is not
+        checked."""
         self.check(store.session, oid, interval)
         if not schema.fields:
             return
         self.refuse(what_differs(store.altered(oid), schema, store.columns(oid), add=self.adds))
         if interval is not None and store.without_partition(oid, [interval.start]):
-            self.refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
+            self.refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Create one"])
 
     def _why_not_here(self, store: Store, known: Registered | None, oid: int | None, *, is_prepared: bool) -> str:
-        """Why the store cannot keep the table; empty if it can."""
+        """Why the table cannot be registered in the store; empty if it can."""
         if is_prepared and (why := store.why_not_kept()):
             return why
         if is_prepared and known is None and store.former_name(self._of.owner, oid) is not None:
@@ -141,5 +144,5 @@ class TableShape:
         if why:
             raise StoreRefused(
                 f"pipeline {self._pipeline.name}: table {self._table} cannot be published to: {'; '.join(why)}. Nothing was "
-                "published. Change that, and run again."
+                "published. Change the table, and run again."
             )

@@ -1,8 +1,8 @@
-"""What PostgreSQL's SQLSTATEs mean for a publication, in words of our own.
+"""The meaning of PostgreSQL's SQLSTATEs for a publication, in Fencepost's own words.
 
-A statement may run somebody else's code: a trigger, a rule, a check's or a column's function. That raises any SQLSTATE, with any
-text, column, constraint and table, and may put a row's values into all of them. So nobody shows what the server says of a
-statement: what is shown is the SQLSTATE, what is said here of it, and names that the catalogue has.
+A statement may run foreign code: a trigger, a rule, or a function of a check or column. Such code can raise any SQLSTATE, and can
+put a row's values into the error's text and names. So the server's text is never shown: a message has the SQLSTATE, its words
+from this module, and names that the catalogue has.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 
 LOCK_TIMED_OUT, CANCELLED = "55P03", "57014"
-# Waiting helps, or has helped before. A trigger may raise these too: a publication to a table can always be given up.
+# A later attempt may succeed. A trigger may raise these too, so a publication to a table can always be given up.
 UNAVAILABLE = re.compile(r"08|40001|40P01|53|57|58000|58030|XX000|25006|25P03|25P04|55006|55P03")
 DENIED = re.compile(r"28|42501")
-# What the server says of a statement itself, or of what a trigger's own statements name: the table has to change, not the rows.
+# Errors of a statement itself, or of a trigger's own statements: the table has to change, not the rows.
 OF_THE_TABLE = re.compile(r"0A|25|26|2BP01|34|3D|3F|42|58|XX")
 
 SAID = {
     "08": "the connection failed",
     "0A": "the table does not support what a publication does",
-    "21": "a trigger or a function got more rows than it takes",
-    "22": "a value that the column does not take",
+    "21": "a trigger or a function got more rows than it accepts",
+    "22": "a value that the column does not accept",
     "22001": "a text that is too long",
     "22003": "a number out of range",
     "22008": "a date or time out of range",
@@ -30,39 +30,39 @@ SAID = {
     "23001": "a row that others refer to would be removed or changed",
     "23502": "a null where the column has to have a value",
     "23503": "a value that the referenced table does not have",
-    "23505": "a value that has to be unique and is there twice",
+    "23505": "a duplicate of a value that has to be unique",
     "23514": "a row that fails a check",
     "23P01": "a row that an exclusion constraint forbids",
     "25": "the transaction does not allow the statement",
-    "25006": "the server, or this session, takes no writes",
+    "25006": "the server, or this session, is read-only",
     "25P03": "the server has ended the session",
     "25P04": "the server has ended the session",
     "28": "the login is refused",
     "3D": "there is no such database",
     "3F": "there is no such schema",
-    "40001": "another transaction stood in the way",
+    "40001": "a conflict with another transaction",
     "40P01": "a deadlock with another transaction",
-    "42": "a statement does not fit what is there",
+    "42": "a statement does not fit the objects in the database",
     "42501": "permission denied",
     "42703": "a column that a statement names does not exist",
-    "42704": "something that a statement names does not exist",
+    "42704": "an object that a statement names does not exist",
     "42883": "a function that a statement names does not exist",
     "42P01": "a table that a statement names does not exist",
     "44": "a row that a view's check option forbids",
     "53": "the server is short of resources",
     "53100": "No space left on device",
     "53200": "the server is out of memory",
-    "53300": "the server takes no more sessions",
+    "53300": "the server accepts no more sessions",
     "54": "a row that exceeds a limit of the server, such as the size of an index's row",
-    "55": "something is not in the state that a statement needs",
-    "55006": "something is in use by others",
+    "55": "an object is not in the state that a statement needs",
+    "55006": "an object is in use by other sessions",
     "55P03": "a lock was not granted in time",
     "57": "the server has ended the statement or the session",
     "57014": "the statement was canceled",
-    "57P01": "the server is being stopped, or somebody has ended the session",
+    "57P01": "the server is being stopped, or a person has ended the session",
     "57P02": "the server is restarted after a crash",
-    "57P03": "the server takes no sessions now",
-    "58": "the server's system refused it",
+    "57P03": "the server does not accept sessions now",
+    "58": "the server's operating system reported an error",
     "P0": "a trigger or a function raised an exception",
     "P0001": "a row for which a trigger raised an exception",
     "P0004": "a row for which an assertion in a trigger failed",
@@ -74,7 +74,7 @@ OTHERS = "a trigger or a function raised an error of its own"
 
 
 def description(sqlstate: str) -> str:
-    """What it means, for a person. It has nothing of what the server says."""
+    """The meaning of a SQLSTATE for a message, without any text of the server."""
     return SAID.get(sqlstate) or SAID.get(sqlstate[:2], OTHERS)
 
 
@@ -84,10 +84,10 @@ def is_unavailable(sqlstate: str) -> bool:
 
 
 def is_denied(sqlstate: str) -> bool:
-    """Whether a right is lacking."""
+    """Whether the login or a right is missing."""
     return DENIED.match(sqlstate) is not None
 
 
 def is_of_rows(sqlstate: str) -> bool:
-    """Whether an error of the statements that copy rows is about the rows: any that is not known to be the server's own."""
+    """Whether an error of a statement that copies rows is about the rows. Errors known to be the server's own are not."""
     return not any(own.match(sqlstate) for own in (UNAVAILABLE, DENIED, OF_THE_TABLE))

@@ -1,10 +1,10 @@
-"""What a store of output tables keeps of them: two tables in the schema of each output table, and their statements.
+"""The store: two tables in the schema of each output table, and their statements.
 
-`fencepost_tables` has a row for each output table: its owner, a pipeline on a cluster, and the oid that it had when compared.
-`fencepost_batches` has one for each table and interval, by the interval's start: `outputs/table/revisions.py` says what it means.
+`fencepost_tables` has a row for each output table: its owner (a pipeline on a cluster), and its oid at the last comparison.
+`fencepost_batches` has a row for each table and interval, by the interval's start. `outputs/table/revisions.py` explains it.
 
-An oid tells no more than that nobody has put another table in its place. After a restore, a move or a swap it is another: then
-the table stays the pipeline's if each interval in it has the rows that were published there.
+The same oid shows that no other table has taken the name. After a restore, a move or a swap the oid is another. Then the table
+still belongs to the pipeline if each interval in it has the published rows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ WHERE c.relkind <> 'p' AND NOT EXISTS (
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND a.attname = $2::name AND m.amname = 'btree' AND o.opcdefault
     AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive) ORDER BY 1"""
-# The bounds of the partitions that a row may get into by its interval alone: of those that have no partitions, and of those in
-# which other columns decide further. A null is a table that takes any: one without partitions, or a part of one that other
-# columns divide.
+# The bounds of the partitions that are chosen by the interval alone: partitions without partitions of their own, and partitions
+# that other columns divide further. A null stands for a table that accepts any interval: one without partitions, or a part of a
+# table that other columns divide.
 BOUNDS = """WITH RECURSIVE divided (oid) AS (
     SELECT p.partrelid FROM pg_catalog.pg_partitioned_table AS p WHERE NOT EXISTS (
         SELECT 1 FROM unnest(p.partattrs::smallint[]) AS k (number)
@@ -65,22 +65,22 @@ SELECT CASE WHEN NOT EXISTS (
     SELECT 1 FROM pg_partition_ancestors($1::bigint::oid::regclass) AS above
     WHERE above.relid <> $1::bigint::oid AND above.relid NOT IN (SELECT oid FROM divided))
 THEN pg_get_partition_constraintdef(oid) END FROM tree WHERE oid NOT IN (SELECT oid FROM divided)"""
-# Of the times that a row may have, those that an interval may begin with: infinity is none, nor is a year beyond 9999.
+# Times that an interval may begin with: not infinity, and no year beyond 9999.
 IS_A_START = f"{quoted(INTERVAL)} BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
-MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
+MADE_MEANWHILE = {"23505", "42P07"}  # errors of CREATE … IF NOT EXISTS if another session was faster
 MOST = 100  # intervals in a statement that removes them
 
 
 @dataclass(frozen=True)
 class Registered:
-    """An output table as the store knows it. `oid` is None where the table did not exist."""
+    """An output table in the store. `oid` is None if the table did not exist when it was registered."""
 
     oid: int | None
     owner: Owner
 
 
 class Store:
-    """The store's tables beside one output table, in one transaction."""
+    """The store's rows of one output table, and the table itself, in one transaction."""
 
     def __init__(self, session: Session, table: str) -> None:
         self._run, self.session = session.run, session
@@ -91,19 +91,19 @@ class Store:
         self._batches = f"{quoted(self.schema)}.fencepost_batches"
 
     def is_prepared(self) -> bool:
-        """Whether both tables are there."""
+        """Whether both tables of the store exist."""
         return all(self._oid(name) is not None for name in (self._tables, self._batches))
 
     def prepare(self) -> None:
-        """Make both tables if they are missing."""
+        """Create both tables of the store if they are missing."""
         for name, columns in ((self._tables, TABLES), (self._batches, BATCHES)):
             if self._oid(name) is None:
                 self._run(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
 
     def why_not_kept(self) -> str:
-        """Why the store's own tables cannot be relied upon, with the statements that mend them; empty if they can.
+        """Why the store's own tables cannot be relied upon, with the statements that repair them; empty if they can.
 
-        Without its key a table of locks has two rows for an interval, and two publishers hold one each.
+        Without its key the table could have two rows for an interval, and two publications could each lock one.
         """
         for name, key in KEYS.items():
             table = f"{quoted(self.schema)}.{quoted(name)}"
@@ -124,7 +124,7 @@ class Store:
         return ""
 
     def _has_key(self, table: str, key: Sequence[str]) -> bool:
-        """Whether no two rows of the table can have the same key, which the server checks at once."""
+        """Whether the table has a unique key on these columns that the server checks immediately."""
         found = self._run(
             "SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indisvalid "
             "AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND (SELECT string_agg(a.attname::text, ',' "
@@ -136,7 +136,7 @@ class Store:
         return bool(found)
 
     def registered(self, *, lock: bool = False) -> Registered | None:
-        """What the store knows of the table; `lock` keeps it so until the transaction ends. None if it knows nothing."""
+        """The table's row in the store, None if it has none. `lock` keeps the row unchanged until the end of the transaction."""
         share = " FOR SHARE" if lock else ""
         found = self._run(f"SELECT oid, pipeline, cluster FROM {self._tables} WHERE name = $1{share}", self.table)
         return Registered(found[0][0], Owner(*found[0][1:])) if found else None
@@ -150,17 +150,19 @@ class Store:
         return found
 
     def register(self, owner: Owner, *, moved: bool = False) -> int | None:
-        """Have the table be this owner's; its oid. `moved`: it was the pipeline's on another cluster.
+        """Register the table for this owner. Returns its oid, None if it does not exist.
+
+        `moved`: the pipeline may take the table over from its other cluster.
 
         Raises:
-            StoreRefused: it is another pipeline's, or has rows that nobody published.
-            AnotherCluster: it is the pipeline's on another cluster.
+            StoreRefused: another pipeline owns the table, or it has rows that were not published.
+            AnotherCluster: the pipeline owns the table on another cluster.
         """
         known, oid = self.registered(), self.oid()
         if known is not None and known.oid == oid and known.owner == owner:
             return oid
         if oid is not None:
-            # So it stays in its place while it is compared.
+            # So that the table is not replaced while it is compared.
             self._run(f"LOCK TABLE ONLY {self.quoted} IN ACCESS SHARE MODE")
             oid = self.oid()
         if known is None and (former := self.former_name(owner, oid)) is not None:
@@ -183,9 +185,9 @@ class Store:
         return oid
 
     def why_another(self, known: Registered | None, oid: int | None) -> str:
-        """Why a table with this oid cannot be the one that the store knows; empty if it can, or is.
+        """Why the table with this oid cannot be the registered one; empty if it is or can be.
 
-        An interval of which it has no row may come back: for that the ledger is compared with it.
+        An interval without any rows is no reason: the comparison with the ledger names it and can bring it back.
         """
         if oid is None or (known is not None and known.oid == oid):
             return ""
@@ -199,23 +201,23 @@ class Store:
         these = [f"{quoted(INTERVAL)} IN ({starts})"] if starts else []
         these += [f"({IS_A_START}) IS NOT TRUE"] if any(one.start is None for one in differs) else []
         return (
-            f"table {self.table} is another one than it was (restored, moved, swapped or made anew), and {len(differs)} of its "
-            f"intervals do not have what was published there: {listed(differs)}. If it is an older or newer copy, restore it "
-            f"together with fencepost_tables and fencepost_batches. Or remove these intervals alone (DELETE FROM {self.quoted} "
-            f"WHERE {' OR '.join(these)}), and run again: `fencepost status` then names what the table lacks, with "
-            "the commands that bring it back. If the rows are somebody else's, name another output.table."
+            f"table {self.table} has been replaced (restored, moved, swapped or created again), and {len(differs)} of its "
+            f"intervals do not have the rows that were published there: {listed(differs)}. If it is an older or newer copy, "
+            "restore it together with fencepost_tables and fencepost_batches. Or remove only these intervals (DELETE FROM "
+            f"{self.quoted} WHERE {' OR '.join(these)}), and run again: `fencepost status` then names the missing intervals, "
+            "with the commands that bring them back. If the rows belong to others, name another output.table."
         )
 
     def _why_foreign(self) -> str:
         return (
-            f"table {self.table} has rows that the pipeline did not publish there. Name another output.table, or move them "
-            "elsewhere and empty it. If the rows are the pipeline's, and the table was restored or moved without what Fencepost "
-            "keeps of it, bring the rows of fencepost_tables and fencepost_batches as well."
+            f"table {self.table} has rows that the pipeline did not publish there. Name another output.table, or move the rows "
+            "elsewhere and empty the table. If the rows are the pipeline's, and the table was restored or moved without "
+            "Fencepost's bookkeeping, restore its rows of fencepost_tables and fencepost_batches too."
         )
 
     def differences(self, name: str = "") -> list[Difference]:
-        """The intervals in which the table has other rows than were published, as of one moment, in order of time; with a name,
-        than were published under that. It reads the whole table."""
+        """The intervals whose rows in the table differ from the published ones, in order of time. It reads the whole table, as of
+        one moment. `name` is the table's name in the store, if that is another."""
         found = self._run(
             f"WITH counted AS (SELECT CASE WHEN {IS_A_START} THEN {quoted(INTERVAL)} END AS start, "
             f"{quoted(REVISION)} AS revision, count(*) AS rows FROM {self.quoted} GROUP BY 1, 2), "
@@ -234,9 +236,10 @@ class Store:
         return all(kinds.get(name) == kind for name, kind in OWN.items())
 
     def former_name(self, owner: Owner, oid: int | None) -> str | None:
-        """The name under which the store knows this table, where it was renamed, or moved together with the store's own tables.
+        """The name of this table in the store, if the table was renamed, or moved together with the store's own tables.
 
-        None if it knows no such table: no other of this owner's has gone, or the rows are not what was published under its name.
+        None if no other table of this owner is missing, or if the rows differ from those published under the missing table's
+        name.
         """
         if oid is None or not self._has_own_columns(oid) or hides_rows(self.session, oid) or not self._has_rows():
             return None
@@ -249,7 +252,7 @@ class Store:
         return names[0] if len(names) == 1 and not self.differences(names[0]) else None
 
     def _rename(self, name: str) -> None:
-        """Have what the store knows under another name be known under this one."""
+        """Change the table's name in the store to this one."""
         self._run(f"UPDATE {self._tables} SET name = $1 WHERE name = $2", self.table, name)
         self._run(f"UPDATE {self._batches} SET table_name = $1 WHERE table_name = $2", self.table, name)
 
@@ -257,7 +260,7 @@ class Store:
         return bool(self._run(f"SELECT EXISTS (SELECT 1 FROM {self.quoted})")[0][0])
 
     def columns(self, oid: int) -> list[TableColumn]:
-        """The table's columns, with the exact types of the catalogue."""
+        """The table's columns, with the exact types in the catalogue."""
         rows = self._run(
             "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull OR a.atthasdef OR a.attidentity <> "
             "'', a.attgenerated <> '' OR a.attidentity = 'a', CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, NULL) ELSE "
@@ -274,7 +277,7 @@ class Store:
         return [TableColumn(*row) for row in rows]
 
     def altered(self, oid: int) -> str:
-        """The table whose columns a person changes, quoted: of a partition, the one that it is a partition of."""
+        """The quoted table whose columns a person can change. For a partition, that is the partitioned table."""
         found = self._run(
             "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
             "ON n.oid = c.relnamespace WHERE c.oid = coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid)",
@@ -283,21 +286,21 @@ class Store:
         return quoted(*found[0])
 
     def is_partitioned(self, oid: int) -> bool:
-        """Whether its rows are in partitions."""
+        """Whether the table is partitioned."""
         return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
     def unindexed(self, oid: int) -> list[str]:
-        """The tables with its rows that do not find an interval by an index, quoted: itself, or its partitions and children.
+        """The quoted tables with rows (the table itself, or its partitions and children) that have no index on the interval.
 
-        That takes a B-tree whose first key is the interval itself, over all rows, and which the server uses: not one that is
-        still being made, or whose making failed.
+        Only a B-tree over all rows counts whose first key is the interval itself and which is valid: not one that is still being
+        built, or whose build failed.
         """
         return [name for (name,) in self._run(UNINDEXED, oid, INTERVAL)]
 
     def without_partition(self, oid: int, starts: Collection[datetime]) -> set[datetime]:
-        """The intervals of which no partition takes a row, whatever the row is; none of a table without partitions.
+        """The intervals without a partition; none for a table without partitions.
 
-        Where a partition is chosen by other columns as well, that depends on the row.
+        An interval whose partition depends on other columns too is not among them.
         """
         bounds = [constraint for (constraint,) in self._run(BOUNDS, oid, INTERVAL)]
         if not starts or None in bounds:
@@ -311,20 +314,20 @@ class Store:
         return {row[0] for row in found}
 
     def create(self, columns: str) -> None:
-        """Make the output table, with an index on its intervals. Its rows may be removed whatever publications of logical
-        replication take it, now or later: it has a replica identity, all of its columns."""
+        """Create the output table, with an index on its intervals. Its replica identity is all columns, so that its rows can be
+        removed even if logical replication publishes it."""
         self._run(f"CREATE TABLE {self.quoted} ({columns})")
         self._run(f"ALTER TABLE {self.quoted} REPLICA IDENTITY FULL")
         self._run(f"CREATE INDEX ON {self.quoted} ({quoted(INTERVAL)})")
 
     def add_columns(self, columns: dict[str, str]) -> None:
-        """Add columns to it."""
+        """Add these columns to the table; the values are their types."""
         added = ", ".join(f"ADD COLUMN {quoted(name)} {kind}" for name, kind in columns.items())
         if added:
             self._run(f"ALTER TABLE {self.quoted} {added}")
 
     def why_not_made(self) -> str:
-        """Why the user cannot make tables in the schema; empty if it can."""
+        """Why the user cannot create tables in the schema; empty if it can."""
         found = self._run(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1::name",
             self.schema,
@@ -332,15 +335,16 @@ class Store:
         if not found:
             return f"there is no schema {self.schema}: CREATE SCHEMA {quoted(self.schema)}"
         if not found[0][0]:
-            return f"the user may not make tables in schema {self.schema}: `fencepost acls` prints the rights that it needs"
+            return f"the user may not create tables in schema {self.schema}: `fencepost acls` prints the rights that it needs"
         return ""
 
     def lock_table(self) -> None:
-        """Keep it from being dropped, or made anew. Its parts are left alone: a publication waits for nobody who has another."""
+        """Lock the table so that it is not dropped or created again. Its partitions stay unlocked, so publications do not wait
+        for sessions that use other partitions."""
         self._run(f"LOCK TABLE ONLY {self.quoted} IN ROW EXCLUSIVE MODE")
 
     def lock_row(self, start: datetime) -> Held:
-        """The interval's row, locked; made if it is missing, which waits for whoever makes it at the same time."""
+        """Lock the interval's row and return it. A missing row is inserted, which waits for another session that inserts it."""
         self._run(
             f"INSERT INTO {self._batches} (table_name, interval_start) VALUES ($1, $2::timestamptz) "
             "ON CONFLICT (table_name, interval_start) DO NOTHING",
@@ -353,7 +357,7 @@ class Store:
         return _held(self._run(locked, self.table, start)[0])
 
     def row(self, start: datetime) -> Held:
-        """The interval's row as it is committed."""
+        """The interval's committed row."""
         found = self._run(
             f"SELECT {HELD} FROM {self._batches} WHERE table_name = $1 AND interval_start = $2::timestamptz",
             self.table,
@@ -362,14 +366,14 @@ class Store:
         return _held(found[0]) if found else Held(start)
 
     def rows(self) -> list[Held]:
-        """The rows of all intervals, as they are committed."""
+        """The committed rows of all intervals."""
         found = self._run(
             f"SELECT {HELD} FROM {self._batches} WHERE table_name = $1 ORDER BY interval_start", self.table
         )
         return [_held(row) for row in found]
 
     def named(self) -> Iterator[str]:
-        """The batch that was committed last of each interval."""
+        """The name of the last committed batch of each interval."""
         found = self._run(
             f"SELECT batch FROM {self._batches} WHERE table_name = $1 AND revisions <> '{{}}' AND batch <> ''",
             self.table,
@@ -377,12 +381,12 @@ class Store:
         return (row[0] for row in found)
 
     def filled(self, oid: int) -> set[datetime]:
-        """The intervals of which the table has a row, by start: by a step in the index for each, or by one read of the table."""
+        """The starts of the intervals that have rows in the table: by a step in the index for each, or by reading the table."""
         column = quoted(INTERVAL)
         if self.unindexed(oid):
             found = self._run(f"SELECT DISTINCT CASE WHEN {IS_A_START} THEN {column} END FROM {self.quoted}")
             return {row[0] for row in found} - {None}
-        # One step in the index, in whichever order that is.
+        # One step in the index, whatever its order.
         next_one = f"SELECT min({column}) FROM {self.quoted} WHERE {IS_A_START}"
         found = self._run(
             f"WITH RECURSIVE starts (start) AS ({next_one} UNION ALL SELECT ({next_one} AND {column} > starts.start) "
@@ -391,14 +395,14 @@ class Store:
         return {row[0] for row in found}
 
     def remove(self, batch: Batch) -> None:
-        """Remove what the batch replaces: all rows of its interval, of an addition those of its own revision."""
+        """Remove the rows that the batch replaces: all of its interval; for an addition, only those of its own revision."""
         of_addition = f" AND {quoted(REVISION)} = {batch.revision}" if batch.adds_to is not None else ""
         self._run(
             f"DELETE FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz{of_addition}", batch.interval.start
         )
 
     def count(self, start: datetime) -> dict[int, int]:
-        """The rows of an interval, by revision."""
+        """The number of the interval's rows, by revision."""
         found = self._run(
             f"SELECT {quoted(REVISION)}, count(*) FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz GROUP BY 1",
             start,
@@ -406,8 +410,8 @@ class Store:
         return dict(found)
 
     def read(self, start: datetime, revision: int, columns: str) -> pa.Table:
-        """The rows of a revision of the interval that starts then."""
-        # The driver reads a statement without values as a copy, in batches.
+        """The rows of a revision of the interval with this start."""
+        # The driver runs a statement without values as a COPY, in batches.
         return self.session.table(
             f"SELECT {columns} FROM {self.quoted} WHERE {quoted(INTERVAL)} = '{start.isoformat()}'::timestamptz "
             f"AND {quoted(REVISION)} = {revision}"
@@ -424,7 +428,7 @@ class Store:
         return ", ".join(row[0] for row in found)
 
     def grown(self) -> int | None:
-        """By how many rows this transaction has made the table longer, as the server counts what it does; None if it does not."""
+        """By how many rows this transaction has made the table longer, by the server's counters; None if they are off."""
         found = self._run(
             f"{BELOW} SELECT sum(pg_stat_get_xact_tuples_inserted(oid) - pg_stat_get_xact_tuples_deleted(oid))::bigint "
             "FROM below WHERE current_setting('track_counts')::boolean",
@@ -435,7 +439,7 @@ class Store:
     def record(
         self, batch: Batch, publication: TablePublication, revisions: Mapping[int, Committed], sources: str
     ) -> None:
-        """Have the interval's row say that the publication is committed."""
+        """Write into the interval's row that the publication is committed."""
         verdict = str(batch.verdict.outcome) if batch.verdict else ""
         self._run(
             f"UPDATE {self._batches} SET interval_end = $1::timestamptz, ledger = $2, lease = $3, closed = false, refused = '', "
@@ -455,7 +459,7 @@ class Store:
         )
 
     def close(self, batch: Batch, publication: TablePublication, refused: str) -> None:
-        """Have the interval's row say that the publication was given up. What it says of the table's rows stays as it is."""
+        """Write into the interval's row that the publication was given up. Its revisions stay as they are."""
         self._run(
             f"UPDATE {self._batches} SET ledger = $1, lease = $2, closed = true, refused = $3, changed_at = now() "
             "WHERE table_name = $4 AND interval_start = $5::timestamptz",

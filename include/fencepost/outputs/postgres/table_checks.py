@@ -1,8 +1,8 @@
-"""May this table be published to? Every reason against it that the catalogue shows, in one place.
+"""Whether a table may be published to: every reason against it in the catalogue, each with the statement that removes it.
 
-A plan asks, a write before its first record is staged, a publication when it begins and again under its lock, `fencepost try`
-and the doctor. So what a publication would refuse is refused before anything is staged, in the same words and with a statement
-that cures it. A publication asks once more when its rows are copied, and so finds a part that was attached meanwhile.
+Plan checks this, write before its first record is staged, a publication when it begins and again under its lock, `fencepost try`
+and the doctor. So what a publication would refuse is refused before anything is staged, in the same words. A publication checks
+once more after its rows are copied, because a partition may have been attached meanwhile.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ INTERVAL = RESERVED_COLUMNS[0]
 NO_IDENTITY, NOT_COVERED = "55000", "42P10"  # SQLSTATEs
 SHOWN = 5  # parts or keys that a reason names
 
-# The table, its partitions and inheritance children, theirs, and so on.
+# The table, its partitions and inheritance children, their children, and so on.
 BELOW = (
     "WITH RECURSIVE below (oid) AS (SELECT $1::bigint::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i "
     "JOIN below ON i.inhparent = below.oid)"
 )
-# The table, what it is a part of, what that is a part of, and so on.
+# The table, its parents, their parents, and so on.
 ABOVE = (
     "WITH RECURSIVE above (oid) AS (SELECT $1::bigint::oid UNION SELECT i.inhparent FROM pg_catalog.pg_inherits AS i "
     "JOIN above ON i.inhrelid = above.oid)"
@@ -52,8 +52,11 @@ NAMED = (
 
 @dataclass(frozen=True)
 class Reference:
-    """A foreign key that refers to the table, or to a part of it. `parts` are it and those that it is for parts, with the oids of
-    their tables. `is_own`: it is a key of the table itself, or of a part of it."""
+    """A foreign key that refers to the table or to a part of it.
+
+    `parts` has the key itself and the keys of partitions that the server derives from it, each with the oid of its table.
+    `is_own`: it is a key of the table itself, or of a part of it.
+    """
 
     table: str
     name: str
@@ -65,12 +68,12 @@ class Reference:
 
     @property
     def acts(self) -> bool:
-        """Whether the server changes rows that refer to a row which is removed."""
+        """Whether the server changes the referring rows when a row is removed."""
         return self.action in ACTIONS
 
     @property
     def cure(self) -> str:
-        """The statement after which rows may be removed and written again in one transaction, and what refers to them stays."""
+        """The statement that lets a transaction remove rows and write them again while others refer to them."""
         alter, name, put_off = f"ALTER TABLE {self.table}", quoted(self.name), "DEFERRABLE INITIALLY DEFERRED"
         if not self.acts and self.action != RESTRICT:
             return f"{alter} ALTER CONSTRAINT {name} {put_off}"
@@ -79,19 +82,19 @@ class Reference:
 
 
 def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
-    """Why the table with this oid can be no pipeline's: it is none, or shares rows with the table of another owner.
+    """Why the table with this oid cannot be a pipeline's output: it is not a table, or shares rows with another owner's table.
 
     Raises:
-        StoreUnavailable: there is no such table any more.
+        StoreUnavailable: the table no longer exists.
     """
     found = tx.run(
         "SELECT relkind::text, relpersistence::text FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid
     )
     if not found:
-        raise StoreUnavailable("The output's table was dropped, or made anew, meanwhile. Run again.")
+        raise StoreUnavailable("The output's table was dropped or created again meanwhile. Run again.")
     kind, persistence = found[0]
     if kind not in "rp":
-        return [f"it is {KINDS.get(kind, 'no table')}, and batches go to ordinary or partitioned tables"]
+        return [f"it is {KINDS.get(kind, 'not a table')}, and only ordinary or partitioned tables can be outputs"]
     if persistence == "t":
         return ["it is temporary, and ends with its session"]
     return list(_other_owners(tx, oid, owner))
@@ -106,8 +109,8 @@ def why_not_published_to(
     start: datetime | None = None,
     allow_referential_actions: bool,
 ) -> list[str]:
-    """Why no revision of this owner can be published to the table with this oid: of the interval that starts then, or of any.
-    Where there is a reason, the transaction may take no statement any more."""
+    """Why revisions of this owner cannot be published to the table with this oid, for the interval with this `start` or for any.
+    If there is a reason, the transaction may no longer accept statements."""
     if why := why_not_owned(tx, oid, owner):
         return why
     if hides_rows(tx, oid):
@@ -119,24 +122,24 @@ def why_not_published_to(
 
 
 def hides_rows(tx: Session, oid: int) -> bool:
-    """Whether row level security may hide rows of a table from this user. Its parts' own policies do not count in it."""
+    """Whether row level security may hide rows of the table from this user. Policies of its partitions do not matter."""
     return bool(tx.run("SELECT row_security_active($1::bigint::oid)", oid)[0][0])
 
 
 def why_hidden(table: str) -> str:
-    """Why a table whose rows may be hidden from the user is of no use, with the statements that would do."""
+    """Why a table with row level security cannot be used, with the statements that solve it."""
     return (
-        f"row level security of {table} may hide rows from the user of `postgres:`, or keep them from being removed: "
+        f"row level security of {table} may hide rows from the user of `postgres:`, or prevent their removal: "
         f"ALTER ROLE … BYPASSRLS; or, if the user owns it, ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY"
     )
 
 
 def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
-    """What may keep a later revision from the table, each with the statement that helps. A first one removes no rows."""
+    """What may prevent a later revision, which removes rows; each with the statement that solves it."""
     return [
         (
             f"rows of table {one.table} refer to its rows (constraint {one.name}): the server refuses to remove such a row, even "
-            "where the same transaction writes it again, so an interval that they refer to cannot be reprocessed",
+            "if the same transaction writes it again, so an interval with such rows cannot be reprocessed",
             one.cure,
         )
         for one in references(tx, oid)
@@ -145,7 +148,8 @@ def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
 
 
 def references(tx: Session, oid: int) -> list[Reference]:
-    """The foreign keys of all tables that refer to the table or a part of it, by the constraint that a person has written."""
+    """The foreign keys that refer to the table or to a part of it, as people declared them: keys derived for partitions are in
+    `parts`."""
     found = tx.run(
         f"{BELOW}, up (rel, name, oid, parent) AS (SELECT c.conrelid, c.conname, c.oid, c.conparentid FROM "
         "pg_catalog.pg_constraint AS c "
@@ -166,7 +170,7 @@ def references(tx: Session, oid: int) -> list[Reference]:
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
-    """The tables of other owners that are parts of this one, or of which this one is a part."""
+    """Why the table shares rows with other owners' tables: one is a part of it, or it is a part of one."""
     relatives = list[tuple[str, str, bool]]()
     for trees, tree in ((BELOW, "below"), (ABOVE, "above")):
         relatives += tx.run(
@@ -186,8 +190,8 @@ def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
             continue
         if not readable[0][0]:
             yield (
-                f"a part of it, or what it is a part of, is in schema {schema}, where the user cannot see whether it belongs to "
-                f"another pipeline: GRANT USAGE ON SCHEMA {quoted(schema)}, and GRANT SELECT ON {tables}"
+                f"a part or a parent of it is in schema {schema}, where the user cannot see whether that belongs to another "
+                f"pipeline: GRANT USAGE ON SCHEMA {quoted(schema)}, and GRANT SELECT ON {tables}"
             )
             continue
         found = tx.run(f"SELECT name, pipeline, cluster FROM {tables} WHERE (pipeline, cluster) <> ($1, $2)", *owner)
@@ -202,8 +206,8 @@ def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
 
 
 def unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
-    """Parts that do not keep what is committed, or commit by themselves. Temporary children of other sessions count for nothing:
-    the server leaves them out."""
+    """Parts that lose committed rows in a crash, or that commit by themselves. Temporary children of other sessions are left out,
+    as the server does."""
     found = tx.run(
         f"{BELOW} SELECT format('%I.%I', n.nspname, c.relname), c.relkind::text, c.oid = $1::bigint::oid FROM below "
         f"{NAMED.format(tree='below')} WHERE c.relkind = 'f' OR (c.relkind = 'r' AND c.relpersistence = 'u') ORDER BY 1",
@@ -220,17 +224,17 @@ def unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
 def _of_action(one: Reference) -> str:
     return (
         f"rows of table {one.table} refer to its rows with ON DELETE {ACTIONS[one.action]} (constraint {one.name}): a revision "
-        f"removes the rows of its interval before it writes its own, and the server would change those of {one.table} for good: "
-        f"{one.cure}; or accept that by output.allow_referential_actions: true"
+        f"removes the rows of its interval before it writes its own, so the server would change rows of {one.table} for good: "
+        f"{one.cure}; or accept it with output.allow_referential_actions: true"
     )
 
 
 def _refused_statements(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
-    """What the server refuses of the statements of a publication, whatever their rows are: asked by EXPLAIN, which does not run
-    them. Publications of logical replication are why.
+    """The statements of a publication that the server would refuse for any rows, because logical replication publishes the table.
+    They are tested with EXPLAIN, which does not run them.
 
-    EXPLAIN locks what the statement would lock. So of an interval the server is asked as it is told to remove its rows later: a
-    table may have more partitions than the server has locks, and others may have locked some.
+    EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a publication: a
+    table may have more partitions than the server has locks, and other sessions may have locked some.
     """
     schema, name = table.split(".", 1)
     registered, batches = (quoted(schema, own) for own in STORE_TABLES)
@@ -242,7 +246,7 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
     ):
         rights = "has_table_privilege(to_regclass($1), $2) AND has_table_privilege(to_regclass($1), 'SELECT')"
         if not tx.run(f"SELECT {rights}", target, right)[0][0]:
-            continue  # it is not there yet, or its rights are lacking, which is said elsewhere
+            continue  # it does not exist yet, or rights are missing, which another check reports
         by_interval = right == "DELETE" and start is not None and _has_interval(tx, oid)
         where, value = (f"{quoted(INTERVAL)} = $1::timestamptz", start) if by_interval else ("$1::boolean", True)
         try:
@@ -250,21 +254,21 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
         except StatementFailed as failed:
             of_parts = without if right == "DELETE" and without else [target]
             cure = "; ".join(f"ALTER TABLE {part} REPLICA IDENTITY FULL" for part in of_parts[:SHOWN])
-            cure += f"; and so of {len(of_parts) - SHOWN} more of its parts" if len(of_parts) > SHOWN else ""
+            cure += f"; and the same for {len(of_parts) - SHOWN} more of its parts" if len(of_parts) > SHOWN else ""
             what = f"the {right}s of {target} are published by logical replication"
             if failed.sqlstate == NO_IDENTITY:
                 return [f"{what}, and without a replica identity the server refuses them: {cure}"]
             if failed.sqlstate == NOT_COVERED:
                 return [
-                    f"{what}, and its replica identity and the columns of that publication do not go together, so the server "
-                    f"refuses them: {cure}, with all columns in the publication; or publish = 'insert'"
+                    f"{what}, whose columns do not include the table's replica identity, so the server refuses them: {cure}, "
+                    "with all columns in the publication; or publish = 'insert'"
                 ]
             raise
     return []
 
 
 def _has_interval(tx: Session, oid: int) -> bool:
-    """Whether the table has the column of intervals, of its type."""
+    """Whether the table has the interval's column, with the right type."""
     found = tx.run(
         "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = $1::bigint::oid AND attname = $2::name "
         "AND atttypid = 'timestamptz'::regtype",

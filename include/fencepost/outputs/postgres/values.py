@@ -1,4 +1,4 @@
-"""What the ledger keeps of an output that is a table of PostgreSQL."""
+"""The ledger's values for an output that is a PostgreSQL table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fencepost.outputs.table.values import TableOutput, TablePublication
 
 
 class PostgresOutput(TableOutput):
-    """A table of PostgreSQL."""
+    """A PostgreSQL table as a plan freezes it."""
 
     kind: Literal["postgres"] = "postgres"
 
 
 class PostgresPublication(TablePublication):
-    """A commit to a table of PostgreSQL."""
+    """The commit of a staged batch to a PostgreSQL table."""
 
     kind: Literal["postgres"] = "postgres"
 

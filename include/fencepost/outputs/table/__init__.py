@@ -1,4 +1,4 @@
-"""What holds for a table of any store: revisions, leases, owners, and what a table lacks. No SQL, and no driver.
+"""Tables of any store: revisions, leases, owners, and missing batches, without SQL and without a driver.
 
-A kind of output that is a table builds on it.
+Each kind of output that is a table builds on this.
 """

@@ -1,4 +1,4 @@
-"""What a table has, beside what the ledger has published there, in words that hold for any store."""
+"""Compares a table with what the ledger has published there, for any store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHOWN = 5  # intervals that a message names
 
 @dataclass(frozen=True)
 class TableComparison:
-    """What a table lacks of what the ledger has published there, for a person; empty if nothing. `dropped` is of how many
-    published intervals the table has no partition any more."""
+    """`lacks` says what the table lacks of the published batches; empty if nothing. `dropped` is the number of published
+    intervals whose partition no longer exists."""
 
     lacks: str
     dropped: int = 0
@@ -27,9 +27,9 @@ class TableComparison:
 
 @dataclass(frozen=True)
 class TableContents:
-    """What a table has: its owner, the rows of its store, the intervals of which it has a row, by start.
+    """A table's owner, its interval rows in the store (`held`), and the starts of the intervals that have rows (`filled`).
 
-    `differs` is as `differing` has it; `without_partition` are those of its intervals that the table has no partition for.
+    `differs` is the result of `differing`; `without_partition` are the starts of its intervals that have no partition.
     """
 
     owner: Owner | None = None
@@ -41,8 +41,10 @@ class TableContents:
 
 @dataclass(frozen=True)
 class Difference:
-    """An interval in which the table has other rows than were published there: both by revision. `start` is None of rows that
-    have none, or one that no interval has, `end` where nothing was ever published."""
+    """An interval whose rows in the table differ from the published ones; both are counted by revision.
+
+    `start` is None for rows without an interval, or with a time that cannot begin one. `end` is None if nothing was published.
+    """
 
     start: datetime | None
     end: datetime | None
@@ -57,7 +59,7 @@ class Difference:
 
 
 def told_by_revision(rows: Mapping[Any, int]) -> str:
-    """Numbers of rows by revision, for a person."""
+    """For example `3 rows of revision 1 and 2 rows of revision 2`."""
     if not rows:
         return "no rows"
     return " and ".join(
@@ -66,7 +68,7 @@ def told_by_revision(rows: Mapping[Any, int]) -> str:
 
 
 def listed(differs: Sequence[Difference]) -> str:
-    """Some of them, for a person."""
+    """The first `SHOWN` differences as text."""
     return first_of(list(map(str, differs)), SHOWN)
 
 
@@ -76,16 +78,16 @@ def compare(
     contents: Callable[[View], TableContents],
     removal: Callable[[Sequence[datetime]], str],
 ) -> TableComparison:
-    """What the table has, beside what the ledger has published there.
+    """Compare the table with what the ledger has published there.
 
-    The table is asked (`contents`) between two reads of the ledger: what both of them have published, it has to have. An interval
-    without a partition is left out: somebody has dropped or detached that. `removal` is the statement that removes the rows of
-    the intervals with these starts.
+    `contents` reads the table between two reads of the ledger. The table has to have what is published in both. An interval
+    without a partition is left out, because its partition was dropped or detached. `removal` returns the statement that removes
+    the rows of the intervals with these starts.
     """
     before = read()
     state, after = contents(before), read()
     if state.owner is not None and state.owner != table.owner:
-        return TableComparison(f"table {table.name} belongs to {state.owner}, and this is {table.owner}")
+        return TableComparison(f"table {table.name} belongs to {state.owner}, not to {table.owner}")
     table.check_known(after, list(state.held.values()))
     two = differing(after, table.name, state.held, state.filled)
     both = {str(b.id): b for b in state.differs if b in two and b.interval.start not in state.without_partition}
@@ -95,20 +97,20 @@ def compare(
     if others:
         told.append(
             f"table {table.name} does not have what the ledger has published there in "
-            f"{count_of(len(others), 'interval')}: it was emptied or made anew, or it or the ledger was restored from an "
-            f"older copy. These put that right: {_commands(others)}"
+            f"{count_of(len(others), 'interval')}: it was emptied or created again, or it or the ledger was restored from an "
+            f"older copy. These commands repair it: {_commands(others)}"
         )
     if withdrawn:
         told.append(
             f"table {table.name} has rows of "
-            f"{count_of(len(withdrawn), 'interval that was withdrawn', 'intervals that were withdrawn')}, which nobody "
-            f"publishes. This removes them: {removal([batch.interval.start for batch in withdrawn])}"
+            f"{count_of(len(withdrawn), 'withdrawn interval')}. "
+            f"This removes them: {removal([batch.interval.start for batch in withdrawn])}"
         )
     return TableComparison(". ".join(told), len(state.without_partition))
 
 
 def told_differences(table: PipelineTable, view: View, differs: Sequence[Difference]) -> str:
-    """Where rows of an interval are not those that were published there, with the commands that bring them back."""
+    """The differences as text, with the commands that repair them; empty if there are none."""
     if not differs:
         return ""
     known = {interval.start: planned.in_force for interval, planned in view.in_order}
@@ -118,12 +120,12 @@ def told_differences(table: PipelineTable, view: View, differs: Sequence[Differe
         f"{listed(differs)}. "
     )
     if batches:
-        told += f"These put that right: {_commands(batches)}"
+        told += f"These commands repair it: {_commands(batches)}"
     if foreign := [one for one in differs if one.start not in known]:
-        told += f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} are of nobody's batches: remove them"
+        told += f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} belong to no batch: remove them"
     return told
 
 
 def _commands(batches: Collection[Batch]) -> str:
-    """What brings the intervals of these batches back."""
+    """The commands that write the intervals of these batches again."""
     return first_of([batch.command("run", "--reprocess") for batch in batches], SHOWN)

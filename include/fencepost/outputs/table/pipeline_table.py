@@ -1,6 +1,6 @@
-"""A table as the output of one pipeline: whose it is, and what the ledger says of a publication to it. Any store's.
+"""A table as the output of one pipeline, in any store: its owner, and whether a publication may commit.
 
-A store locks an interval's row before it asks here, and commits only what may be committed.
+A store locks an interval's row, then asks here whether it may commit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fencepost.protocol.advice import reprocess
 from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.outputs.table")
-LOST = "was renamed or moved, or what Fencepost keeps of it is gone"
+LOST = "was renamed or moved, or Fencepost's bookkeeping of it is gone"
 
 
 class Owner(NamedTuple):
-    """Whose an output table is: the same pipeline on two clusters is two owners."""
+    """The owner of an output table. The same pipeline on two clusters is two owners."""
 
     pipeline: str
     cluster: str
@@ -42,36 +42,36 @@ class Owner(NamedTuple):
 
 
 def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
-    """Check that a table, known as that owner's, is this one's.
+    """Check that `owner` owns the table. `known` is its owner by the store; None if it has none.
 
     Raises:
-        StoreRefused: it is another pipeline's.
-        AnotherCluster: it is the pipeline's on another cluster.
+        StoreRefused: another pipeline owns it.
+        AnotherCluster: the pipeline owns it on another cluster.
     """
     if known is None or known == owner:
         return
     if known.pipeline != owner.pipeline:
         raise StoreRefused(
-            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; or, "
-            "if that pipeline is given up, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
+            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table. Or, if "
+            "that pipeline no longer exists, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
         )
     raise AnotherCluster(
-        f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. Where "
-        "one pipeline runs on two clusters, such as for tests and in production, name another output.table, or another "
-        "database, for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, say "
-        "so once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
+        f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. If "
+        "the pipeline runs on two clusters, such as for tests and in production, name another output.table or another database "
+        "for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, confirm it "
+        "once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
     )
 
 
 class PipelineTable:
-    """The table of that name, as the output of the ledger's pipeline on the ledger's cluster."""
+    """A table as the output of the ledger's pipeline on the ledger's cluster."""
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self.ledger, self.name = ledger, name
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline."""
+        """The pipeline that publishes to the table."""
         return self.ledger.pipeline
 
     @property
@@ -80,30 +80,30 @@ class PipelineTable:
         return Owner(self.pipeline.name, self.ledger.cluster.id)
 
     def why_lost(self, owner: Owner | None) -> str:
-        """Why the table, which its store knows as that owner's, is not this pipeline's any more; empty if it is."""
+        """Why the table no longer belongs to this pipeline; empty if it does. `owner` is its owner by the store."""
         if owner is None:
             return LOST
-        return f"belongs to {owner} by now" if owner != self.owner else ""
+        return f"now belongs to {owner}" if owner != self.owner else ""
 
     def check_known(self, view: View, held: Sequence[Held]) -> None:
         """Check that the ledger knows every batch in the table.
 
         Raises:
-            LedgerLost: it does not know one.
+            LedgerLost: a batch of the table is not in the ledger.
         """
         unknown = unknown_to(view, self.pipeline.name, held)
         if unknown:
             raise LedgerLost(
-                f"pipeline {self.pipeline.name}: table {self.name} has batch {unknown[-1]}, which the ledger "
-                f"{self.pipeline.ledger_topic} does not know: it is an old copy, or was made anew. Stop the pipeline's runs and "
+                f"pipeline {self.pipeline.name}: table {self.name} has batch {unknown[-1]}, which is not in the ledger "
+                f"{self.pipeline.ledger_topic}. The ledger is an old copy, or was created again. Stop the pipeline's runs and "
                 "restore the ledger from a copy that has the batch."
             )
 
     def has_to_commit(self, held: Held, batch: Batch) -> bool:
-        """Whether the publication has still to be committed, by its interval's row, which is locked; False where it is.
+        """Whether the publication still has to be committed, by the locked row of its interval; False if it is committed.
 
         Raises:
-            Superseded: it was given up, or a later one was committed.
+            Superseded: the publication was given up, or a later one was committed.
         """
         standing = standing_of(held, batch.publication_as(TablePublication))
         if standing is TableStanding.DONE:
@@ -111,17 +111,19 @@ class PipelineTable:
             return False
         if standing in {TableStanding.CLOSED, TableStanding.OVERTAKEN}:
             raise Superseded(
-                f"batch {batch.id}: table {self.name} has the row of its interval {standing}: this attempt's publication was "
-                "given up, or a later one was committed. Nothing was changed."
+                f"batch {batch.id}: in table {self.name} this attempt's publication is {standing}: it was given up, or a later "
+                "one was committed. Nothing was changed."
             )
         return True
 
     def check_may_commit(self, held: Held, batch: Batch, owner: Owner | None) -> None:
-        """Check that the table, which its store knows as that owner's, is the pipeline's, and that its ledger is the present one.
+        """Check that the pipeline owns the table, and that the publication's ledger may replace that of the interval's row.
+
+        `owner` is the table's owner by the store.
 
         Raises:
-            StoreRefused, AnotherCluster: the table is not this pipeline's.
-            Superseded: the row is of another ledger, and the publication's is not the one that exists now.
+            StoreRefused, AnotherCluster: the pipeline does not own the table.
+            Superseded: the row is of another ledger topic, and the publication's ledger topic no longer exists.
         """
         if owner is None:
             raise StoreRefused(f"table {self.name} {LOST}. Nothing was changed.")
@@ -133,23 +135,23 @@ class PipelineTable:
             if not takes_over(standing, publication, present.id if present is not None else ""):
                 raise Superseded(
                     f"batch {batch.id}: its interval in table {self.name} was published under another ledger topic, and this "
-                    "attempt's is not the one that exists now. Nothing was changed."
+                    "attempt's ledger topic no longer exists. Nothing was changed."
                 )
 
     def check_ledger(self, held: Held, batch: Batch, counted: Mapping[int, int]) -> None:
-        """Check, by the ledger as it is now, that the publication is still under way, and that all is there that it adds to.
+        """Read the ledger again; check that the publication is still under way, and that the table has what an addition adds to.
 
-        `counted` are the interval's rows in the table, by revision, where the batch is an addition.
+        `counted` is the number of the interval's rows in the table by revision, for an addition.
 
         Raises:
-            Superseded: it has ended.
-            LedgerLost: the row has a batch that the ledger does not know.
-            StoreRefused: the table lacks revisions that an addition adds to.
+            Superseded: the publication has ended.
+            LedgerLost: the row has a batch that is not in the ledger.
+            StoreRefused: the table lacks revisions that the addition adds to.
         """
         view = self.ledger.read()
         last, lease = view.last(batch.interval), batch.known_publication.known_lease
         if last is None or last.publication_under(lease) is None or last.revision != batch.revision:
-            raise Superseded(f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is committed.")
+            raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt commits nothing.")
         self.check_known(view, [held])
         if gone := missing_for(view, batch, held, counted):
             raise StoreRefused(
@@ -159,6 +161,6 @@ class PipelineTable:
 
 
 def recorded(batch: Batch) -> Record:
-    """The end of a publication that is committed."""
+    """The records of the end of a committed publication."""
     known = (batch.interval, batch.revision, batch.known_publication.known_lease)
     return lambda view, seconds, now: record_stored(view, *known, seconds, now)

@@ -1,15 +1,15 @@
-"""What a table's store says of an interval's publications, and what that means; pure.
+"""A store's rows about the publications to a table, and what they mean; pure.
 
-The store has one row for each table and interval. Its commit is the truth of what is published there, since only that is one with
-the rows. Whoever publishes or gives up locks the row first, so each sees what the one before left:
+The store has one row for each table and interval. It is committed together with the batch's rows, so it is the truth of what is
+published in the table. A publication, or a command that gives one up, locks the row first, so it sees what its predecessor left:
 
-    lease     of the publication that was committed or closed last, an offset of the ledger topic with the id `ledger`
-    closed    it was given up: an attempt that comes late finds its own lease here, and commits nothing
-    revisions what of the interval was committed to the table: its batch, and the additions to it, each with its publication
+    lease     of the publication that was committed or closed last: an offset of the ledger topic with the id `ledger`
+    closed    that publication was given up: a late attempt finds its own lease here, and commits nothing
+    revisions the committed revisions of the interval: its batch, and the additions to it, each with its publication
 
-A revision removes all rows of its interval and then writes its own; an addition removes those of its own number. So each may be
-repeated. A table may keep what it is told to remove, and may be another one than it was: before a commit, and where the two are
-compared, the table's own rows are counted.
+A revision removes all rows of its interval before it writes its own; an addition removes the rows of its own number. So both may
+be repeated. A trigger may keep rows that should be removed, and another table may have taken the name. So the table's own rows
+are counted before a commit, and in a comparison with the ledger.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from fencepost.protocol.view import Revisions, View
 
 
 class TableStanding(StrEnum):
-    """What a publication may do, once it has locked its interval's row."""
+    """The standing of a publication, by the locked row of its interval."""
 
-    OPEN = "open"  # nothing that comes before it stands in its way: commit
+    OPEN = "open"  # no later publication was committed or closed: it may commit
     DONE = "done"  # it is committed
     CLOSED = "closed"  # it was given up
     OVERTAKEN = "overtaken"  # a later publication was committed or closed: this one is the zombie
-    FOREIGN = "foreign"  # the row's lease is of another ledger: only the ledger that exists now takes over
+    FOREIGN = "foreign"  # the row has a lease of another ledger topic: commit only under the present ledger topic
 
 
 class Committed(NamedTuple):
-    """What was committed of a revision: so many rows, by the publication with this lease of this ledger."""
+    """A committed revision: its number of rows, and the lease and the ledger topic id of its publication."""
 
     rows: int
     ledger: str
@@ -50,7 +50,7 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """A row of the store. `ledger` is empty where nothing was published or closed yet."""
+    """A row of the store. `ledger` is empty if no publication was committed or closed yet."""
 
     start: datetime
     end: datetime | None = None
@@ -62,17 +62,17 @@ class Held:
 
     @property
     def rows(self) -> int:
-        """How many rows the interval has to have in the table."""
+        """The number of rows that the interval has to have in the table."""
         return sum(one.rows for one in self.revisions.values())
 
 
 @dataclass(frozen=True)
 class TableState:
-    """The table as a publication finds it: where the publication stands there."""
+    """The present state of a table, and of a publication there."""
 
     standing: TableStanding = TableStanding.OPEN
-    refused: str = ""  # why it was closed, where the table refused its data
-    lost: str = ""  # why the table is not the pipeline's any more
+    refused: str = ""  # why the publication was closed, if the table refused its data
+    lost: str = ""  # why the table no longer belongs to the pipeline
 
     def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
         """What keeps the publication from being finished."""
@@ -80,7 +80,7 @@ class TableState:
 
 
 def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None:
-    """What keeps a publication to a table from being finished. What is committed there needs nothing any more."""
+    """What keeps a publication to a table from being finished. Nothing does once it is committed."""
     publication = batch.publication_as(TablePublication)
     if table.standing is TableStanding.DONE:
         return None
@@ -88,7 +88,7 @@ def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None
         return Obstacle(f"table {publication.table} {table.lost}")
     if publication.ledger != found.ledger_topic_id:
         return Obstacle(
-            "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
+            "its ledger was restored from a copy during its publication, so its lease cannot be compared with its table"
         )
     if table.standing is TableStanding.CLOSED and table.refused:
         why = f"table {publication.table} refused its data: {table.refused}"
@@ -103,7 +103,7 @@ def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None
 
 
 def standing_of(held: Held, publication: TablePublication) -> TableStanding:
-    """Where a publication stands, by the row of its interval, which is locked."""
+    """The standing of a publication, by the locked row of its interval."""
     if not held.ledger:
         return TableStanding.OPEN
     if held.ledger != publication.ledger:
@@ -115,7 +115,7 @@ def standing_of(held: Held, publication: TablePublication) -> TableStanding:
 
 
 def takes_over(standing: TableStanding, publication: TablePublication, ledger_topic_id: str) -> bool:
-    """Whether a publication may commit, or be closed, where this is the ledger topic that exists now."""
+    """Whether a publication may commit or be closed. `ledger_topic_id` is the id of the present ledger topic."""
     return standing is TableStanding.OPEN or (
         standing is TableStanding.FOREIGN and publication.ledger == ledger_topic_id
     )
@@ -124,10 +124,10 @@ def takes_over(standing: TableStanding, publication: TablePublication, ledger_to
 def record_stored(
     view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
 ) -> tuple[Batch, ...]:
-    """Record what the table has committed of the publication with that lease: the batch is published.
+    """Record that the table has committed the publication with that lease: the batch becomes published.
 
     Raises:
-        Superseded: the publication was given up, and a newer revision has taken the batch's place.
+        Superseded: the publication was given up, or a newer revision was planned.
     """
     batch = own_revision(view, interval, revision)
     if batch.state is State.PUBLISHED:
@@ -140,7 +140,7 @@ def record_stored(
 
 
 def revisions_after(held: Held, batch: Batch) -> dict[int, Committed]:
-    """The revisions of the interval in the table once the batch is committed, which has to hold the rows of each."""
+    """The interval's revisions in the table after the batch is committed, with the number of rows of each."""
     publication = batch.publication_as(TablePublication)
     kept = held.revisions if batch.adds_to is not None else {}
     own = Committed(batch.known_written.rows, publication.ledger, publication.known_lease)
@@ -148,14 +148,14 @@ def revisions_after(held: Held, batch: Batch) -> dict[int, Committed]:
 
 
 def rows_of(revisions: Mapping[int, Committed]) -> dict[int, int]:
-    """The rows of each revision, as the table counts them: one without rows is not among them."""
+    """The number of rows by revision, as the table counts them: a revision without rows is left out."""
     return {number: one.rows for number, one in revisions.items() if one.rows}
 
 
 def missing_for(view: View, batch: Batch, held: Held, counted: Mapping[int, int]) -> tuple[int, ...]:
-    """The revisions that an addition needs in the table and that are not there: its batch, and the additions before it.
+    """The revisions that the table lacks and an addition needs: its batch and the earlier additions.
 
-    `counted` are the interval's rows in the table by revision, which may have lost what the store's row says.
+    `counted` is the number of the interval's rows in the table by revision. It may be smaller than in the store's row.
     """
     if batch.adds_to is None:
         return ()
@@ -164,7 +164,7 @@ def missing_for(view: View, batch: Batch, held: Held, counted: Mapping[int, int]
 
 
 def published_in(revisions: Revisions) -> tuple[int, ...]:
-    """The revisions that an interval's output has to have, by the ledger: none where it is not published."""
+    """The revisions that the interval's output has to have, by the ledger; none if the interval is not published."""
     return tuple(batch.revision for batch in _published(revisions))
 
 
@@ -174,7 +174,7 @@ def _published(revisions: Revisions) -> tuple[Batch, ...]:
 
 
 def unknown_to(view: View, pipeline: str, held: Iterable[Held]) -> list[str]:
-    """The batches in the table that the ledger does not know, by name."""
+    """The names of the batches in the table that are not in the ledger."""
     known = {(interval.start, b.revision) for interval, planned in view.in_order for b in planned.all}
     return [
         str(BatchId(pipeline=pipeline, interval=Interval.of(row.start, row.end), revision=n))
@@ -186,11 +186,11 @@ def unknown_to(view: View, pipeline: str, held: Iterable[Held]) -> list[str]:
 
 
 def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Collection[datetime]) -> tuple[Batch, ...]:
-    """The batches that count, in order of time, of intervals in which the table has not what the ledger has published there.
+    """The intervals whose revisions in the table differ from those published there by the ledger, as their batches in force.
 
-    It lacks revisions, or has some that are not published: a copy of either forgets what was given up. Or another publication put
-    them there, of another ledger. `filled` are the intervals, by start, of which the table has a row. An interval that is being
-    published is left out. Of a withdrawn one the table has to have no rows.
+    The table may lack revisions, have revisions that are not published, or have them from another publication, for example after
+    the ledger or the table was restored from a copy. `filled` are the starts of the intervals that have rows in the table. An
+    interval that is being published is left out. A withdrawn interval differs if it has rows in the table.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:
@@ -199,7 +199,7 @@ def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Col
         there = {number: (one.ledger, one.lease) for number, one in row.revisions.items()}
         into = planned.in_force.publication
         if there != wanted and not (isinstance(into, TablePublication) and into.table == table):
-            wanted = {}  # it was published somewhere else; a table that was renamed has what was published under its old name
+            wanted = {}  # published to another output; a renamed table keeps what was published under its old name
         if planned.last.state is State.PUBLISHING or not (wanted or (there and row.rows)):
             continue
         if planned.is_withdrawn and interval.start not in filled:

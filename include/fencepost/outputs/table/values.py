@@ -1,4 +1,4 @@
-"""What the ledger keeps of an output that is a table, whatever its store."""
+"""The ledger's values for an output that is a table of any store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fencepost.model import Batch, PlannedOutput, Publication
 
 
 class TableOutput(PlannedOutput):
-    """An output table of a store, `schema.name`. A plan freezes no more: a staged batch depends on no table.
+    """An output table, `schema.name`. A plan freezes the name only, because a staged batch does not depend on the table.
 
-    A batch without records is published too: a revision removes what older ones have there.
+    A batch without records is published too, because it removes the rows of older revisions.
     """
 
     table: str
@@ -20,21 +20,21 @@ class TableOutput(PlannedOutput):
 
     @property
     def name(self) -> str:
-        """The table's, with its schema."""
+        """The table's name, with its schema."""
         return self.table
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """`table NAME`, for messages."""
         return f"table {self.table}"
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Its name."""
+        """The announcement's field `table`."""
         return {"table": self.table}
 
 
 class TablePublication(Publication):
-    """The commit of a staged batch to the table that has this name by then. It has no marks, and does not age."""
+    """The commit of a staged batch to the table of this name. It has no marks, so it does not expire."""
 
     table: str
     ended_at: AwareDatetime | None = None
@@ -46,10 +46,10 @@ class TablePublication(Publication):
 
     @property
     def way(self) -> str:
-        """In one commit."""
+        """`in one commit to table NAME`, for the batch's history."""
         return f"in one commit to table {self.table}"
 
     @property
     def taker(self) -> str:
-        """The table."""
+        """`table NAME`: what accepts or refuses the batch."""
         return f"table {self.table}"

@@ -1,1 +1,1 @@
-"""The output as a Kafka topic: a staged batch is copied there, or it is written there directly. See `output_kinds.py`."""
+"""The output as a Kafka topic. A staged batch is copied there; under `publish: direct` it is written there."""

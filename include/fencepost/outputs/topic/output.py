@@ -1,7 +1,7 @@
 """The output as a Kafka topic. Several pipelines may write to it: a record's header names its batch.
 
-A staged batch is copied there by the writers' own protocol (`copying.py`), so it is copied once, whoever copies it and however
-often. Under `publish: direct` a batch is written there, and judged there.
+A staged batch is copied there by the writers' protocol (`copying.py`), so it is copied exactly once, however many attempts there
+are. Under `publish: direct` a batch is written there and judged there.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class KafkaTopicOutput(RecordTopic):
     """An `Output` that is a topic."""
 
     role = "output"
-    columns = None  # it takes whatever the format says
-    contents = None  # what it lacks was deleted by its own settings, or by a person: its readers' affair
+    columns = None  # a topic accepts whatever the format accepts
+    contents = None  # not compared with the ledger: records may be missing because of the topic's retention
 
     @property
     def topics(self) -> tuple[RecordTopic, ...]:
-        """Itself."""
+        """The topic."""
         return (self,)
 
     @property
     def offsets(self) -> KafkaTopicOutput:
-        """Its marks, and the offsets of group `<pipeline>.validated`."""
+        """The marks of a publication, and the offsets of group `<pipeline>.validated`."""
         return self
 
     @property
@@ -71,7 +71,7 @@ class KafkaTopicOutput(RecordTopic):
         """The settings of the pipeline's output.
 
         Raises:
-            SettingsError: it is no topic any more.
+            SettingsError: the output is no longer a topic.
         """
         settings = self._pipeline.output
         if not isinstance(settings, TopicSettings):
@@ -79,12 +79,12 @@ class KafkaTopicOutput(RecordTopic):
         return settings
 
     def prepare(self) -> str:
-        """Make the topic if it is missing; return its id."""
+        """Create the topic if it is missing. Returns its id."""
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
 
     def planned(self) -> TopicOutput:
-        """As it is now, and what its records have beside key and value."""
+        """The topic's present id and ends, and whether its records have headers and timestamps."""
         settings, now = self._set, self.now()
         return TopicOutput(
             topic=now.topic,
@@ -100,27 +100,27 @@ class KafkaTopicOutput(RecordTopic):
         return newest_batches(self._ledger, self._topic)
 
     def check_takes(self, batch: Batch) -> None:
-        """As `check_keeps`, before a staged batch's publication begins: the topic may be set otherwise by now."""
+        """Like `check_keeps`, before the publication of a staged batch, because the topic's settings may have changed."""
         self.check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """By the output's settings: keys, timestamps, and whether records are judged there."""
+        """As in `RecordTopic`, by the pipeline's settings: keys, timestamps, and whether records are judged here."""
         own = self._set
         if own.key is None and (refused := what_needs_keys(settings)):
             return refused
         return what_is_lost(settings, interval, utc_now(), stamped=own.timestamp is not None, judged=not own.is_staged)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
+        """The records in the batch's ranges that name the batch, as far as their offsets still exist."""
         kept, _ = self._kept_and_deleted(batch)
         return read_named(spark, self._ledger.settings, kept, str(batch.id))
 
     def validated(self, view: View) -> Mapping[PartitionId, int]:
-        """The ends of validated output. Offsets of a topic that the pipeline has left stay as they are."""
+        """The ends of validated records in this topic. Offsets of another topic, from earlier settings, stay as they are."""
         return {(self._name, partition): end for partition, end in of_topic(validated_ends(view), self._name).items()}
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """Every partition of the topic that the view, or one of these batches, says something of."""
+        """The topic's partitions that have validated records, or that one of these batches was planned with."""
         planned = (b.plan.output for b in batches)
         places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
         return {*self.validated(view)} | places
@@ -129,29 +129,29 @@ class KafkaTopicOutput(RecordTopic):
         return batch.published_ranges
 
     def _names_batches(self, batch: Batch) -> bool:
-        """Whether the batch's records have its header here."""
+        """Whether the batch's records have the header that names it."""
         return batch.plan.output_as(TopicOutput).batch_header
 
     def _id_then(self, batch: Batch) -> str:
-        """The topic's id when the batch's records were written here."""
+        """The topic's id when the batch was written or copied here."""
         return (
             batch.publication_as(TopicPublication).begun if batch.is_staged else batch.plan.output_as(TopicOutput)
         ).topic_id
 
     def ready(self, batch: Batch) -> Begin:
-        """The copy begins where the topic ends now."""
+        """The copy will begin at the topic's present end."""
         self.check_takes(batch)
         now, atomic = self.now(), self._set.atomic_megabytes * MEGABYTE
         return lambda view, batch: begin_publication(view, batch, now, self._ledger.topic_id, atomic, utc_now())
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
-        """The marks that a publication begins with."""
+        """The opening marks of the batch's publication."""
         publication = batch.publication_as(TopicPublication)
         group, receipts = self._pipeline.publisher_group(publication.lane), opening_marks(view, publication)
         return mark_offsets(group, batch.plan.output_as(TopicOutput).topic, receipts)
 
     def state(self, batch: Batch, *, publishing: bool) -> TopicState:
-        """Its id, and the marks of a publication."""
+        """The topic's present id, and the marks of the batch's publication."""
         try:
             topic_id = self.identity()
         except TopicMissing:
@@ -162,7 +162,8 @@ class KafkaTopicOutput(RecordTopic):
         return TopicState(topic_id, marks, self._untold(batch) if None in marks and topic_id else "")
 
     def _untold(self, batch: Batch) -> str:
-        """Why the topic cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
+        """Why the topic cannot show what was copied; empty if it can, or if nothing was written there since the publication
+        began."""
         topic, begun = self._topic, batch.publication_as(TopicPublication).begun
         ends = self._cluster.high_watermarks(topic)
         starts = [*begun.ends, *[0] * topic.partitions][: topic.partitions]
@@ -179,23 +180,26 @@ class KafkaTopicOutput(RecordTopic):
         return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
 
     def committed(self, batch: Batch, found: Found) -> Record | None:
-        """By the marks of the copy."""
+        """The end of the publication, if the marks show that all of it is copied."""
         receipts = copied_receipts(batch.publication_as(TopicPublication), _state(found).marks)
         return None if receipts is None else self._record(batch, receipts)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
-        """Copy the batch; receipts come from earlier attempts where those were faster."""
+        """Copy the batch. Receipts of task-partitions that an earlier attempt has copied are taken from their marks."""
         if spark is None:
             return self._record(batch, copy_here(self._ledger, batch))
         return self._record(batch, copy_on_spark(spark, self._ledger, batch))
 
     def _record(self, batch: Batch, receipts: Sequence[Receipt]) -> Record:
-        ended = KafkaTopicOutput(self._ledger, self._name).now()  # behind every commit, so all of the batch lies below
+        ended = KafkaTopicOutput(
+            self._ledger, self._name
+        ).now()  # asked after every commit, so it is behind the whole batch
         known = (batch.interval, batch.revision, batch.publication_as(TopicPublication).known_lease, receipts, ended)
         return lambda view, seconds, now: record_copied(view, *known, seconds, now)
 
     def restore_marks(self, batch: Batch, found: Found) -> bool:
-        """Write the marks anew that are gone: an expired or deleted group had them. What they said, the topic tells."""
+        """Restore lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any were
+        lost."""
         marks = _state(found).marks
         if None not in marks:
             return False
@@ -206,9 +210,7 @@ class KafkaTopicOutput(RecordTopic):
             view = ledger.read()
             now = view.last(batch.interval)
             if now is None or now.publication_under(publication.known_lease) is None:
-                raise Superseded(
-                    f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is copied any more."
-                )
+                raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt copies nothing more.")
             seen = seen_in_output(ledger, batch, task)
             log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
             if not seen.rows:
@@ -220,13 +222,13 @@ class KafkaTopicOutput(RecordTopic):
         return True
 
     def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
-        """End a copy that cannot go on, so that no attempt copies any more of it; None where all of it is copied after all.
+        """End a copy that cannot go on, so that no later attempt copies more of it. Returns None if all of it is copied.
 
-        1. marks that are gone are written anew, from what readers see;
-        2. every task-partition gets a mark of the publication, an empty one where none of it has committed;
-        3. what had committed is counted: readers may have seen it.
+        1. restore lost marks from what readers see;
+        2. give every task-partition a mark of this publication, an empty one if it has not committed;
+        3. count what has committed, because readers may have seen it.
 
-        Where the topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
+        If the topic is gone, its marks are gone too. A late attempt does not find its mark, and stops.
         """
         publication, writers = batch.publication_as(TopicPublication), publication_writers(self._ledger, batch)
         state = _state(found)
@@ -250,8 +252,8 @@ class KafkaTopicOutput(RecordTopic):
 
 
 def _state(found: Found) -> TopicState:
-    """The topic as the batch finds it."""
-    assert isinstance(found.output, TopicState), "what is found of a batch is found at its own output"
+    """The observed state of the topic."""
+    assert isinstance(found.output, TopicState), "a batch's state is observed at its own output"
     return found.output
 
 

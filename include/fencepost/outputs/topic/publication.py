@@ -1,15 +1,15 @@
-"""How a staged batch gets to an output topic; pure.
+"""The publication of a staged batch to an output topic; pure.
 
-    begin    written or rejected ──▶ publishing    with a lane, and a mark for each task-partition: nothing is copied yet
-    copy     the writers' own protocol, under ids and marks of a publishing lane, with the beginning's lease
-    record   publishing ──▶ published              the copy holds what was written; offsets move with it
+    begin    written or rejected ──▶ publishing    with a lane, and an opening mark for each task-partition
+    copy     the writers' protocol, with the transactional ids and marks of the publishing lane, and the lease of the beginning
+    record   publishing ──▶ published              after all that was written is copied; offsets move with it
 
-A mark that is missing later was lost: then the output says what was copied, and the marks are written anew, before anything more
-is copied.
+A missing mark was lost, because each task-partition has an opening mark. Lost marks are restored from the records in the output
+before anything more is copied.
 
-A publication that cannot go on is given up: every task-partition gets a mark of its lease, an empty one where nothing is copied,
-so that no attempt that comes late copies anything. Then a new revision takes the batch's place, or an operator skips it. A lane
-is free again when all of its task-partitions have such marks, so its ids never need to be fenced.
+A publication that cannot go on is given up: every task-partition gets a mark of its lease, an empty one if it has copied nothing,
+so a late attempt copies nothing. Then a new revision replaces the batch, or an operator skips it. A lane becomes free when all of
+its task-partitions have such marks, so its ids never need to be fenced.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from fencepost.protocol.view import PASSED, View
 
 @dataclass(frozen=True)
 class TopicState:
-    """The output topic as a batch finds it, by the name in its plan; without an id it does not exist.
+    """The present state of a batch's output topic. An empty id means that the topic does not exist.
 
-    While the batch is being published also the mark of each task-partition of its copy, None where it is gone, and why the topic
-    cannot tell what such marks stood for (`untold`).
+    For a batch that is being published, `marks` has the mark of each task-partition of its copy, None for a lost one. `untold`
+    is why the topic's records cannot replace the lost marks; empty if they can.
     """
 
     topic_id: str = ""
@@ -57,7 +57,7 @@ class TopicState:
 
 
 def publishing_lane(view: View) -> int:
-    """The lowest publishing lane that no batch holds. There are as many as batches that are being published at once."""
+    """The lowest publishing lane that no batch holds. Their number is not limited."""
     held = {
         p.lane for b in view.all() if isinstance(p := b.publication, TopicPublication) and b.state is State.PUBLISHING
     }
@@ -67,7 +67,7 @@ def publishing_lane(view: View) -> int:
 def begin_publication(
     view: View, batch: Batch, output: TopicEnds, ledger_topic_id: str, atomic_bytes: float, now: datetime
 ) -> TopicPublication:
-    """How a staged batch will be copied to the output, which is as it is now."""
+    """The beginning of a staged batch's publication. `output` has the topic's present ends."""
     written = batch.known_written
     atomic = written.bytes <= atomic_bytes
     return TopicPublication(
@@ -81,10 +81,9 @@ def begin_publication(
 
 
 def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
-    """The marks that a publication begins with, one for each task-partition: nothing is copied yet.
+    """The opening marks of a publication, one for each task-partition, written before anything is copied.
 
-    So a mark that is missing later was lost. Their lease lies before the publication's own, and not before that of any earlier
-    one: to what is late of those they stand in the way as their own marks did.
+    They take the newest lease older than this publication's. That still fences late transactions of earlier publications.
     """
     ledger, own = publication.ledger, publication.lease
     begun = (b.publication for b in view.all() if isinstance(b.publication, TopicPublication))
@@ -94,7 +93,7 @@ def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, .
 
 
 def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
-    """The receipts cover the publication, each under its lease, and hold what was written.
+    """Check that the receipts cover the publication, each under its lease, and sum up to what was written.
 
     Raises:
         TransitionRefused: they do not.
@@ -109,8 +108,8 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
         )
     if not is_whole(batch, receipts):
         raise TransitionRefused(
-            f"batch {batch.id}: its copy does not hold the records that were written: staged records were lost, or it was given "
-            f"up. {write_again(batch)}."
+            f"batch {batch.id}: its copy does not hold the records that were written: staged records were lost, or the "
+            f"publication was given up. {write_again(batch)}."
         )
 
 
@@ -124,15 +123,15 @@ def record_copied(
     seconds: float,
     now: datetime,
 ) -> tuple[Batch, ...]:
-    """Record that the publication with that lease has copied all of the batch: it is published.
+    """Record that the publication with that lease has copied the whole batch: it becomes published.
 
     Raises:
-        Superseded: the publication was given up, and a newer revision has taken the batch's place.
-        TransitionRefused: the receipts do not hold what was written.
+        Superseded: the publication was given up, or a newer revision was planned.
+        TransitionRefused: the receipts do not sum up to what was written.
     """
     batch = own_revision(view, interval, revision)
     if batch.state is State.PUBLISHED:
-        return ()  # another attempt was faster; its receipts are the same marks as ours
+        return ()  # another attempt was faster; its receipts come from the same marks as ours
     check_under_way(batch, lease)
     check_copied(batch, receipts)
     done = batch.publication_as(TopicPublication).model_copy(
@@ -146,13 +145,13 @@ def record_copied(
 
 
 def _of_copy(batch: Batch, output: TopicState, found: Found) -> Obstacle | None:
-    """What keeps a copy from being finished. One that is complete needs its staged records no more."""
+    """What keeps a copy from being finished. A complete copy no longer needs its staged records."""
     publication, topic = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput).topic
     if (gone := output_obstacle(batch, output.topic_id)) is not None:
         return gone
     if publication.ledger != found.ledger_topic_id:
         return Obstacle(
-            "its ledger was made anew from a copy while it was published, so its lease says nothing about its marks"
+            "its ledger was restored from a copy during its publication, so its lease cannot be compared with its marks"
         )
     copied = copied_receipts(publication, output.marks)
     if copied is not None and is_whole(batch, copied):
@@ -161,32 +160,32 @@ def _of_copy(batch: Batch, output: TopicState, found: Found) -> Obstacle | None:
         return gone
     refused = f"Kafka refused its copy: {publication.refused}" if publication.refused else ""
     if copied is not None:
-        # Who gives a publication up closes what was not copied with empty marks, and may ask again before that is recorded.
+        # A command that gives the publication up writes empty marks, and may ask again before that is recorded.
         nothing = not sum(r.tally(topic).rows for r in copied)
         return Obstacle(refused if refused and nothing else "its copy does not hold the records that were written")
     if None in output.marks and output.untold:
-        return Obstacle(f"marks of its publication are gone, and {output.untold}: nothing says what was copied")
+        return Obstacle(f"marks of its publication are gone, and {output.untold}, so nothing shows what was copied")
     return refusal_obstacle(publication)
 
 
 def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
-    """What keeps a batch from the output topic that it was planned on, if that has this id now."""
+    """What keeps a batch from the output topic that it was planned with. `topic_id` is the topic's present id."""
     output = batch.plan.output_as(TopicOutput)
-    since = "while it was published" if batch.state is State.PUBLISHING else "since it was planned"
+    since = "during its publication" if batch.state is State.PUBLISHING else "since it was planned"
     if output.topic_id == topic_id:
         return None
     return Obstacle(f"its output topic {output.topic} {remade(topic_id)} {since}", TopicRecreated)
 
 
 def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
-    """The receipts of all task-partitions of the copy where its marks say that each has ended; else None."""
+    """The receipts of all task-partitions of the copy, if the marks show that each has ended; else None."""
     own = (publication.ledger, publication.known_lease)
     done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
     return done if len(done) == publication.tasks else None
 
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
-    """Whether these receipts of all task-partitions of the copy hold the records that were written."""
+    """Whether the receipts of all task-partitions of the copy sum up to the records that were written."""
     topic, wanted = batch.plan.output_as(TopicOutput).topic, batch.known_written.tally
     copied = Tally.total(r.tally(topic) for r in receipts)
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
@@ -195,8 +194,8 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
 def validated_ends(view: View) -> dict[PartitionId, int]:
     """Per output partition, the end of the output of the unbroken run from the anchor on.
 
-    Only offsets in the present output topic count, which is the newest plan's. Offsets in a topic that was deleted, or that
-    the pipeline no longer writes to, mean nothing there.
+    Only offsets in the output topic of the newest plan count, not those of a topic that was deleted or that the pipeline no
+    longer writes to.
     """
     ends: dict[PartitionId, int] = {}
     newest = max(view.all(), key=view.order, default=None)

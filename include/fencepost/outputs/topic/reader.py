@@ -1,4 +1,4 @@
-"""The records of a published batch in an output topic, as a reader gets them."""
+"""Reads the records of a published batch from an output topic, for `read_validated`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.ranges import without_expired
 from fencepost.rows.encode import parse_output
 
-OPEN_TRANSACTION_LIMIT = 120.0  # seconds that a foreign transaction may hide records of the output
+OPEN_TRANSACTION_LIMIT = 120.0  # seconds to wait for another producer's open transaction
 
 
 def read_rows(request: RowsRequest) -> DataFrame:
     """The rows of a batch.
 
     Raises:
-        TopicRecreated, NeedsOperator: they are gone, or cannot be told apart.
+        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.
     """
     one = request.announcement
     raw = read_named(request.spark, client_settings(request.reader), _place(request.cluster, one), one.batch)
@@ -31,27 +31,28 @@ def read_rows(request: RowsRequest) -> DataFrame:
 
 
 def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
-    """Where a batch's records are, all of which are there and visible.
+    """The ranges of a batch, after it is certain that all of its records are there and visible.
 
     Raises:
-        TopicRecreated, NeedsOperator: they are gone, or cannot be told apart.
+        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.
     """
     if one.header is None and one.rows:
         raise NeedsOperator(
-            f"batch {one.batch}: its records have no header (output.batch_header was false when it was planned), so they cannot "
-            "be told apart from others in their ranges. Have the pipeline's owner set output.batch_header: true and reprocess it."
+            f"batch {one.batch}: its records have no header (output.batch_header was false when it was planned), so a reader "
+            "cannot distinguish them from others in their ranges. Ask the pipeline's owner to set output.batch_header: true and "
+            "to reprocess the interval."
         )
     topic = cluster.describe(one.output)
     if topic.id != one.topic_id:
         raise TopicRecreated(
-            f"batch {one.batch}: output topic {topic.name} was deleted and created again since, so its records are gone. A "
-            "reprocess of its interval writes them again."
+            f"batch {one.batch}: output topic {topic.name} was deleted and created again since its publication, so its records "
+            "are gone. A reprocess of its interval writes them again."
         )
     earliest = cluster.earliest(topic)
     _, deleted = without_expired(one.offset_ranges, by_partition(topic.name, earliest))
     if deleted:
         raise NeedsOperator(
-            f"batch {one.batch}: output topic {topic.name} no longer has {describe_ranges(deleted)}: its retention or a person "
+            f"batch {one.batch}: output topic {topic.name} no longer has {describe_ranges(deleted)}: retention or a person "
             "deleted them. Raise the topic's retention.ms; then a reprocess of the interval writes them again."
         )
     ends = {r.partition: r.end for r in one.offset_ranges}

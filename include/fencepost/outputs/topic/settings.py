@@ -12,14 +12,14 @@ from fencepost.config.sections import Lineage, Mark, TopicName, check_subjects
 
 
 class TopicSettings(RecordSettings, OutputSettings):
-    """A topic that records go to. `key`, `timestamp` and `headers` name columns of the transform's result."""
+    """A topic as the output. `key`, `timestamp` and `headers` name columns of the transform's result."""
 
     kind: Literal["topic"] = "topic"
     topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
-    # is written to the output, and judged there, before the eyes of readers who do not know of batches.
+    # is written to the output and judged there, so a reader that ignores batches sees records that are not judged yet.
     publish: Annotated[Literal["staged", "direct"], Mark.DECIDES_NO_RECORD] = "staged"
-    # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
+    # Up to this size in megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
     atomic_megabytes: Annotated[float, Mark.DECIDES_NO_RECORD] = Field(default=256, ge=0, le=65_536)
     batch_header: Annotated[bool, Mark.DECIDES_NO_RECORD] = True  # whether published records carry their batch's header
 
@@ -27,36 +27,36 @@ class TopicSettings(RecordSettings, OutputSettings):
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
         return self.topic
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """`topic NAME`, for messages."""
         return f"topic {self.topic}"
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Itself."""
+        """The output topic."""
         return (self.topic,)
 
     @property
     def is_staged(self) -> bool:
-        """Unless batches are published directly."""
+        """Whether batches go to the staging topic first."""
         return self.publish == "staged"
 
     @property
     def is_copied(self) -> bool:
-        """A staged batch is copied, by Spark where it is large."""
+        """Whether a publication copies records: it does for a staged batch."""
         return self.is_staged
 
     @property
     def records(self) -> RecordSettings:
-        """Its own."""
+        """The records' settings, which are part of these."""
         return self
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """By its cluster."""
+        """OpenLineage's namespace of the cluster, and the topic's name."""
         from fencepost.kafka.client_settings import lineage_namespace
 
         return lineage_namespace(config, lineage.kafka), self.topic
@@ -72,8 +72,8 @@ class TopicSettings(RecordSettings, OutputSettings):
     def _header_is_a_choice_of_staged_batches(self) -> Self:
         if self.publish == "direct" and not self.batch_header:
             raise ValueError(
-                "batch_header: false needs publish: staged. Under publish: direct every record has its batch's header. Only the "
-                "header tells published records from rejected or superseded ones between them"
+                "batch_header: false needs publish: staged. Under publish: direct every record needs its batch's header: only "
+                "the header distinguishes published records from rejected or superseded ones between them"
             )
         return self
 

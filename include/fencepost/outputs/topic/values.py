@@ -1,4 +1,4 @@
-"""What the ledger keeps of an output that is a topic: the topic as a plan froze it, and a staged batch's copy to it."""
+"""The ledger's values for an output that is a topic: the topic as a plan freezes it, and the copy of a staged batch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from fencepost.model import (
 
 
 class TopicOutput(PlannedOutput, TopicEnds):
-    """An output topic, where it ends, and what its records have beside key and value."""
+    """An output topic, its ends when the batch was planned, and what its records have besides key and value."""
 
     kind: Literal["topic"] = "topic"
-    batch_header: bool = True  # whether its records name their batch
-    headers: bool = False  # whether they have headers by the pipeline's transform
-    timestamps: bool = False  # whether they have timestamps by it
+    batch_header: bool = True  # whether records have the header that names their batch
+    headers: bool = False  # whether the transform sets headers
+    timestamps: bool = False  # whether the transform sets timestamps
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
         return self.topic
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """`topic NAME`, for messages."""
         return f"topic {self.topic}"
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Itself."""
+        """The output topic."""
         return (self.topic,)
 
     @property
     def direct(self) -> TopicEnds:
-        """Itself: under `publish: direct` a batch is written there."""
+        """The topic that a batch is written to under `publish: direct`."""
         return self
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Where it ended when the batch came, to where it ended when all of it was there."""
+        """From the topic's ends before the batch's first record to its ends after the last one; empty if not published there."""
         copy = batch.publication if isinstance(batch.publication, TopicPublication) else None
         begun, ended = copy.begun if copy is not None else self, published_ends(batch)
         if ended is None and batch.written is not None and not batch.is_staged:
@@ -54,7 +54,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return between(begun, ended) if ended is not None else ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Topic and id, and how a reader tells the batch's records from others and reads them."""
+        """The announcement's fields about the topic: name, id, the header that names a batch, and the format."""
         return {
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -66,8 +66,8 @@ class TopicOutput(PlannedOutput, TopicEnds):
 class TopicPublication(Publication):
     """The copy of a staged batch from its staging topic to its output topic.
 
-    `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging partitions otherwise. `begun`
-    is the output at the beginning, `ended` when all of the copy was in. Each task-partition has a mark.
+    `tasks` is 1 if the batch is copied in one transaction (`atomic`), else the number of staging partitions. `begun` and `ended`
+    are the output's ends before and after the copy. Each task-partition has a mark.
     """
 
     kind: Literal["topic"] = "topic"
@@ -80,38 +80,38 @@ class TopicPublication(Publication):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known where it ended."""
+        """Whether the ends after the copy are known."""
         return self.ended is not None
 
     @property
     def way(self) -> str:
-        """`in one transaction`, or in how many task-partitions."""
+        """`in one transaction`, or `in N task-partitions`."""
         return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
 
     @property
     def taker(self) -> str:
-        """The brokers."""
+        """`Kafka`: what accepts or refuses the batch."""
         return "Kafka"
 
     @property
     def needs_spark(self) -> bool:
-        """Where the batch is too large for one transaction."""
+        """Whether Spark copies the batch, because it is too large for one transaction."""
         return not self.atomic
 
     @property
     def transaction_seconds(self) -> float | None:
-        """Of a batch that was copied in one transaction."""
+        """The seconds that the one transaction took; None if the batch was copied in several."""
         return self.seconds if self.atomic else None
 
     def without_marks(self, batch: Batch) -> str:
-        """The output's records tell what is copied, if they name their batch."""
+        """What the next run does if the marks are gone."""
         if batch.plan.output_as(TopicOutput).batch_header:
-            return "asks the output what is copied"
-        return "has to give it up, when readers may have seen a part of it, or all: its records have no header"
+            return "finds the copied records in the output"
+        return "gives it up, because its records have no header that names their batch. Readers may have seen some or all of them"
 
 
 def published_ends(batch: Batch) -> TopicEnds | None:
-    """The output topic, and where it ended when all of a written batch was there; None while it is not published there."""
+    """The output topic with its ends after the whole batch was written or copied; None until then."""
     if batch.plan.staging is None:
         return batch.written.output if batch.written else None
     return batch.publication.ended if isinstance(batch.publication, TopicPublication) else None
