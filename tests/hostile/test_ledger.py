@@ -80,7 +80,7 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
     "an empty value": (lambda k, v: (k, b""), "not a Fencepost record"),
     "a newer version": (
         lambda k, v: (k, changed(v, version=LEDGER_VERSION + 1, what=MARKER)),
-        "written by another version of Fencepost, version 2; this one reads 1",
+        "written in version 2 of the ledger's format; this Fencepost reads version 1",
     ),
     "an older version": (lambda k, v: (k, changed(v, version=0)), "another version of Fencepost, version 0; this one reads 1"),
     "a version of another kind": (lambda k, v: (k, changed(v, version=MARKER)), "damaged in version"),
@@ -346,7 +346,10 @@ def test_a_ledger_topic_that_would_forget_is_refused(
     pipeline = make_pipeline()
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     create_topic(broker.bootstrap, pipeline.ledger_topic, 1, **config)
-    with pytest.raises(NeedsOperator, match=rf"cleanup\.policy={config['cleanup.policy']}; it needs 1 and compact"):
+    with pytest.raises(
+        NeedsOperator,
+        match=rf"cleanup\.policy={config['cleanup.policy']}; it needs 1 partition and cleanup\.policy=compact",
+    ):
         plan_batch(pipeline, day(1))
 
 

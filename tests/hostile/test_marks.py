@@ -98,7 +98,7 @@ def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
     ("forged", "raised", "words"),
     [
         (lambda p: MARKER, NeedsOperator, r"group p\d+\.lane-0: the offset committed there is not a mark"),
-        (lambda p: mark(p, lease=1), Superseded, "later than ours"),
+        (lambda p: mark(p, lease=1), Superseded, "later than this attempt's"),
         (lambda p: mark(p, task=1), TransitionRefused, r"receipts do not cover the plan.*missing \[0\]"),
     ],
     ids=["foreign", "a later lease", "another task-partition's"],

@@ -125,7 +125,7 @@ def test_a_lost_topic_stops_plans_and_publications_until_it_is_written_again_as_
     assert check_announcements(looking(empty)).found.endswith("has all 2 announcements")
     delete(empty)
     for step in (lambda: plan_batch(empty, day(4)), lambda: advance_batch(empty, day(3))):
-        with pytest.raises(AnnouncementsLost, match=rf"does not exist any more.*`fencepost announce {empty.name}`"):
+        with pytest.raises(AnnouncementsLost, match=rf"no longer exists.*`fencepost announce {empty.name}`"):
             step()
     create_topic(broker.bootstrap, empty.announcements_topic, 1)
     with pytest.raises(AnnouncementsLost, match="was deleted and created again"):

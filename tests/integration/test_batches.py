@@ -126,7 +126,7 @@ def test_a_request_is_carried_out_once_and_each_other_one_too(spark: Any, broker
         run(spark, pipeline, day(1))
         again = plan_batch(pipeline, day(1), reprocess=True, request=request)
         assert (again.changed, again.revision, again.state) == (False, revision, State.PUBLISHED)
-        assert f"{request} asked for reprocess, and revision {revision} was planned for that" in again.message
+        assert f"revision {revision} answers the request {request} for reprocess" in again.message
     assert plan_batch(pipeline, day(1), reprocess=True, request="backfill 9").message.startswith("planned revision 4")
     run(spark, pipeline, day(1))
     assert plan_batch(pipeline, day(1), reprocess=True, request="backfill 7").message.startswith("already published")

@@ -226,7 +226,7 @@ def test_topics_that_lose_refuse_or_split_records_are_named(broker: Broker, make
     assert "is compacted (cleanup.policy=compact) after min.compaction.lag.ms=0" in output.found
     assert f"quarantine topic {pipeline.quarantine_topic} is compacted" in quarantine.found
     ledger = only(found, "ledger topic")
-    assert (ledger.level, "it needs 1 and compact" in ledger.found) == (Level.ERROR, True)
+    assert (ledger.level, "it needs 1 partition and cleanup.policy=compact" in ledger.found) == (Level.ERROR, True)
     assert ledger.command.endswith("--add-config cleanup.policy=compact")
     replicas, _ = of(found, "replication")
     assert (replicas.level, "no write is ever acknowledged" in replicas.found) == (Level.ERROR, True)

@@ -123,7 +123,7 @@ def test_a_topic_that_may_be_somebody_else_s_stays(
     broken.rmdir()
     done = json.loads(remove(tried, "--yes", "--json").stdout)
     assert done["kept"] == {
-        tried.output.topic: "it has had 1 record, perhaps somebody else's",
+        tried.output.topic: "it has had 1 record, which may belong to others",
         shared: f"pipeline {other.name} names it too",
         tried.staging_topic: f"pipeline {reader.name} names it too",
     }
@@ -143,7 +143,7 @@ def test_nothing_is_deleted_while_anything_is_published(spark: Any, broker: Brok
         assert everything(broker) == before
         if step == "published":
             assert "1 interval is published, or being published (2026-01-01 00:00 to 2026-01-02 00:00 UTC)" in words
-            assert "Removing a pipeline that has published comes later" in words
+            assert "A pipeline that has published cannot be removed yet" in words
             delete_topic(broker, tried.ledger_topic)
         elif step == "without a ledger":
             assert "1 interval is published" in words

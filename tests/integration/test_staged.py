@@ -213,7 +213,7 @@ def test_what_is_being_published_is_finished_by_whoever_comes_next_and_others_go
     assert advance_without_spark(pipeline, day(1)) is None, "it is for Spark"
     with pytest.raises(TransitionRefused, match="is being published and can be finished"):
         skip_batch(pipeline, day(1), a_decision("skip"))
-    assert plan_batch(pipeline, day(1), reprocess=True).message == "already planned, revision 1; it is publishing"
+    assert plan_batch(pipeline, day(1), reprocess=True).message == "revision 1 is publishing"
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
     assert validate_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
 

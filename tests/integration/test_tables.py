@@ -413,7 +413,7 @@ def test_a_column_that_no_table_can_have_is_refused(
 def test_a_tombstone_is_refused_at_the_write(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table('def transform(frame):\n    return frame.selectExpr("n", "n > 3 as _tombstone")')
     fill(broker, pipeline)
-    with pytest.raises(RecordRefused, match="it is a tombstone, and a table has no place for one"):
+    with pytest.raises(RecordRefused, match="it is a tombstone, which a table cannot store"):
         plan_and_write(spark, pipeline, day(1))
 
 

@@ -428,7 +428,7 @@ def test_a_record_beyond_what_a_topic_takes_is_told(spark: Any, broker: Broker, 
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     ledger = Ledger(pipeline)
     (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
-    assert f"topic {pipeline.output.topic} takes 5,000 (max.message.bytes): raise it" in remark
+    assert f"topic {pipeline.output.topic} accepts 5,000 (max.message.bytes): raise max.message.bytes" in remark
 
 
 @pytest.mark.deep

@@ -66,7 +66,7 @@ def test_a_backfill_writes_again_once_however_often_its_run_is_cleared(
     assert running.api.await_run("ordered", run_id)["state"] == "success"
     found = running.api.xcom("ordered", run_id, "plan")
     assert (found["changed"], found["revision"]) == (False, 3)
-    assert f"{names[1]} asked for reprocess, and revision 3 was planned for that" in found["message"]
+    assert f"revision 3 answers the request {names[1]} for reprocess" in found["message"]
 
 
 def test_a_backfill_that_runs_backwards_is_refused_by_name(running: Running, backfilled: list[dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
-"""The topic of a pipeline's announcements: `fencepost.<pipeline>.published`, one partition, kept for good.
+"""The topic of a pipeline's announcements: `fencepost.<pipeline>.published`, with one partition and without retention.
 
-The ledger's coordinator writes it, in the transaction that records what is announced. It is not the truth: where it was lost, the
-ledger's history writes it again. But readers go by it alone, so nothing is published beside a topic that lacks announcements.
+The ledger's coordinator writes it, in the transaction that records what is announced. It is not the truth: a lost topic is
+written again from the ledger's history. But readers rely on it alone, so nothing is published while it lacks announcements.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import read_until
 from fencepost.protocol.announcement import Announcement
 
-# Kept for good, and every record: a reader that comes late reads all of it.
+# Every record is kept, so that a late reader can read all announcements.
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds, as for the ledger: the same transactions
 
 
 def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | None:
-    """Why a topic with these settings would lose announcements or their order, or None. Pure."""
+    """Why a topic with these settings would lose announcements or their order, or None; pure."""
     differs = [f"{name}={settings[name]}" for name, value in KEPT.items() if settings.get(name, value) != value]
     if topic.partitions == 1 and not differs:
         return None
@@ -38,45 +38,48 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
 
 
 def what_is_lost(announced_in: str | None, found: Topic | None, begin: int) -> str | None:
-    """How the topic, as it is found, lost announcements of a ledger that made them in the topic with that id, or None. Pure."""
+    """How the topic lost announcements, or None; pure. `announced_in` is the id of the topic that has all of them, by the ledger.
+
+    `found` is the present topic, None if it does not exist; `begin` is its first offset.
+    """
     if announced_in is None:
         return None
     if found is None:
-        return "does not exist any more"
+        return "no longer exists"
     if found.id != announced_in:
         return "was deleted and created again"
     return f"begins at offset {begin}: the records before that were deleted" if begin else None
 
 
 class AnnouncementTopic:
-    """A pipeline's announcements. `announced_in` is the id of the topic that has all of them, by the ledger; None before the
-    first. The topic is looked up each time: it may have been deleted since."""
+    """The topic of a pipeline's announcements. `announced_in` is the id of the topic that has all of them, by the ledger; None
+    before the first one. The topic is looked up each time, because it may have been deleted."""
 
     def __init__(self, pipeline: Pipeline, cluster: Cluster, announced_in: str | None) -> None:
         self.name = pipeline.announcements_topic
         self._pipeline, self._cluster, self._announced_in = pipeline, cluster, announced_in
 
     def prepare(self) -> Topic:
-        """The topic, made if it is missing and nothing was announced yet; idempotent. It has all that was announced.
+        """The topic with all announcements, created if it is missing and nothing was announced yet. Idempotent.
 
         Raises:
-            AnnouncementsLost: it lacks announcements.
+            AnnouncementsLost: the topic lacks announcements.
             NeedsOperator: its settings would lose some.
         """
         found = self._cluster.find(self.name)
         if lost := self.lost(found):
             name = self._pipeline.name
             raise AnnouncementsLost(
-                f"pipeline {name}: {lost} Readers go by it alone, so nothing is planned or published until it is whole. "
+                f"pipeline {name}: {lost} Readers rely on it alone, so nothing is planned or published until it is complete. "
                 f"`fencepost announce {name}` writes it again."
             )
         return self.create(found)
 
     def create(self, found: Topic | None) -> Topic:
-        """The topic with the settings that it needs, made where it is missing.
+        """The topic with the settings that it needs, created if it is missing.
 
         Raises:
-            NeedsOperator: it has others.
+            NeedsOperator: it has other settings.
         """
         topic = found or self._cluster.ensure_topic(self.name, 1, KEPT)
         if refusal := unfit_for_announcements(topic, self._cluster.topic_configs(self.name)):
@@ -84,17 +87,17 @@ class AnnouncementTopic:
         return topic
 
     def is_whole(self, topic: Topic) -> bool:
-        """Whether the ledger says of this very topic that it has all announcements."""
+        """Whether this topic has all announcements, by the ledger."""
         return topic.id == self._announced_in
 
     def lost(self, found: Topic | None) -> str | None:
-        """What the topic lost of this ledger's announcements, for a person; None where nothing."""
+        """How the topic lost announcements of this ledger, in a sentence; None if it has all."""
         lost = what_is_lost(self._announced_in, found, self._cluster.earliest(found)[0] if found else 0)
         return f"its topic of announcements, {self.name}, {lost}." if lost else None
 
 
 def how_to_mend(topic: Topic) -> str:
-    """What to do about a topic that is unfit."""
+    """The next step for a topic with the wrong number of partitions or wrong settings."""
     if topic.partitions != 1:
         return f"Delete it (kafka-topics.sh --delete --topic {topic.name}), then `fencepost announce` writes it again."
     config = ",".join(f"{name}={value}" for name, value in KEPT.items())
@@ -107,8 +110,8 @@ def read_announcements(
     """All announcements that are committed now, with their offsets, in order; `begin` is the first offset to read.
 
     Raises:
-        OpenTransaction: one hides announcements for longer than any may.
-        NeedsOperator: a record is no announcement.
+        OpenTransaction: an open transaction hides announcements for longer than `OPEN_TRANSACTION_LIMIT`.
+        NeedsOperator: a record is not an announcement.
     """
     end = cluster.high_watermarks(topic)[0]
     begin = cluster.earliest(topic)[0] if begin is None else begin
@@ -126,14 +129,14 @@ def read_announcements(
 
 
 def parse(value: bytes | None, where: str) -> Announcement:
-    """The announcement in a record's value; NeedsOperator names the offset."""
+    """Parse a record's value as an announcement. Raises NeedsOperator, with `where`, if it is not one."""
     try:
         told = json.loads(value or b"")
         if isinstance(told, dict):
             return Announcement.of(told, where)
-        why = "it is no JSON object"
+        why = "it is not a JSON object"
     except ValueError:
-        why = "it is no JSON"
+        why = "it is not JSON"
     except SettingsError as error:
         why = str(error)
     raise NeedsOperator(
@@ -142,6 +145,6 @@ def parse(value: bytes | None, where: str) -> Announcement:
 
 
 def lacking(told: Iterable[Announcement], wanted: Iterable[Announcement]) -> list[Announcement]:
-    """Those of the ledger's announcements that a topic with these lacks. Pure."""
+    """The announcements in `wanted`, the ledger's, that are not in `told`, the topic's; pure."""
     have = {(*one.identity, one.state) for one in told}
     return [one for one in wanted if (*one.identity, one.state) not in have]

@@ -1,6 +1,6 @@
-"""Writes a batch as a ledger record, and reads it back. It refuses a foreign or damaged record and never skips one.
+"""Writes a batch as a ledger record, and reads it back. A foreign or damaged record is refused and never skipped.
 
-A record of another version is refused by that version's number.
+For a record of another version, the error names that version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ HISTORY = b',"history":['  # a record's last field; inside a text the quotes wou
 
 
 def is_continued(before: bytes | None, after: bytes | None) -> bool:
-    """Whether the later record's history begins with the earlier one's, byte by byte; False if only parsing can tell."""
+    """Whether the later record's history begins with the earlier one's, compared byte by byte; False if they have to be
+    parsed."""
     if not before or not after or not (before.endswith(b"]}") and after.endswith(b"]}")):
         return False
     first, second = before.rfind(HISTORY), after.rfind(HISTORY)
@@ -41,15 +42,15 @@ def record_key(batch: Batch) -> bytes:
 
 
 def write_record(batch: Batch) -> bytes:
-    """A batch's record, in the present version."""
+    """The value of a batch's record, in the present version."""
     return batch.model_dump_json(exclude_none=True).encode()
 
 
 def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
-    """The batch in a record of this pipeline, with its lease.
+    """Parse a record of this pipeline as a batch with its lease.
 
     Raises:
-        LedgerUnreadable: the record is damaged, or not this pipeline's.
+        LedgerUnreadable: the record is damaged, or belongs to another pipeline.
     """
     where = f"ledger {pipeline.ledger_topic}, offset {offset}"
     batch = parse(value, where)
@@ -67,10 +68,10 @@ def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: P
 
 
 class AnnouncedIn(BaseModel):
-    """The id of the topic that has all announcements of the ledger, under a key of its own.
+    """The record with the id of the topic that has all announcements of the ledger. It has a key of its own.
 
-    So a topic that was deleted and created again is known, whatever was written to it since. Only `fencepost announce` names
-    another, in the transaction that writes all of them there.
+    It shows whether the topic was deleted and created again. Only `fencepost announce` changes the id, in the transaction that
+    writes all announcements to the new topic.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,12 +81,12 @@ class AnnouncedIn(BaseModel):
 
 
 def write_announced_in(topic_id: str) -> bytes:
-    """The record about the topic of announcements."""
+    """The value of the record `AnnouncedIn`."""
     return AnnouncedIn(announced_in=topic_id).model_dump_json().encode()
 
 
 def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> str:
-    """The id of the topic of announcements.
+    """Parse the record `AnnouncedIn`: the id of the topic of announcements.
 
     Raises:
         LedgerUnreadable: the record is damaged.
@@ -96,7 +97,7 @@ def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> s
 
 
 class _Past(BaseModel):
-    """The part of a record that still matters once its batch has a newer one."""
+    """The part of a record that is still needed after a newer record of the same batch: its history."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -107,7 +108,7 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
     """The history in a record that a newer one has replaced.
 
     Raises:
-        LedgerUnreadable: as `read_record`.
+        LedgerUnreadable: as in `read_record`.
     """
     try:
         return _Past.model_validate_json(value or b"").history
@@ -116,14 +117,14 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
 
 
 def parse(value: bytes | None, where: str) -> Batch:
-    """A ledger record's batch. LedgerUnreadable names the offset but not the content."""
+    """Parse a ledger record as a batch. Raises LedgerUnreadable, which names the offset but shows no content."""
     with suppress(ValidationError):
         return Batch.model_validate_json(value or b"")
     raise LedgerUnreadable(f"{where}: {_what_is_wrong(value or b'')}")
 
 
 def _what_is_wrong(value: bytes) -> str:
-    """Why this value is no record, and the next step."""
+    """Why the value is not a record of this version, and the next step."""
     try:
         raw = json.loads(value)
         version = raw.get("version")
@@ -131,8 +132,8 @@ def _what_is_wrong(value: bytes) -> str:
         return f"not a Fencepost record. {FOREIGN}"
     if isinstance(version, int) and version != LEDGER_VERSION:
         return (
-            f"written by another version of Fencepost, version {version}; this one reads {LEDGER_VERSION}. Run the pipeline with "
-            "the version that wrote it, in every process."
+            f"written in version {version} of the ledger's format; this Fencepost reads version {LEDGER_VERSION}. In every "
+            "process, run the pipeline with the Fencepost that wrote it."
         )
     try:
         Batch.model_validate(raw)
@@ -143,5 +144,5 @@ def _what_is_wrong(value: bytes) -> str:
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    """The top-level field where a record is damaged: names below it could be any text."""
+    """The top-level field in which a record is damaged. Names below it are not shown, because they could be any text."""
     return str(location[0]) if location and location[0] in Batch.model_fields else "fields it should not have"

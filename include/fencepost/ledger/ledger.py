@@ -1,11 +1,11 @@
 """The only writer of the ledger: a compacted, one-partition topic with a record per revision of a batch.
 
-Invariant: a transition is decided on everything committed before it, and commits together with the group offsets it
-moves, or not at all. The coordinator's transactional.id makes that a compare-and-set: only the last one to call
+Invariant: a transition is decided on everything committed before it, and commits together with the group offsets that it
+moves, or not at all. The coordinator's transactional.id makes this a compare-and-set: only the last process to call
 init_transactions can commit, and it reads the ledger after that call.
 
-Price: one coordinator at a time. A second one fences the first, which then decides again on what is committed. A fenced
-coordinator cannot tell whether its own change was committed, so every decision recognizes a change that is already made.
+Price: one coordinator at a time. A second one fences the first, which then decides again by the committed state. A fenced
+coordinator cannot know whether its own change was committed, so every decision recognizes a change that is already made.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a transaction left: the ledger after it, the batches in it that were `changed` here, and what was `announced`.
+    """The result of a transaction: the ledger after it, the batches that it `changed`, and the announcements that it made.
 
-    They were also changed here where the answer to their commit was lost, and the next turn found them in the ledger.
+    Batches also count as changed if the response to their commit was lost and the next turn found them in the ledger.
     """
 
     view: View
@@ -65,16 +65,16 @@ class Recorded:
     announced: tuple[Announcement, ...] = ()
 
     def last(self, interval: Interval) -> Batch:
-        """The batch or addition that was planned last for an interval of which something was planned."""
+        """The batch or addition that was planned last for the interval, which has to be in the ledger."""
         return self.view.known(interval).last
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a decision commits in one transaction: batch records, and offsets by group.
+    """The change that a decision commits in one transaction: batch records, and offsets by group.
 
-    `after` is the view with these records, where the decision has made it. The ledger itself adds the `announcements` that the
-    records make. Where all of the past are written again, they come with the change; `announced_in` is the topic that has them.
+    `after` is the view with these records, if the decision has computed it. The ledger adds the `announcements` of the records.
+    Only a change that writes all past announcements again brings them itself; `announced_in` is the topic that has them then.
     """
 
     batches: tuple[Batch, ...] = ()
@@ -98,7 +98,7 @@ class Ledger:
     def __init__(
         self, pipeline: Pipeline, settings: ClientSettings | None = None, timeout: float = REQUEST_TIMEOUT
     ) -> None:
-        """`timeout` is for one answer from Kafka, in seconds."""
+        """`timeout` is how many seconds one response from Kafka may take."""
         self.pipeline = pipeline
         self.settings = settings or client_settings(pipeline)
         self.cluster = Cluster(self.settings, timeout)
@@ -106,7 +106,7 @@ class Ledger:
         self._coordinator: Transaction | None = None
 
     def create(self) -> None:
-        """Make the topic if it is missing; idempotent.
+        """Create the topic if it is missing; idempotent.
 
         Raises:
             NeedsOperator: the topic exists but would lose or split the ledger.
@@ -121,10 +121,10 @@ class Ledger:
         return self.cluster.find(self.pipeline.ledger_topic) is not None
 
     def look(self) -> View:
-        """Everything that a read_committed reader sees now, and nothing if there is no ledger; for callers that only show it.
+        """Everything that a read_committed reader sees now; empty if there is no ledger. Only for callers that show it.
 
         Raises:
-            KafkaUnavailable, AccessDenied, LedgerUnreadable: as the reader's `look`.
+            KafkaUnavailable, AccessDenied, LedgerUnreadable: as in the reader's `look`.
         """
         return View.of(self._reader.look(self.cluster)[1])
 
@@ -133,24 +133,24 @@ class Ledger:
 
         Raises:
             TransitionRefused: there is no ledger.
-            LedgerLost: the topic is not the one of the last read.
+            LedgerLost: the topic is another one than at the last read.
         """
         return self._reader.read(self.cluster)
 
     @property
     def topic_id(self) -> str:
-        """The id of the ledger topic, whose offsets are the leases; known once the ledger was read."""
+        """The id of the ledger topic, whose offsets are the leases. It is known after the first read."""
         if self._reader.topic is None:
-            raise NotRecorded(f"pipeline {self.pipeline.name}: its ledger is not read yet. {DEFECT}")
+            raise NotRecorded(f"pipeline {self.pipeline.name}: its ledger was not read yet. {DEFECT}")
         return self._reader.topic.id
 
     @property
     def announcements(self) -> AnnouncementTopic:
-        """Where it announces what it publishes, by what was read of the ledger last."""
+        """The topic of announcements, by the last read of the ledger."""
         return AnnouncementTopic(self.pipeline, self.cluster, self._reader.announced_in)
 
     def transact(self, decide: Callable[[View], Change | None]) -> Recorded:
-        """Commit the change that `decide` makes from everything committed before. Return the view after it, and what changed.
+        """Commit the change that `decide` makes from the committed ledger. Returns the view after it, and what changed.
 
         1. init_transactions fences every other coordinator. A coordinator kept from the last commit here is reused: unless
            it was fenced since, it is still the only one that can commit;
@@ -158,7 +158,8 @@ class Ledger:
         3. `decide` returns a change or None (nothing to do), or raises;
         4. commit the change, with the announcements of what it publishes, skips or withdraws. If the coordinator was fenced
            or the commit aborted, start again at 1, a few times, after a random pause. `decide` may then find its own change in
-           the ledger: a broker can answer "fenced" to a commit that it took. The records' header tells whose they are.
+           the ledger, because a broker can answer "fenced" to a commit that it accepted. A header of the records identifies
+           the attempt that committed them.
 
         Raises:
             TransitionRefused: there is no ledger.
@@ -180,7 +181,7 @@ class Ledger:
                 self._commit(coordinator, *ours[-1])  # 4
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
-                # A text: who keeps the log's record would keep the error, its frames and their clients.
+                # As text: a kept log record would also keep the error, its frames and their Kafka clients.
                 log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, str(error))
                 if kept is None:
                     time.sleep(random.uniform(0.1, 1.0) * turn)  # noqa: S311
@@ -196,18 +197,18 @@ class Ledger:
             return recorded(change.after or view.updated(change.batches), done)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
-            "nothing; run again."
+            "nothing. Run again."
         )
 
     def decide(self, gather: Callable[[View], F], decide: Callable[[View, F], Change | None]) -> Recorded:
-        """Gather what a decision depends on beside the ledger, then decide, and commit the change.
+        """Gather the facts that a decision needs besides the ledger, then decide, and commit the change.
 
-        1. read the ledger, and `gather` what its present state asks for. This may take long and fail; nothing is fenced by it;
-        2. `transact`. The decision knows no more than the facts and the view, which may be a newer one. Where the facts do not
-           hold for it, it raises `FactsOutdated`: start again at 1, a few times.
+        1. read the ledger, and `gather` the facts for its present state. This may take long or fail, and fences nothing;
+        2. `transact`. The decision uses the facts and the view, which may be newer. If the facts do not hold for that view, it
+           raises `FactsOutdated`: start again at 1, a few times.
 
         Raises:
-            TransitionRefused, CoordinatorFenced: as `transact`.
+            TransitionRefused, CoordinatorFenced: as in `transact`.
             FactsOutdated: the ledger changed each time.
         """
         for turn in range(1, TURNS + 1):
@@ -218,7 +219,7 @@ class Ledger:
                 log.info("%s: gathering again (%d): %s", self.pipeline.name, turn, str(outdated))
         raise FactsOutdated(
             f"pipeline {self.pipeline.name}: other runs changed the ledger {TURNS} times while this one prepared its change, so "
-            "it recorded nothing; run again."
+            "it recorded nothing. Run again."
         )
 
     @staticmethod
@@ -227,16 +228,16 @@ class Ledger:
 
     def _initialised(self) -> Transaction:
         if self._reader.topic is None:
-            self._reader.find(self.cluster)  # it names an absent broker or ledger at once, and init only after a minute
+            self._reader.find(self.cluster)  # reports a missing broker or ledger at once; init would take a minute
         coordinator = Transaction(coordinator_settings(self.settings), self.pipeline.coordinator_id, "coordinator")
         coordinator.init()
         return coordinator
 
     def _announced(self, view: View, change: Change) -> Change:
-        """The change with the announcements that it makes; most make none, and nothing is asked for them.
+        """The change with its announcements. Most changes have none; then their topic is not checked.
 
         Raises:
-            AnnouncementsLost, NeedsOperator: their topic lacks earlier ones, or would lose these.
+            AnnouncementsLost, NeedsOperator: the topic of announcements lacks earlier ones, or would lose these.
         """
         found = news(view, change.batches)
         if not found:
@@ -261,13 +262,13 @@ class Ledger:
 
 
 KEEP_THE_TOPIC = (
-    "Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete and recreate the topic: leases are its "
-    "offsets, so old marks would seem to belong to new batches."
+    "Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete and recreate the topic: leases are "
+    "offsets of it, so old marks could be taken for those of new batches."
 )
 
 
 def recorded(view: View, change: Change) -> Recorded:
-    """What was recorded of a change: its batches as the view has them now, and its announcements."""
+    """The result of a change: its batches as they are in the view, and its announcements."""
     changed = (
         now for batch in change.batches for now in view.known(batch.interval).all if now.revision == batch.revision
     )
@@ -275,26 +276,25 @@ def recorded(view: View, change: Change) -> Recorded:
 
 
 def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
-    """Why a topic would lose or split the ledger, or None. Pure."""
+    """Why a topic would lose or split the ledger, or None; pure."""
     if topic.partitions == 1 and policy == "compact":
         return None
     return (
         f"ledger topic {topic.name} has {count_of(topic.partitions, 'partition')} and cleanup.policy={policy}; it needs 1 "
-        "and compact, "
-        "or it would forget batches."
+        "partition and cleanup.policy=compact, or it would lose batches."
     )
 
 
 def is_lease_unknown(batch: Batch) -> bool:
-    """Whether the batch has a lease, of its plan or its publication, that only its record's offset tells."""
+    """Whether the lease of the batch's plan, or of its publication, is not known yet: it will be the offset of its record."""
     return batch.lease is None or (batch.publication is not None and batch.publication.lease is None)
 
 
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:
-    """The settings of a coordinator: its transaction times out early, and never later than the pipeline allows.
+    """The settings of a coordinator. Its transaction times out early, and never later than the pipeline's settings allow.
 
-    Its records may be larger than the pipeline's: a plan has some 50 bytes for each source partition, a few once compressed,
-    which is what the topic's max.message.bytes is about.
+    Its records may be larger than those of the pipeline: a plan has some 50 bytes for each source partition. Compressed it has a
+    few, and the topic's max.message.bytes limits compressed records.
     """
     allowed = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
     size = max(int(settings.values.get("message.max.bytes", 0)), LARGEST_RECORD)

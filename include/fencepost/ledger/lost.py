@@ -1,9 +1,9 @@
 """Finds out whether the ledger is complete, or was deleted or restored from an old copy.
 
-Two witnesses remain. Of Fencepost only publications move the pipeline's group, in one transaction with the ledger; its offsets
-expire in a week. Where there is no batch at all, they may be another application's. And records tell their batch, as long as a
-topic keeps them: in the output by a header, in the staging topic by their timestamp. If both are gone, nothing in Kafka tells a
-lost ledger from that of a new pipeline.
+Two kinds of evidence remain. First, the offsets of the pipeline's group: Fencepost moves them only with a publication, in one
+transaction with the ledger. They expire in a week, and without any batch in the ledger they may be another application's. Second,
+records that name their batch: in the output by a header, in the staging topic by their timestamp. If both are gone, nothing in
+Kafka distinguishes a lost ledger from that of a new pipeline.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from fencepost.model import BATCH_HEADER, PartitionId
 from fencepost.protocol.frontier import accounted_for
 from fencepost.protocol.view import View
 
-Named = tuple[str, str]  # a batch, and what has it, such as `topic orders`
+Named = tuple[str, str]  # a batch, and where it is, such as `topic orders`
 
-LOOKED_AT = 1000  # newest offsets of each output partition; they include markers and other pipelines' records
+LOOKED_AT = 1000  # newest offsets of each output partition, including markers and other pipelines' records
 
 Committed = Mapping[PartitionId, TopicPartition]
 
 ADVICE = (
     "The ledger or its newest records were lost, and a new plan would write published records again. Stop the pipeline's runs "
     "and restore the ledger from a copy that has them. Without a copy, give the pipeline a new name: rename its folder. To "
-    "continue, set schedule.start to where the old one ended. To start over, keep schedule.start and name another output."
+    "continue, set schedule.start to the end of the last published interval. To start over, keep schedule.start and name "
+    "another output."
 )
 
 
 def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[Named]]) -> None:
     """Check, before anything is planned, that no batch is missing from the ledger.
 
-    `written` gives the batches that the newest records of output and staging topic are of. It is called only if nothing was
-    planned in this ledger topic yet, because the topic is new or a copy.
+    `written` gives the batches that own the newest records of output and staging topic. It is called only if nothing was planned
+    in this ledger topic yet, that is, if the topic is new or a copy.
 
     Raises:
         LedgerLost: a batch is missing.
-        GroupInUse: the ledger is empty, and the group has offsets that say no more than that somebody committed them.
+        GroupInUse: the ledger is empty, and the group has offsets, which may be another application's.
         FactsOutdated: another run changed the ledger since it was read.
     """
     pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
@@ -63,32 +64,33 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[Na
 
 
 def offsets_of(ledger: Ledger, group: str, topic: Topic, *, settled: bool = False) -> Committed:
-    """A group's offsets of a topic; `settled` waits for a transaction that is about to change one."""
+    """A group's offsets of a topic. `settled` waits for open transactions that may change one."""
     asked = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
     return committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}", settled=settled)
 
 
 def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
-    """A batch that the output or the staging topic has and the ledger lacks: the newest that the output names, if there is one.
+    """A batch that the output or the staging topic has and the ledger lacks, or None. The newest one that has a name comes first.
 
-    Not looked for once something was planned in this ledger topic.
+    None once a batch was planned in this ledger topic.
     """
     if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
         return None
     plans = {batch.plan.staged_at for batch in view.all()}
     known = {*(str(batch.id) for batch in view.all()), *(planned_at(moment) for moment in plans if moment is not None)}
     unknown = (named for named in written() if named[0] not in known)
-    return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # first one that has a name
+    return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # names before moments
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
-    """Check that the group's offsets do not lie ahead of the ledger as it will be, `after`.
+    """Check that the group's offsets are not ahead of `after`, the ledger after the decision.
 
-    Missing or lower offsets prove nothing: they expire, and a person may set them back. `read` is the ledger that the decision
-    is based on, read before the offsets.
+    Missing or lower offsets prove nothing, because offsets expire and a person may set them back. `read` is the ledger that the
+    decision is based on, read before the offsets.
 
     Raises:
-        LedgerLost, FactsOutdated: as above.
+        LedgerLost: the offsets are ahead, so batches are missing from the ledger.
+        FactsOutdated: another run has changed the ledger since it was read.
     """
     known, ahead = accounted_for(after), unexplained(after, topic, have)
     if not ahead:
@@ -106,29 +108,29 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
 
 
 def unexplained(view: View, topic: str, have: Committed) -> dict[int, int]:
-    """The group's offsets of a topic, by partition, that lie ahead of what the ledger can explain. Pure."""
+    """The group's offsets of a topic, by partition, that are ahead of those that the ledger can explain; pure."""
     known = accounted_for(view)
     return {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
 
 
 def offsets_told(group: str, topic: str, ahead: Mapping[int, int]) -> str:
-    """A group's offsets, for a person."""
+    """A group's offsets as text."""
     told = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
     return f"group {group} has offsets of topic {topic} ({told})"
 
 
 def whose(pipeline: Pipeline) -> str:
-    """What offsets of its group may mean where its ledger has no batch, and what to do in each case."""
+    """What the group's offsets may mean if the ledger has no batch, and what to do in each case."""
     return (
-        f"The ledger {pipeline.ledger_topic} has no batch, so this pipeline did not commit them, or its ledger was lost. If "
-        "another application uses this group, give the pipeline another name: rename its folder. If nobody does any more, "
-        f"delete the group: kafka-consumer-groups.sh --delete --group {pipeline.group}. If the pipeline has published before, "
+        f"The ledger {pipeline.ledger_topic} has no batch, so either this pipeline did not commit them, or its ledger was lost. "
+        "If another application uses this group, give the pipeline another name: rename its folder. If the group is no longer "
+        f"used, delete it: kafka-consumer-groups.sh --delete --group {pipeline.group}. If the pipeline has published before, "
         "stop its runs and restore the ledger from a copy that has all batches."
     )
 
 
 def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
-    """Raise LedgerLost, or WriterFenced if another run has changed the ledger in the meantime."""
+    """Raise LedgerLost, or FactsOutdated if another run has changed the ledger meanwhile."""
     _unless_changed(ledger, read)
     pipeline = ledger.pipeline
     is_empty = "is empty" if not read.revisions else "is incomplete"
@@ -140,14 +142,14 @@ def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
 def _unless_changed(ledger: Ledger, read: View) -> None:
     if ledger.read() != read:
         raise FactsOutdated(
-            f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one looked at it."
+            f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one checked it."
         )
 
 
 def newest_batches(ledger: Ledger, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
-    """This pipeline's batches that own the topic's newest records: by the names in their headers, which sort in order of time.
+    """This pipeline's batches that own the topic's newest records, by the records' headers. The names sort in order of time.
 
-    Where they are `staged`, each is of a batch, and its timestamp tells when that was planned.
+    `staged`: the topic is a staging topic, whose records identify their batches by timestamp (`planned_at`).
     """
     earliest, stable = ledger.cluster.earliest(topic), ledger.cluster.last_stable(topic)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
@@ -172,7 +174,7 @@ def newest_batches(ledger: Ledger, topic: Topic, *, staged: bool = False) -> Ite
 
 
 def planned_at(millis: int) -> str:
-    """What stands for the name of a batch that is known by the moment of its plan, in milliseconds since 1970."""
-    import numpy as np  # which commands that only read the ledger do without
+    """The text that identifies a staged batch by its `staged_at`, in milliseconds since 1970."""
+    import numpy as np  # imported here because commands that only read the ledger do not need it
 
-    return f"planned at {np.datetime64(millis, 'ms')} UTC"  # any number has a date there
+    return f"planned at {np.datetime64(millis, 'ms')} UTC"  # unlike datetime, it accepts any number

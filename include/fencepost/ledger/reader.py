@@ -1,7 +1,7 @@
-"""Reads the ledger, and each record only once.
+"""Reads the ledger, each record only once.
 
-Invariant: the reader always holds what a new reader of the whole topic would have. The newest record of every revision counts,
-and each record continues the history of the one before it. A foreign record is refused and never skipped.
+Invariant: the reader always has what a new reader of the whole topic would have. The newest record of every revision counts, and
+each record continues the history of the one before it. A foreign record is refused and never skipped.
 
 Price: the newest record of every revision stays in memory (about 16 KB a batch).
 """
@@ -36,12 +36,12 @@ from fencepost.model import Batch, Event
 from fencepost.protocol.advice import plan_first
 from fencepost.protocol.view import View
 
-# The transaction of a dead coordinator hides the ledger until the broker aborts it: after its time-out, which the broker
-# checks every ten seconds.
+# The transaction of a dead coordinator hides the ledger until the broker aborts it after its time-out, which the broker checks
+# every ten seconds.
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
-LARGE = 4000  # records; of fewer the garbage collector takes a tenth of a second at most
+LARGE = 4000  # records; for fewer the garbage collector takes a tenth of a second at most
 
-ATTEMPT_HEADER = "fencepost-attempt"  # of a record: which attempt of which coordinator committed it
+ATTEMPT_HEADER = "fencepost-attempt"  # a record's header: the attempt of a coordinator that committed it
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
@@ -49,7 +49,7 @@ class LedgerReader:
     """The newest committed record of every revision. Safe to share between threads."""
 
     def __init__(self, pipeline: Pipeline, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
-        """`timeout` is for one answer from Kafka, in seconds."""
+        """`timeout` is how many seconds one response from Kafka may take."""
         self._pipeline = pipeline
         self._settings = settings
         self._timeout = timeout
@@ -71,14 +71,14 @@ class LedgerReader:
         return self._known.announced_in
 
     def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
-        """All batches known now, and a value that changes when they do; for callers that only show them.
+        """All batches in the ledger, and a value that changes whenever they do; only for callers that show them.
 
         1. find the ledger's end. A topic that does not exist yet is an empty ledger. Open transactions are not awaited;
         2. forget what was read before if the topic was deleted and created again, which gives it another id;
-        3. read the records from where the last look ended.
+        3. read the records after the last one that was read.
 
         Raises:
-            KafkaUnavailable, AccessDenied: from Kafka. What was read before stays.
+            KafkaUnavailable, AccessDenied: from Kafka. Records that were read before stay.
             LedgerUnreadable: a record is foreign, damaged, or of a newer version.
         """
         with self._lock:
@@ -97,8 +97,8 @@ class LedgerReader:
         """The ledger's topic.
 
         Raises:
-            TransitionRefused: it is not there; nobody should make it by hand, as Kafka's own error would advise.
-            LedgerLost: it was, at the last read.
+            TransitionRefused: the topic does not exist. Unlike Kafka's own error, the message does not advise to create it.
+            LedgerLost: the topic does not exist any more since the last read.
         """
         try:
             return cluster.describe(self._pipeline.ledger_topic)
@@ -123,12 +123,12 @@ class LedgerReader:
 
         1. check that the topic is the one that was read before;
         2. wait for an open transaction;
-        3. read the records from where the last read ended.
+        3. read the records after the last one that was read.
 
         Raises:
             TransitionRefused: there is no ledger.
-            LedgerLost: the topic was deleted since the last read, created again or not, or lost records.
-            LedgerUnreadable: as `look`.
+            LedgerLost: since the last read the topic was deleted, or deleted and created again, or lost records.
+            LedgerUnreadable: as in `look`.
         """
         with self._lock:
             topic = self.find(cluster)
@@ -146,17 +146,17 @@ class LedgerReader:
                 if self._view is None:
                     self._view = View.of(self._known.batches.values())
                 if large:
-                    # A step keeps them to its end: the collector would go through all of them again and again. What is garbage
-                    # by now would stay too, Kafka clients with their threads among it, so it is collected before.
+                    # A step keeps these objects to its end, so the collector must not visit them again and again. Garbage would
+                    # stay as well, such as Kafka clients with their threads, so it is collected before.
                     gc.freeze()
             return self._view
 
     def has_read(self, attempt: bytes) -> bool:
-        """Whether a record was read that this attempt has committed."""
+        """Whether this attempt has committed a record that was read."""
         return attempt in self._attempts
 
     def await_visible(self, cluster: Cluster) -> None:
-        """Wait until every reader sees what is committed: the broker writes markers a moment after it answers a commit."""
+        """Wait until every reader sees all commits. The broker writes a commit's markers a moment after its response."""
         if self._topic is not None:
             doing = f"reading ledger {self._topic.name}"
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
@@ -166,13 +166,13 @@ class LedgerReader:
         self._attempts = set()
 
     def _noted(self, message: Message) -> Record:
-        """The record, after it is noted which attempt committed it."""
+        """Remember the attempt that committed the record, and return the record."""
         headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
         self._attempts.add(headers.get(ATTEMPT_HEADER) or b"")
         return message.offset() or 0, message.key(), message.value()
 
     def _read(self, cluster: Cluster, topic: Topic, end: int) -> None:
-        """Take the committed records between the last read and `end`."""
+        """Read the committed records up to `end`."""
         if end <= self._next:
             return
         doing = f"reading ledger {topic.name}"
@@ -196,13 +196,13 @@ class NewestRecords:
         self.announced_in: str | None = None
 
     def take(self, records: Iterable[Record]) -> list[Batch]:
-        """Add the records that follow those taken before, all of them, or none on an error. Return their batches.
+        """Add the records that follow those taken before: all of them, or none if there is an error. Returns their batches.
 
-        Of several records with one key, the newest counts and is parsed. Only the histories of the older ones are compared. A
-        foreign record, whose key is not a batch's, counts as removed once a later record has its key and no value.
+        Of several records with one key, the newest counts and is parsed. Of the older ones only the histories are compared. A
+        foreign record, whose key is not a batch's, counts as removed after a later record with its key and no value.
 
         Raises:
-            LedgerUnreadable: a record is damaged, is not this pipeline's, or is an older one copied behind newer ones.
+            LedgerUnreadable: a record is damaged, belongs to another pipeline, or is older than the record before it.
         """
         by_key: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
         for offset, key, value in records:
@@ -225,7 +225,7 @@ class NewestRecords:
         return list(taken.values())
 
     def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
-        """The later history, after a check that it begins with the earlier one."""
+        """Check that the later history begins with the earlier one, and return the later one."""
         if after[: len(before)] != before:
             raise LedgerUnreadable(
                 f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record follows a newer one of the "

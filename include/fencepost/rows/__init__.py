@@ -1,4 +1,4 @@
-"""The path of a row: read, decode, transform, flag, route. Whoever makes rows of records goes this way.
+"""The path of a row: read, decode, transform, flag, route. It is the only way from records to rows.
 
-Rooms above use it. It knows Spark, Kafka and the formats, and no step, no output and no ledger.
+It uses Spark, Kafka and the formats, and knows no step, no output and no ledger.
 """

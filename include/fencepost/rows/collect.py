@@ -1,4 +1,4 @@
-"""Rows at the end of their path, for those who write nothing: which of them a write would withhold, with their record."""
+"""The end of the row path for callers that write nothing: which rows a write would withhold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fencepost.spark.diagnosis import carry
 
 
 def withheld_by_executors(routed: DataFrame, nonce: str) -> DataFrame:
-    """Routed rows with `WITHHELD` where a record may have several, as the writers decide it.
+    """Routed rows with the column `WITHHELD`, decided as by the writers, if a record may have several rows.
 
-    A job that reads them fails if rows of a record are apart; `carried_error` with the nonce gives the error.
+    A job that reads them fails if the rows of one record do not follow each other. `carried_error` with the nonce gives the
+    error.
     """
     if OFFSET not in routed.columns:
         return routed
@@ -39,16 +40,16 @@ def _decided(batches: Iterator[pa.RecordBatch], nonce: str) -> Iterator[pa.Recor
 
 
 def withheld_here(flagged: pa.Table, layout: Layout) -> list[bool]:
-    """Of each of these flagged rows, which are all of a batch's, whether it is withheld.
+    """For each of a batch's flagged rows, whether it is withheld. `flagged` has all rows of the batch.
 
     Raises:
-        SettingsError: under layout `source` rows of a record are apart.
+        SettingsError: under layout `source` the rows of one record do not follow each other.
     """
     if OFFSET not in flagged.column_names:
         return [False] * len(flagged)
     places = list(RECORD_PLACE.values())
     rows, order = flagged.select([*places, RULE]), np.arange(len(flagged))
-    if layout is Layout.OUTPUT:  # rows of a record may be anywhere: put them together
+    if layout is Layout.OUTPUT:  # the rows of a record may be anywhere: sort them together
         order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in places]).to_numpy()
     withheld = np.zeros(len(flagged), dtype=bool)
     decided = whole_records(iter(rows.take(pa.array(order)).to_batches()))

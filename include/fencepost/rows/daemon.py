@@ -1,8 +1,8 @@
-"""The process that Spark forks its Python workers from, with everything imported that they need.
+"""The process that Spark forks its Python workers from. It has imported everything that they need.
 
-A worker of a small batch lives for a second, and would spend most of it on imports. `spark.python.daemon.module` names this
-module where the package is installed for the workers, which is so on this machine. On a cluster Spark brings it to a worker
-only after its fork.
+A worker of a small batch lives for a second, most of which imports would take. `spark.python.daemon.module` names this module if
+the package is installed for the workers, as on one machine. On a cluster Spark brings the package to a worker only after the
+fork.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ worker = daemon.worker
 
 
 def worker_or_nothing(sock: Any, authenticated: bool) -> int:
-    """A worker's exit code. The JVM hangs up on one that it has just asked for if the task was cancelled meanwhile: that is no
-    traceback on stderr."""
+    """Run a worker and return its exit code. If a task is cancelled while its worker starts, the JVM closes the connection; that
+    is not worth a traceback on stderr."""
     try:
         return int(worker(sock, authenticated))  # type: ignore[no-untyped-call]
     except EOFError:

@@ -1,4 +1,4 @@
-"""Decode: the connector's rows as source records, with the columns that a transform sees."""
+"""Decode: turns the connector's rows into source records with the columns that a transform sees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS, Declared
 from fencepost.model import NO_SCHEMAS, Schemas
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-# What Spark's Kafka connector gives.
+# The columns of Spark's Kafka connector.
 CONNECTOR = StructType(
     [
         StructField("key", BinaryType()),
@@ -36,7 +36,7 @@ CONNECTOR = StructType(
         StructField("headers", HEADERS),
     ]
 )
-# A source record as it is in Kafka: what quarantine keeps of it. Its headers are text, as `in_text` gives it.
+# A source record as it is in Kafka, which quarantine keeps. Its headers are text in the form of `in_text`.
 RECORD = StructType(
     [
         StructField("topic", StringType()),
@@ -60,12 +60,12 @@ def read_source(
     record: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """The connector's rows with the columns that a transform sees, and `_malformed`: why a record is malformed, or null.
+    """Decode the connector's rows. Adds the columns that a transform sees, and `_malformed`: why a record is malformed, or null.
 
     Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
-    `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
-    malformed; its fields are null. `record` adds the columns that `with_record` needs; `raw` then needs its headers. `schemas`
-    are those of the batch's plan. The columns `beside` are kept too, with `_` in front.
+    `_timestamp`, `_tombstone`, and `_headers` if the source's settings ask for them. A record with a null value is a tombstone,
+    not malformed; its fields are null. `record` adds the columns that `with_record` needs; then `raw` has to have headers.
+    `schemas` are those of the batch's plan. The columns `beside` are kept under names with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
@@ -78,12 +78,12 @@ def read_source(
     if source.headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
     keys = REGISTRY_KEY_FORMATS.get(source.key_format)
-    if keys is not None:  # first: a value in bytes is less to carry than its fields
+    if keys is not None:  # first, because a value in bytes is smaller than its fields
         assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
         raw = keys.read_key(raw, "key", DECODED_KEY, schemas.source_key)
         kept += [DECODED_KEY, f"{DECODED_KEY}_malformed"]
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
-    if source.headers:  # null again where there are none, as the connector has it
+    if source.headers:  # null again for a record without headers, as in the connector
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if keys is not None:
         frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
@@ -91,20 +91,20 @@ def read_source(
 
 
 def is_malformed() -> Column:
-    """Whether a record of a frame of `read_source` is malformed."""
+    """Whether a record in the result of `read_source` is malformed."""
     return F.col("_malformed").isNotNull()
 
 
 def refused_tombstone(source: Source) -> Column:
-    """Whether a record of a frame of `read_source` is a tombstone that no transform gets. A malformed record is none."""
+    """Whether a record in the result of `read_source` is a tombstone that no transform gets. A malformed record is not one."""
     return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
 
 
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
-    """A frame of `read_source` without these columns. If it has the parts of `_record`, that is now the struct `RECORD`.
+    """The result of `read_source` without these columns. If it has the parts of `_record`, they become one struct, `RECORD`.
 
-    To be called after the source's rows are counted: the struct is then made only of rows that need it. Before, Spark would make
-    it of each, because a node that observes takes rows and not expressions.
+    Call it after the source's rows are counted, so that Spark builds the struct only for rows that need it. Before, Spark would
+    build it for every row, because an observing node takes whole rows.
     """
     columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
     if columns.pop("_value", None) is not None:
@@ -114,7 +114,7 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
 
 
 def _with_decoded_key(frame: DataFrame) -> DataFrame:
-    """The frame with `_key` as a value of the key's schema. A record with a malformed key has neither key nor fields."""
+    """The DataFrame with `_key` decoded by the key's schema. A record with a malformed key has no key and no fields."""
     decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
     why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
     kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
@@ -130,19 +130,19 @@ def no_headers() -> Column:
 
 
 def in_text(headers: Column) -> Column:
-    """Headers as JSON, names and values in base64; null if there are none.
+    """Headers as JSON with names and values in base64; null if there are none.
 
-    Flat, because a nested column costs Spark time on its way to Python, for every row. Names are in base64 too: in JSON, text
-    that is no UTF-8 would become other text.
+    It is one text column, because a nested column costs time for every row on the way to Python. Names are in base64 because JSON
+    would change text that is not UTF-8.
     """
     in_binary = headers.cast("array<struct<key:binary,value:binary>>")
     return F.when(F.size(headers) > 0, F.to_json(in_binary))
 
 
 def as_list(headers: Column) -> Column:
-    """The headers, or an empty list where they are null, for a column that goes to Python.
+    """The headers, or an empty list instead of null, for a column that goes to Python.
 
-    Spark takes the size of an Arrow batch after each of its rows, and for that walks back over all null lists before it: the
-    time would grow with the square of the batch's rows (`ListVector.setValueCount` of Arrow's Java).
+    Spark takes the size of an Arrow batch after each row, and Arrow then walks back over all null lists before that row: the time
+    would grow with the square of the number of rows (`ListVector.setValueCount` in Arrow's Java).
     """
     return F.coalesce(headers, no_headers())

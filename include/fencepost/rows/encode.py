@@ -1,4 +1,4 @@
-"""Encode: a transform's result as keys and values, and those back as columns."""
+"""Encode: turns a transform's result into keys and values, and parses them back into columns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
 
 
 def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
-    """The value; where a row does not fit, evaluating it raises an error that names the field, and the source record if the frame
-    still has its coordinates."""
+    """The value. For a row that does not fit, evaluating it raises an error that names the field, and the source record if the
+    DataFrame still has its coordinates."""
     known = [F.col(name) for name in PLACES if name in frame.columns]
     where = F.concat_ws(":", *(place.cast("string") for place in known))
     row = F.concat(F.lit(" (source record "), where, F.lit(")")) if "_offset" in frame.columns else F.lit("")
@@ -33,10 +33,11 @@ def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
 
 
 def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
-    """A transform's result as the columns of its records: `key` and `value` (binary, nullable), and `timestamp` (milliseconds)
+    """The columns of the records for a transform's result: `key` and `value` (binary, nullable), and `timestamp` (milliseconds)
     and `headers`, if the pipeline names columns for them.
 
-    If not every row need fit the output's schema, `unfit` says why one does not, or is null; its value is null.
+    If rows may not fit the output's schema, the column `unfit` says why a row does not; it is null for a row that fits. The value
+    of a row that does not fit is null.
 
     Raises:
         SettingsError: a column that the pipeline names is missing, or has the wrong type.
@@ -47,8 +48,8 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
         name = getattr(output, role)
         if name is not None and name not in frame.columns:
             raise SettingsError(
-                f"{pipeline.folder / 'pipeline.yaml'}: output.{role}: {pipeline.transform_file.name} gives no column {name!r}; "
-                f"it gives {', '.join(frame.columns)}."
+                f"{pipeline.folder / 'pipeline.yaml'}: output.{role}: {pipeline.transform_file.name} gives no column {name!r}. "
+                f"Its columns are {', '.join(frame.columns)}."
             )
     fields = value_schema(pipeline, frame)
     try:
@@ -65,7 +66,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
         zeros = [(f.name, minus_zero_check(f.dataType, f.name)) for f in nested]
         problems += [of_value(check(F.col(f"`{name}`"))) for name, check in zeros if check is not None]
     if not output.takes_tombstones and "_tombstone" in frame.columns:
-        problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, and a table has no place for one")))
+        problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, which a table cannot store")))
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
 
 
@@ -76,10 +77,10 @@ def _key(frame: DataFrame, output: RecordSettings, schemas: Schemas) -> Encoded:
 
 
 def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
-    """The columns of a transform's result as a reader of its records gets them back; all null for a tombstone.
+    """The columns of a transform's result as a reader of its records gets them; all null for a tombstone.
 
     Raises:
-        SettingsError: the result has none.
+        SettingsError: the result has no column for the value.
     """
     said = FORMATS[pipeline.output.records.format].said(frame, value_schema(pipeline, frame))
     of_value = _unless_tombstone(frame)
@@ -87,7 +88,7 @@ def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
 
 
 def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
-    """Makes a column null where the row is a tombstone."""
+    """A function that makes a column null for tombstones."""
     if "_tombstone" not in frame.columns:
         return lambda column: column
     alive = ~F.coalesce(F.col("_tombstone"), F.lit(False))
@@ -116,7 +117,7 @@ def _kept(frame: DataFrame, output: RecordSettings, pipeline: Pipeline) -> dict[
 
 
 def _are_headers(kind: DataType) -> bool:
-    """Whether a column holds structs of a name and a value, in this order; values may be text."""
+    """Whether a column is an array of structs of a name and a value, in this order. Values may be text."""
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     types = [field.dataType for field in kind.elementType.fields]
@@ -124,11 +125,10 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
-    """The output's records as the suite sees them: the value's fields, with the types that the transform gave them.
+    """Parse the output's records as the suite sees them: the value's fields, with the types that the transform gave them.
 
-    `written_as` and `schemas` are the output's format and the schemas in the plan that the records were written by: the pipeline
-    may have others by now. The record's coordinates come with them, and its hash if `raw` has it, under names that begin with
-    `_`.
+    `written_as` and `schemas` are the format and the schemas in the plan that the records were written by, because the pipeline
+    may have others now. The records' coordinates are added, and their hashes if `raw` has them, under names that begin with `_`.
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
@@ -136,9 +136,10 @@ def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: S
 
 
 def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """The frame with the fields of the output's value before its columns, and `_unparsed` after them: why there are none.
+    """Parse the binary column `value` as values of the output's records. Puts their fields before the frame's columns, and
+    `_unparsed` after them: why a value cannot be parsed, or null.
 
-    The binary column `value` has what the output's records would be. Rows without one have no fields and no reason.
+    Rows with a null value have neither fields nor a reason.
     """
     written_with, given = schemas.output, F.col(value)
     names, other = [F.col(name) for name in frame.columns], F.lit(None).cast("string")

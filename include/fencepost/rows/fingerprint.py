@@ -1,4 +1,4 @@
-"""Rows and fingerprint of records, computed by Spark, to compare with the receipts."""
+"""The number and fingerprint of records, computed by Spark, for the comparison with receipts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
 
 
 def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
-    """The number of rows, and the sum of a column of hashes modulo 2**64. A plain sum would overflow, so halves are summed."""
+    """The number of rows, and the sum of a column of hashes modulo 2**64. The halves of the hashes are summed, without
+    overflow."""
     row = frame.agg(*counting(hashes)).head()
     assert row is not None
     return counts_of(row)
 
 
 def counting(hashes: str) -> list[Column]:
-    """Aggregates for the number of rows and the sum of a column of hashes; `counts_of` has both."""
+    """The aggregates from which `counts_of` computes the number of rows and the sum of a column of hashes."""
     return [
         F.count("*").alias("rows"),
         F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),

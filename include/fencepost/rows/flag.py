@@ -1,4 +1,4 @@
-"""Flag: a transform's result as the output's columns, each row with the quarantine rule that it fails first."""
+"""Flag: turns a transform's result into the output's columns, and adds the first quarantine rule that each row fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fencepost.rows.whole_records import RECORD_PLACE, RULE
 
 @dataclass(frozen=True)
 class Rules:
-    """The quarantine rules of a batch: which one a row of values fails first, and each with its name and reason."""
+    """The quarantine rules of a batch. `first_failed` gives the number of the first rule that a row fails, or null; `named` has
+    the name and the reason of each rule."""
 
     first_failed: Callable[[DataFrame], Column]
     named: tuple[tuple[str, str], ...]
@@ -27,7 +28,7 @@ NO_RULES = Rules(lambda frame: F.lit(None).cast("int"), ())
 
 
 def keeps_record(frame: DataFrame) -> bool:
-    """Whether a transform's result tells of which source record its rows are."""
+    """Whether a transform's result kept the source records of its rows."""
     return "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
 
 
@@ -41,14 +42,14 @@ def to_flagged(
     encoded: bool = True,
     beside: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
+    """The output's columns of a transform's result, with `_out_` before their names, and the column `rule`.
 
     `_topic`, `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With
-    `several`, rows of one record may be several: the place of each row's record follows too, as `RECORD_PLACE`. Without `rules`
-    there is neither `rule` nor `_record`. The columns `beside` come last. Without `encoded` the output's columns are left out.
+    `several`, a record may have several rows, so the place of each row's record follows too, as `RECORD_PLACE`. Without `rules`
+    there is no `rule` and no `_record`. The columns `beside` come last. Without `encoded` the output's columns are left out.
 
     Raises:
-        SettingsError: a column the pipeline names is not in the result, or cannot serve.
+        SettingsError: a column that the pipeline names is missing in the result, or has a wrong type.
     """
     columns = output_columns(frame, pipeline, schemas) if encoded else {}
     out = {f"_out_{name}": column for name, column in columns.items()}
@@ -68,13 +69,13 @@ def to_flagged(
 
 
 def keeps_source_record() -> Column:
-    """Whether quarantine gets the source record in place of a flagged row: the row fails a rule, and its record is known."""
+    """Whether quarantine gets the source record instead of a flagged row: the row fails a rule, and its record is known."""
     return F.col(RULE).isNotNull() & F.col("_record").isNotNull()
 
 
 def unfit_reason(flagged: DataFrame) -> Column:
-    """Why a flagged row fails a write: the output's format or schema does not hold it. Null if nothing is wrong with it, or if
-    quarantine gets its source record in its place."""
+    """Why a flagged row would fail a write: it does not fit the output's format or schema. Null if it fits, or if quarantine gets
+    its source record instead."""
     if "_out_unfit" not in flagged.columns:
         return F.lit(None).cast("string")
     return F.when(~keeps_source_record(), F.col("_out_unfit"))

@@ -18,10 +18,11 @@ ONE_SIDED = frozenset(("LeftSemi", "LeftAnti"))  # joins that add nothing to a r
 
 
 def may_multiply(result: DataFrame, observed: str) -> bool:
-    """Whether the result may have a record of the transform's source more than once, as far as Spark's plan tells.
+    """Whether the result may have several rows for a source record, by Spark's analysed plan.
 
-    `observed` is the name of the observation on the source. What is beneath it is not the transform's. A plan that is not known
-    to keep each row at most once may have more: generators, joins, unions, and all that runs Python on whole partitions.
+    `observed` is the name of the observation on the source; nodes below it are not part of the transform. Every node that is not
+    known to give at most one row for each row counts as multiplying: generators, joins, unions, and Python functions on whole
+    partitions.
     """
     plans = [result._jdf.queryExecution().analyzed()]
     while plans:

@@ -1,6 +1,6 @@
-"""The path of a pipeline's rows, in four steps. Whoever makes rows of records goes this way, and ends it in a way of their own.
+"""The path of a pipeline's rows, in four steps. All callers use it; each has its own end:
 
-| who | ends with |
+| caller | end |
 |---|---|
 | the write job | `run_writers.py`: executors commit the records to Kafka |
 | `fencepost try`, the pytest fixture, `fencepost trace` | `collect.py`, or a plain `collect`: nothing is written |
@@ -24,8 +24,8 @@ from fencepost.rows.multiplying import may_multiply
 from fencepost.rows.route import to_routed
 from fencepost.rows.transform import analysis_errors, apply_transform, check_fields
 
-OBSERVED = "fencepost_source"  # how Spark's plans name the records that a transform gets
-REFUSED = "fencepost: refused source record"  # what a job raises at a record that the settings refuse
+OBSERVED = "fencepost_source"  # the name in Spark's plans of the records that a transform gets
+REFUSED = "fencepost: refused source record"  # the error of a job for a record that the settings refuse
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Decoded:
 
     @classmethod
     def of(cls, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
-        """From a frame of `read_source`. `counts` are aggregates over all of its rows."""
+        """Observe the result of `read_source`. `counts` are aggregates over all of its rows."""
         observation = Observation(OBSERVED)
         observed = frame.observe(observation, *(counts or [F.count(F.lit(1)).alias("rows")]))
         return cls(frame, observed, observation, tuple(beside))
@@ -58,7 +58,7 @@ class RowPath:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether a transform gets the source record itself, as `_record`: only where the suite has quarantine rules."""
+        """Whether a transform gets the source record itself, as `_record`: only if the suite has quarantine rules."""
         return bool(self.pipeline.suite.rules)
 
     @property
@@ -67,21 +67,22 @@ class RowPath:
         return self.pipeline.source.headers or self.keeps_records
 
     def decode(self, raw: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Decoded:
-        """1. The connector's rows as source records, malformed ones and tombstones among them.
+        """1. Decode the connector's rows as source records, including malformed ones and tombstones.
 
-        `counts` are aggregates over all of them. The columns `beside` stay in `frame`, with `_` in front; no transform gets them.
+        `counts` are aggregates over all records. The columns `beside` stay in `frame` with `_` in front; no transform gets them.
         """
         frame = read_source(raw, self.pipeline.source, self.schemas, record=self.keeps_records, beside=beside)
         return Decoded.of(frame, *counts, beside=beside)
 
     def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
-        """2. The transform's result for the records that are neither malformed nor refused tombstones.
+        """2. Apply the transform to the records, without malformed ones and without tombstones that the settings keep from it.
 
         With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. It fails inside the task, so no
         task-partition with such a record commits.
 
         Raises:
-            SettingsError: the transform cannot be loaded, fails, or gives no frame; or its result would not be written.
+            SettingsError: the transform cannot be loaded, fails, or returns no DataFrame; or a field of its result would not be
+                written.
         """
         settings = self.pipeline.source
         malformed, tombstone = is_malformed(), refused_tombstone(settings)
@@ -98,7 +99,7 @@ class RowPath:
         return result
 
     def flag(self, result: DataFrame, *, encoded: bool = True, beside: Mapping[str, Column] | None = None) -> DataFrame:
-        """3. The result as the output's columns, each row with the first rule that it fails. The arguments are `to_flagged`'s.
+        """3. Encode the result as the output's columns, with the first rule that each row fails. Arguments as in `to_flagged`.
 
         Raises:
             SettingsError: the result cannot be written, or a rule cannot be evaluated on its columns.
@@ -116,7 +117,7 @@ class RowPath:
             )
 
     def route(self, flagged: DataFrame, layout: Layout) -> DataFrame:
-        """4. Flagged rows as records, each for the output or for quarantine. A source record goes to one of them whole
+        """4. Turn flagged rows into records, each for the output or for quarantine. All rows of a source record go to the same
         (`whole_records.py`)."""
         with analysis_errors(self.pipeline):
             return to_routed(flagged, layout)

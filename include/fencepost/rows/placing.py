@@ -1,7 +1,7 @@
-"""The shuffle of layout `output`: each row goes to the Spark partition of its output partition, and is ordered there.
+"""The shuffle of layout `output`: each row goes to the Spark partition of its output partition, and is sorted there.
 
-Kafka's Java client places a key by `Utils.murmur2` of its bytes, and Spark's Kafka connector includes that client. Spark's
-generated code calls the function, so no row leaves the JVM for it.
+Kafka's Java client chooses a partition by `Utils.murmur2` of the key's bytes. Spark's Kafka connector includes that client, and
+Spark's generated code calls the function, so no row leaves the JVM.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ LISTENERS_WAIT_MS = 60_000
 
 
 def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
-    """The rows, in `partitions` Spark partitions, each in the source's order if the transform kept it.
+    """Shuffle the rows into `partitions` Spark partitions, each in the source's order if the transform kept it.
 
-    A transform keeps the order by keeping `_partition` and `_offset`, and `_topic` where its source has several topics. Without
-    them rows are ordered by key and value, so an attempt and its retry write the same sequence. For the same reason, a row
+    A transform keeps the order by keeping `_partition` and `_offset`, and `_topic` if its source has several topics. Without
+    them rows are sorted by key and value, so an attempt and its retry write the same sequence. For the same reason, a row
     without a key is placed by its value.
     """
     place = kafka_partition(records.sparkSession, F.coalesce("key", "value", F.lit(b"")), partitions)
@@ -30,10 +30,10 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:
-    """Whether Spark made a part of a shuffle a second time while a job with that tag read it, since an executor was lost with it.
+    """Whether Spark made a part of a shuffle again while a job with that tag read it, because an executor was lost.
 
-    Task-partitions that had committed by then got the rows of the first time, the others those of the second. True as well if
-    Spark is too busy to tell.
+    Then task-partitions that had committed before have rows of the first shuffle, and the others of the second. Also True if
+    Spark does not answer in time.
     """
     context = spark.sparkContext._jsc.sc()
     try:
@@ -47,7 +47,7 @@ def shuffled_again(spark: SparkSession, tag: str) -> bool:
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """The partition that Kafka's Java client gives a binary key: murmur2, made positive, modulo partitions."""
+    """The partition that Kafka's Java client chooses for a binary key: murmur2, made positive, modulo `partitions`."""
     jvm = spark._jvm
     assert jvm is not None
     # The thread's class loader, which is Spark's, sees the connector's jars; py4j's does not.

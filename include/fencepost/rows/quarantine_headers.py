@@ -1,7 +1,7 @@
-"""What only rows for quarantine have: on the way to a writer one text, in the writer rule, timestamp and headers.
+"""The columns that only rows for quarantine have: one text on the way to a writer; rule, timestamp and headers in the writer.
 
-Spark takes time for every column of every row, and most rows are for the output. So the text holds what differs from row to row
-and is made only for a row that needs it; what is the same for all rows of a batch, the writer knows.
+Spark takes time for every column of every row, and most rows are for the output. So one text holds all that differs between rows,
+and is made only for rows in quarantine. The writer adds what is the same for all rows of a batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ KEPT_HEADER = "fencepost-kept"  # `result`: the key and value are those of the t
 ATTEMPT_HEADER = "fencepost-attempt"
 LONGEST_REASON = 1000  # characters
 
-# The column with the text, null in rows for the output. It is a JSON object; what a row does not have is left out:
-# `rule`, the number of the rule that it fails, or `reason`, why the record is malformed; `timestamp` in milliseconds, which is
-# the time of writing if it is left out; `source` and `kept`, as in the headers above; and `headers`, the record's own, as
-# `in_text` of fencepost.rows.decode gives them.
+# The column with the text, null in rows for the output. The text is a JSON object; fields without a value are left out:
+# `rule`, the number of the failed rule, or `reason`, why the record is malformed; `timestamp` in milliseconds, or the time of
+# writing if it is left out; `source` and `kept`, as in the headers above; and `headers`, the record's own headers, as `in_text`
+# of fencepost.rows.decode gives them.
 QUARANTINED = "quarantined"
 HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 Header = tuple[bytes | None, bytes | None]
@@ -33,14 +33,14 @@ Header = tuple[bytes | None, bytes | None]
 
 @dataclass(frozen=True)
 class Quarantining:
-    """What all rows that a batch quarantines share: its name, name and reason of each rule, and how often they have failed."""
+    """The values that all quarantined rows of a batch share: the batch's name, the rules' names and reasons, and the attempt."""
 
     batch: str
     rules: tuple[tuple[str, str], ...] = ()
     attempt: int = 1
 
     def with_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with `QUARANTINED` as records: key, value, hash, rule, timestamp (milliseconds) and headers."""
+        """Turn rows with `QUARANTINED` into records: key, value, hash, rule, timestamp (milliseconds) and headers."""
         said = [json.loads(text) for text in rows.column(QUARANTINED).to_pylist()]
         columns = {name: rows.column(name) for name in ("key", "value", "hash")}
         columns["rule"] = pa.array([one.get("rule") for one in said], pa.int32())
@@ -49,7 +49,7 @@ class Quarantining:
         return pa.RecordBatch.from_pydict(columns)
 
     def _headers(self, said: dict[str, Any]) -> list[Header]:
-        """A record's own headers, and after them ours."""
+        """A record's own headers, followed by Fencepost's."""
         headers = [_header(found) for found in json.loads(said["headers"])] if "headers" in said else []
         if "rule" in said:
             headers += self._of_rules[said["rule"]]
@@ -77,7 +77,7 @@ def _why(rule: str, reason: str) -> list[Header]:
 
 
 def _header(found: dict[str, str] | None) -> Header:
-    """One of the record's own. U+FFFD replaces a NUL in its name, where librdkafka would cut it."""
+    """One of the record's own headers. U+FFFD replaces a NUL in its name, where librdkafka would truncate the name."""
     name, value = (_bytes((found or {}).get(part)) for part in ("key", "value"))
     return None if name is None else name.replace(b"\0", "\ufffd".encode()), value
 

@@ -1,10 +1,10 @@
-"""Records for quarantine that never reach a transform, and quarantined records as they were in the source, for a replay.
+"""Writes malformed records to quarantine, and restores quarantined records for a replay.
 
-A record is kept byte for byte. Its own headers come first and stay as they are, whatever their names; ours follow, and say why it
-is there. Of two headers of a name the last one is ours. The one exception is a name with a NUL character, where librdkafka would
-cut it: U+FFFD replaces the NUL.
+A record is kept byte for byte. Its own headers come first and stay as they are. Fencepost's headers follow and say why the record
+is there, so of two headers with one name the last one is Fencepost's. One thing changes: U+FFFD replaces a NUL character in the
+name of a header, because librdkafka would truncate the name there.
 
-A quarantined record goes through the transform again. A quarantined result needs none, and is judged as it is (`judged_again`).
+A replay sends a quarantined record through the transform again. It judges a quarantined result row as it is (`judged_again`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fencepost.rows.whole_records import RULE
 
 
 def to_malformed(frame: DataFrame) -> DataFrame:
-    """Malformed records of a source, with `_record`, as records for quarantine: key, value, hash and `QUARANTINED`."""
+    """Turn malformed source records with `_record` into records for quarantine: key, value, hash and `QUARANTINED`."""
     record = F.col("_record")
     said = quarantine_text(
         reason=F.col("_malformed"),
@@ -38,9 +38,9 @@ def to_malformed(frame: DataFrame) -> DataFrame:
 
 
 def set_apart(raw: DataFrame) -> DataFrame:
-    """Records of `as_in_source` where the key and value of a result have columns of their own, `SET_APART`.
+    """Move the key, value and headers of result rows into columns of their own (`SET_APART`), in the result of `as_in_source`.
 
-    The source's format is not for them.
+    Result rows do not have the source's format.
     """
     result = F.col("result")
     columns = {name: F.col(name) for name in raw.columns}
@@ -54,26 +54,26 @@ SET_APART = ("result", "result_key", "result_value", "result_headers")
 
 
 def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """Malformed records with `_record` and, of a replay, results, as `SET_APART` has them, with the fields of the latter.
+    """Parse the result rows in `SET_APART`, and keep malformed records with `_record`.
 
-    `schema` is the type of what the transform gives today, `schemas` are those of the plan.
+    `schema` is the type of the present transform's result, `schemas` are those of the plan.
     """
     known = frame.select("_record", F.col("_malformed").alias("_why"), *(f"_{name}" for name in SET_APART))
     return parse_results(known, "_result_value", pipeline, schema, schemas)
 
 
 def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
-    """The results in rows of `parsed_again`, as rules look at them, with the coordinates of their records."""
+    """The result rows in `parsed_again`, as rules judge them, with the coordinates of their source records."""
     places = [F.col("_record")[name.removeprefix("_")].alias(name) for name in PLACES]
     results = parsed.where(F.col("_result") & F.col("_unparsed").isNull())
     return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
 
 
 def judged_again(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
-    """Rows of `parsed_again` with `rule` and `reason` instead of the fields.
+    """Judge the rows of `parsed_again`: replaces their fields by `rule` and `reason`.
 
-    `rule` is the first that a result fails, `reason` why a record, or a result, cannot be read. Both are null in a result that
-    passes.
+    `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. Both are null for a
+    result row that passes.
     """
     failed = rules.first_failed(parsed.select(*(f"`{name}`" for name in schema.fieldNames())))
     reason = F.when(F.col("_result"), F.concat(F.lit("result: "), "_unparsed")).otherwise(F.col("_why"))
@@ -85,7 +85,7 @@ def judged_again(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFra
 
 
 def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """Rows of `judged_again` as records, as `to_routed` gives them: a result that passes is for the output, byte for byte."""
+    """Turn rows of `judged_again` into records as `to_routed` does. A result row that passes goes to the output byte for byte."""
     result, record = F.col("_result"), F.col("_record")
     timestamp = F.unix_millis(record["timestamp"])
     said = quarantine_text(
@@ -106,16 +106,17 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def is_quarantined_by(batch: str) -> Column:
-    """Whether a record of a quarantine topic is of that batch: its last header says so."""
+    """Whether a record of a quarantine topic belongs to that batch, by its last header."""
     last = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
     return F.try_element_at("headers", F.lit(-1)) == last
 
 
 def as_in_source(raw: DataFrame) -> DataFrame:
-    """Quarantined records with the connector's columns as they were in the source, and `result`: whether it is a transform's.
+    """Restore quarantined records as they were in the source, with the connector's columns, and `result`: whether it is a result
+    row.
 
-    A result never was in the source. Key, value and headers are what the output would have got; topic, partition and offset are
-    the source record's where they are known.
+    A result row was never in the source: its key, value and headers are those of the record for the output. Its topic, partition
+    and offset are those of the source record, if they are known.
     """
     theirs = F.when(
         _of_source() > 0, F.slice("headers", F.lit(1), _of_source())
@@ -134,18 +135,19 @@ def as_in_source(raw: DataFrame) -> DataFrame:
 
 
 def of_source(raw: DataFrame) -> DataFrame:
-    """Records of `as_in_source` without results."""
+    """The records of `as_in_source` without result rows."""
     return raw.where(~F.col("result")).drop("result")
 
 
 def _of_source() -> Column:
-    """How many of a quarantined record's headers are the source record's. Ours begin at the last one with the reason."""
+    """How many of a quarantined record's headers are the source record's. Fencepost's begin at the last header with the
+    reason."""
     names = F.transform("headers", lambda header: header["key"])
     return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
 def header_value(name: str) -> Column:
-    """The text of our header of that name in the column `headers`. Null if there is none."""
+    """The text of Fencepost's header of that name in the column `headers`; null if there is none."""
     ours = F.slice("headers", _of_source() + 1, F.size("headers"))
     own = F.filter(ours, lambda header: header["key"] == name)
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")

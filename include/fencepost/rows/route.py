@@ -1,6 +1,6 @@
-"""Route: flagged rows as records, each for the output or for quarantine.
+"""Route: turns flagged rows into records, each for the output or for quarantine.
 
-If the source record of a row is not known, because the transform dropped `_record`, quarantine keeps the result row instead.
+If the transform dropped `_record`, the source record of a row is not known, and quarantine keeps the result row instead.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fencepost.rows.whole_records import OFFSET, RECORD_PLACE, RULE, WITHHELD, w
 
 
 def to_routed(flagged: DataFrame, layout: Layout) -> DataFrame:
-    """Flagged rows as records, in the columns of `output_columns`, and `hash` (long): that of the record that is written.
+    """Turn flagged rows into records with the columns of `output_columns`, and `hash` (long), that of the written record.
 
-    A row that the output's schema does not hold fails the job, with `UNFIT`.
+    A row that does not fit the output's schema fails the job, with `UNFIT`.
 
-    Where rules have flagged the rows, each is for the output or for quarantine: `QUARANTINED` is null for the output's. Where a
-    record may have several rows, `WITHHELD` follows under layout `output`; under `source`, what `whole_records` makes it of.
+    If rules have flagged the rows, the column `QUARANTINED` is null for the output's rows. If a record may have several rows,
+    layout `output` adds `WITHHELD`, and layout `source` adds the columns from which `whole_records` makes it.
     """
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
     out = {name: F.col(f"_out_{name}") for name in names}

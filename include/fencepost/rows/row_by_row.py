@@ -1,4 +1,4 @@
-"""Layout `source`: a transform works row by row, so each Spark partition of its result is one partition of what it got."""
+"""Layout `source`: a transform works row by row, so each Spark partition of its result comes from one partition of its input."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ R = TypeVar("R", OffsetRange, Read)
 
 
 class RowsMoved(Exception):
-    """A frame's Spark partitions are not those that it was to read: it shuffles, or reads something else."""
+    """The Spark partitions of a DataFrame are not those of its input: it shuffles, or reads something else."""
 
 
 def partitions_read(frame: DataFrame) -> list[Read]:
-    """What each Spark partition of a frame reads: a range of Kafka's, or else Spark's own partition by its kind and number.
+    """The input of each Spark partition of a DataFrame: an offset range, or else the kind and number of Spark's own partition.
 
     The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """
@@ -40,10 +40,10 @@ def _read_by(partition: Any) -> Read:
 
 
 def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
-    """What each Spark partition of a frame reads, which is one of `read` each, and all of them.
+    """The input of each Spark partition of a DataFrame. The inputs have to be those in `read`, each once.
 
     Raises:
-        RowsMoved: it is not. Nothing has run.
+        RowsMoved: they are not. No job has run.
     """
     found = partitions_read(frame)
     if len(found) != len(read) or set(found) != set(read):
@@ -53,10 +53,10 @@ def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
 
 
 def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Read]) -> None:
-    """Check that a transform's result has the Spark partitions that were read.
+    """Check that each Spark partition of a transform's result comes from one of those in `read`.
 
     Raises:
-        SettingsError: it shuffles, or reads something other than its source.
+        SettingsError: the transform shuffles, or reads something other than its source.
     """
     try:
         require_read(result, read)
@@ -69,5 +69,5 @@ def not_row_by_row(pipeline: Pipeline) -> SettingsError:
     return SettingsError(
         f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
         "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
-        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
+        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove these operations."
     )

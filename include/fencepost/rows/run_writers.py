@@ -1,4 +1,4 @@
-"""Runs a job whose Spark partitions each write a task-partition; the driver's half of `writer.py`."""
+"""Runs a job in which each Spark partition writes a task-partition: the driver's side of `writer.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("fencepost.rows.run_writers")
 
 @dataclass(frozen=True)
 class Answers:
-    """What the writers of all task-partitions answered. `read_all`: each had its rows to the end, none found them committed."""
+    """The answers of all task-partitions' writers. `read_all`: each writer read all of its rows; none was already committed."""
 
     receipts: list[Receipt]
     read_all: bool
@@ -33,15 +33,15 @@ def run_writers(
     meaning: Callable[[Exception], FencepostError],
     committed: list[Receipt] | None = None,
 ) -> Answers:
-    """Have executors write the rows, each task-partition exactly once; their receipts.
+    """Write the rows on the executors, each task-partition exactly once. Returns their answers.
 
-    `tasks` names the task-partition for the rows of each range that the frame reads. Where it is None, the rows are placed
-    already: Spark partition t is task-partition t. `meaning` says what a failure of the job means. `committed` are the receipts
-    if the marks have them all: then no job runs.
+    `tasks` maps each range that the DataFrame reads to its task-partition. If it is None, the rows are placed already: Spark
+    partition t is task-partition t. `meaning` translates an error of the job. `committed` are the receipts from the marks if all
+    task-partitions have committed; then no job runs.
 
     Raises:
-        RowsMoved: the frame's partitions are not those ranges. Nothing has run.
-        FencepostError: as `meaning` says.
+        RowsMoved: the DataFrame's partitions are not those ranges. No job has run.
+        FencepostError: the result of `meaning`.
     """
     if committed is not None:
         log.info(
@@ -67,7 +67,7 @@ def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange
 def _collect(
     answered: DataFrame, tag: str, tasks: Sequence[int], meaning: Callable[[Exception], FencepostError]
 ) -> list[Row]:
-    """The answers of a job whose Spark partitions write these task-partitions. Spark's status store knows it by the tag."""
+    """Run the job whose Spark partitions write these task-partitions. The tag identifies it in Spark's status store."""
     context = answered.sparkSession.sparkContext
     context.setLocalProperty(TASKS, json.dumps(list(tasks)))
     context.addJobTag(tag)
@@ -76,6 +76,6 @@ def _collect(
     except Exception as error:
         raise meaning(error) from error
     finally:
-        with suppress(Exception):  # a JVM that died has none
-            context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+        with suppress(Exception):  # the JVM may have died
+            context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # removes the property
             context.removeJobTag(tag)

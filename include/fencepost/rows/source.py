@@ -12,10 +12,10 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import OffsetRange
 
 POLL_TIMEOUT_MS = 120_000
-# These are fetched already, so memory does not grow. By default the connector polls again for every 500 records.
+# Fetched records are in memory anyway. By default the connector polls again for every 500 records.
 MAX_POLL_RECORDS = 50_000
-# Whatever a batch reads is there, so no fetch has to wait for it. The next one, behind the last record, waits in vain (500 ms by
-# default), and with it what the connector asks last on the same connection: which offsets there are.
+# A batch's records exist already, so no fetch has to wait for them. Only the fetch after the last record waits, in vain (500 ms
+# by default), and delays the connector's last request on the same connection, for the topic's offsets.
 FETCH_MAX_WAIT_MS = 10
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
@@ -44,8 +44,8 @@ def read_ranges(
         .option("failOnDataLoss", "true")
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
-    # By default Spark reads a batch by its older interface, which makes a `Row` of each record and converts that again. The
-    # session may be a user's, whose own frames keep what they have.
+    # By default Spark reads a batch by its older interface, which makes a `Row` of each record and converts it again. The session
+    # may be a user's, so the setting is restored afterwards.
     old = str(spark.conf.get(V1_SOURCES))
     spark.conf.set(V1_SOURCES, ",".join(name for name in old.split(",") if name != "kafka"))
     try:

@@ -1,4 +1,4 @@
-"""The user's transform: loads it, applies it, and turns its result into a record's value."""
+"""Loads and applies the user's transform, and checks its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        # No import: its cache identifies a text by second and size, and lies in the pipeline's folder.
+        # Not imported: the import cache identifies a file by time in seconds and size, and would lie in the pipeline's folder.
         exec(compile(read_file(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except (KeyboardInterrupt, SettingsError):
         raise
@@ -82,10 +82,10 @@ TOMBSTONE = "_tombstone"
 
 
 def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
-    """Check that a result which may have rows of tombstones says which rows these are: otherwise they would be rows of nulls.
+    """Check that the result has the column `_tombstone` if it may have tombstones, which would otherwise become rows of nulls.
 
     Raises:
-        SettingsError: it does not, or its column `_tombstone` has another type or other capitals.
+        SettingsError: the column is missing, has another type, or is spelled with other capitals.
     """
     file = pipeline.transform_file
     found = [field for field in result.schema.fields if without_case(field.name) == TOMBSTONE]
@@ -104,17 +104,17 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
 
 
 def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema) -> None:
-    """Check that a result has no field of the source's value, by its registered schema, that would not be written.
+    """Check that every field of the source's value in the result, by the source's registered schema, would be written.
 
     Raises:
-        SettingsError: it has one whose name begins with _, which the output does not use.
+        SettingsError: the name of such a field begins with _, and the output does not use it.
     """
     output, fields = pipeline.output.records, REGISTRY_FORMATS[pipeline.source.format].fields(source)
     used = {output.key, output.timestamp, output.headers}
     if lost := [name for name in result.columns if name.startswith("_") and name in fields and name not in used]:
         raise SettingsError(
-            f"{pipeline.transform_file}: its result has {', '.join(lost)}, of the source's value, and a column whose name begins "
-            "with _ is not written. Give it another name, or leave it out."
+            f"{pipeline.transform_file}: its result has {', '.join(lost)} from the source's value. Columns whose names begin "
+            "with _ are not written. Give them other names, or leave them out."
         )
 
 
@@ -130,7 +130,7 @@ SOURCE_VIEW = "_fencepost_source"
 
 
 def select(text: str, frame: DataFrame) -> DataFrame:
-    """The result of a SELECT from the table `{source}`, or plain `source`; other braces mean what they mean in Spark."""
+    """The result of a SELECT from the table `{source}`, or plain `source`. Other braces keep their meaning in Spark."""
     spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
     for view in views:
         frame.createOrReplaceTempView(view)
@@ -159,21 +159,21 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """The fields of the output's value: the columns of the transform's result that do not begin with `_`.
+    """The fields of the output's value: the columns of the transform's result whose names do not begin with `_`.
 
     Raises:
-        NeedsOperator: there is none.
-        SettingsError: two of them are one to Spark, which could write them, and not read them back.
+        NeedsOperator: there is no such column.
+        SettingsError: two names differ only in case. Spark could write both columns but not read them back.
     """
     fields = [f for f in frame.schema.fields if not f.name.startswith("_")]
     if not fields:
         raise NeedsOperator(
-            f"{pipeline.transform_file}: its result has no column for the output's value. Select one whose name does not begin "
-            "with _."
+            f"{pipeline.transform_file}: its result has no column for the output's value. Select a column whose name does not "
+            "begin with _."
         )
     if both := twins(field.name for field in fields):
         raise SettingsError(
-            f"{pipeline.transform_file}: its result has the columns {both[0]!r} and {both[1]!r}, which differ only in case: to "
-            "Spark they are the same. Rename one."
+            f"{pipeline.transform_file}: its result has the columns {both[0]!r} and {both[1]!r}, which differ only in case, so "
+            "Spark cannot distinguish them. Rename one."
         )
     return StructType(fields)

@@ -1,4 +1,4 @@
-"""Rows of several batches side by side."""
+"""Checks before a union of several batches' rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.formats.names import without_case
 
 
 def check_types(schemas: Mapping[str, StructType]) -> None:
-    """Check that each column has one type: a union would silently take the wider of two types, or text.
+    """Check that each column has one type. A union would silently use the wider of two types, or text.
 
     Raises:
         SettingsError: names the column and two batches that differ.

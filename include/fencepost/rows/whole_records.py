@@ -1,16 +1,17 @@
-"""A source record is published whole or quarantined whole: if one of its rows fails a rule, none of them is published.
+"""A source record is published whole or quarantined whole: if one of its rows fails a rule, none of its rows is published.
 
-Of a record with failed rows, the first of those with the lowest rule goes to quarantine, and all others are withheld. A replay
-sends the record through the transform again, which then gives all of its rows. So a row that was published beside its record's
-quarantine would be published twice.
+If rows of a record fail, the first row with the lowest rule goes to quarantine, and all other rows of the record are withheld. A
+replay sends the record through the transform again, which then gives all of its rows. Rows that were published before would be
+published twice.
 
-Where a transform may give several rows for a record, flagged rows bring the record's place in the source (`RECORD_PLACE`, null
-where it is not known) and `RULE`. `WITHHELD` says which of them are not written. Two functions decide it, because the rows of a
-record lie in two ways:
+If a transform may give several rows for a record, flagged rows have the record's place in the source (`RECORD_PLACE`, null if it
+is not known) and `RULE`. `WITHHELD` marks the rows that are not written. There are two functions for it:
 
-- under layout `source` they follow each other, because narrow operators keep the order. `whole_records` puts them together on
-  their way to the writer, across Arrow batches too. So nothing is shuffled;
-- under layout `output` they may be anywhere, and a shuffle by key would part them. `withheld_rows` is a window in Spark.
+- under layout `source` the rows of a record follow each other, because narrow operators keep the order. `whole_records` groups
+  them on the way to the writer, across Arrow batches too, without a shuffle;
+- under layout `output` the rows of a record may be anywhere, and a shuffle by key would separate them. `withheld_rows` is a
+window
+  in Spark.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:  # Python's workers import this module, and do without Spark's
 RECORD_PLACE = {"topic": "record_topic", "partition": "record_partition", "offset": "record_offset"}
 TOPIC, PARTITION, OFFSET = RECORD_PLACE.values()
 RULE = "rule"  # the number of the rule that a row fails, or null
-WITHHELD = "withheld"  # true in a row that is not written, because its record goes to quarantine with another one
+WITHHELD = "withheld"  # true for a row that is not written, because its record goes to quarantine with another row
 
 
 def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows with `WITHHELD`, in batches that hold all rows of each record; without the columns, rows as they are.
+    """Add `WITHHELD` to the rows, in batches with all rows of each record. Rows without `RECORD_PLACE` stay as they are.
 
     Raises:
         SettingsError: rows of one record do not follow each other.
     """
     records = _Records()
-    held: list[pa.RecordBatch] = []  # the rows of a record that may go on in the next batch
+    held: list[pa.RecordBatch] = []  # the rows of a record that may continue in the next batch
     for batch in batches:
         if OFFSET not in batch.schema.names:
             yield batch
@@ -71,13 +72,13 @@ def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 @dataclass
 class _Records:
-    """The places of the records whose rows have been seen, and a number for each of their topics."""
+    """The places of all records so far, and a number for each topic."""
 
     seen: list[npt.NDArray[np.int64]] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)
 
     def decided(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """All rows of some records, with `WITHHELD`. Of a record with failed rows, the first with the lowest rule is kept."""
+        """All rows of some records, with `WITHHELD`. If rows of a record fail, only the first with the lowest rule is written."""
         rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         starts, known = self.starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(np.append(starts, len(rows)))
@@ -95,7 +96,8 @@ class _Records:
         return rows.select(kept).append_column(WITHHELD, pa.array(withheld))
 
     def check_whole(self) -> None:
-        """Check that no record came twice: half of it might be published, and the other half be quarantined."""
+        """Check that the rows of each record followed each other. Otherwise a record could be published and quarantined in
+        part."""
         if not self.seen:
             return
         places = np.concatenate(self.seen)
@@ -105,26 +107,26 @@ class _Records:
         number, partition, offset = found[counts > 1][0]
         topic = next(topic for topic, known in self.topics.items() if known == number)
         raise SettingsError(
-            f"the transform moves the rows of a source record apart: those of topic {topic}, partition {partition}, "
-            f"offset {offset} have rows of another record between them. Under output.layout: source they have to follow each "
-            "other where rules of severity quarantine judge them, so that a record is published whole or quarantined whole. "
-            "Keep the source's order in the transform (no sortWithinPartitions), set output.layout: output, or leave _record out "
-            "of the result: then failed rows are kept one by one."
+            f"the rows of one source record do not follow each other: between those of topic {topic}, partition {partition}, "
+            f"offset {offset} there are rows of another record. With rules of severity quarantine, output.layout: source needs "
+            "this order, so that a record is published whole or quarantined whole. Keep the source's order in the transform (no "
+            "sortWithinPartitions), set output.layout: output, or leave _record out of the result: then failed rows are kept one "
+            "by one."
         )
 
     def starts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Where the rows of another record begin. A row whose record is not known stands alone."""
+        """The positions where the rows of another record begin. A row whose record is not known counts as a record of its own."""
         places = self._places(rows)
         new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
         return np.concatenate([[0], np.nonzero(new)[0] + 1])
 
     def is_same(self, before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-        """Whether the last row of one batch and the first of the next are of the same, known record."""
+        """Whether the last row of a batch and the first row of the next belong to the same known record."""
         place = self._places(before.slice(len(before) - 1))[0]
         return bool(place[-1] >= 0 and np.array_equal(place, self._places(after.slice(0, 1))[0]))
 
     def _places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The topic's number, the partition and the offset of each row's record; -1 where they are not known."""
+        """The topic's number, the partition and the offset of each row's record; -1 if they are not known."""
         named = rows.column(TOPIC).dictionary_encode()
         numbers = [self.topics.setdefault(topic, len(self.topics)) for topic in named.dictionary.to_pylist()]
         topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
@@ -133,9 +135,9 @@ class _Records:
 
 
 def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
-    """Whether a row is not written, of rows that may be anywhere: a window over each record's, so this shuffles.
+    """Whether a row is not written, for rows in any order. It is a window over the rows of each record, so it shuffles.
 
-    `place` is the topic, partition and offset of the row's record. `alone` tells the rows apart whose record is not known.
+    `place` is the topic, partition and offset of the row's record. `alone` spreads the rows whose record is not known.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -1,7 +1,7 @@
-"""The write step's other half, in the executors: one task-partition, one transaction, one mark.
+"""The executors' side of a write: one task-partition, one transaction, one mark.
 
-Invariant: however many attempts there are at a task-partition, each of its rows is in at most one committed transaction
-of a lease, together with the mark that proves it.
+Invariant: however many attempts a task-partition has, each of its rows is in at most one committed transaction of a lease,
+together with the mark that proves it.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from fencepost.spark.diagnosis import carry
 
 @dataclass(frozen=True)
 class WriteJob:
-    """What an executor needs to write any task-partition of a job: its writers, and what becomes of a row. Holds secrets.
+    """What an executor needs to write any task-partition of a job. It has secrets.
 
     `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows: task-partition t writes
     output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the same transactions, with
-    headers by `quarantining`; their keys choose the partition.
+    headers from `quarantining`; their keys choose the partition.
     """
 
     writers: Writers
     topic: str
     to_own_partition: bool
-    batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
-    staged_at: int | None = None  # Kafka's timestamp of rows that are staged, in place of the header
+    batch_header: bool = True  # False if the rows already have the header, or if records are published without it
+    staged_at: int | None = None  # the Kafka timestamp of staged rows, which replaces the header
     quarantine: str | None = None
     quarantining: Quarantining | None = None
-    compares: bool = False  # what this lease has committed has to be the rows of every later attempt
-    nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
-    promised: Tally | None = None  # what the only task-partition has to commit, or nothing
+    compares: bool = False  # whether a later attempt compares its rows with those that are committed
+    nonce: str = ""  # unique for the job; by it the driver recognizes an error that was raised here on purpose
+    promised: Tally | None = None  # the tally that the only task-partition has to commit; None to accept any
 
 
 def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
-    """Write task-partition `task` exactly once; return the receipt, and whether it was skipped: its rows stayed unread.
+    """Write task-partition `task` exactly once. Returns the receipt, and whether it was skipped without reading its rows.
 
     1. init_transactions: fence every earlier attempt and settle its open transaction;
-    2. read the mark: it says whether to write, to skip (or to compare the rows with what is committed), or to stop;
+    2. read the mark: write, skip (or compare the rows with the committed ones), or stop;
     3. begin with the first row, produce, send the mark, commit.
 
     Raises:
         Superseded: a later lease has committed here; this attempt is the zombie.
-        TransformNotDeterministic: an earlier attempt has committed other rows.
-        Retriable: anything that a new attempt can settle. The producer is gone either way.
+        TransformNotDeterministic: an earlier attempt has committed different rows.
+        Retriable: a new attempt may succeed. In any case the producer is closed.
     """
     writers = job.writers
     transaction, mark = writers.init(task)  # 1, 2
@@ -68,7 +68,7 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
         case Standing.LOST:
             raise WriteFailed(
                 f"{writers.told(task)}: its mark is gone from group {writers.group}, so this attempt wrote nothing. Run again: "
-                "the step then asks the output what was committed."
+                "the step then finds in the output what was committed."
             )
         case Standing.DONE:
             assert mark is not None
@@ -78,8 +78,8 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
         case Standing.SUPERSEDED:
             assert mark is not None
             raise Superseded(
-                f"{writers.told(task)}: its mark has lease {mark.lease}, later than ours ({writers.lease}): a newer plan has "
-                "taken this one's lane and place. This attempt wrote nothing. Look at the ledger, and let the newer run continue."
+                f"{writers.told(task)}: its mark has lease {mark.lease}, later than this attempt's ({writers.lease}): a newer "
+                "plan has replaced this one and its lane. This attempt wrote nothing. Let the newer run continue."
             )
     return _write(job, transaction, task, batches), False  # 3
 
@@ -91,7 +91,7 @@ def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator
     header = (BATCH_HEADER, job.writers.batch.encode()) if named else None
     own = task if job.to_own_partition else None
     batches = whole_records(batches)
-    first = next(batches, None)  # whatever the transform takes to give its first row, no transaction is open yet
+    first = next(batches, None)  # before the transaction begins, because the transform's first row may take long
     with translated(job.writers.told(task), job.writers.settings), transaction:
         for rows in chain([first] if first is not None else [], batches):
             kept, failed, withheld = _parted(job, rows)
@@ -107,40 +107,38 @@ def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator
 
 
 def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch]) -> None:
-    """The rows are those that the mark's attempt has committed.
+    """Check that the rows are those that the mark's attempt has committed.
 
     Raises:
-        TransformNotDeterministic: they differ, so a row that is committed here may be in another task-partition as well, or
-            one that belongs here in none.
+        TransformNotDeterministic: they differ, so a row could be in two task-partitions or in none.
     """
     seen = job.writers.nothing(mark.task)
     for rows in batches:
         seen = _with(seen, job, *_parted(job, rows))
     if not same_rows(mark, seen):
         raise TransformNotDeterministic(
-            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and this one has "
-            f"{seen.rows:,}, not "
-            "the same: the transform gives other rows when it runs again, so rows could get lost or doubled between "
-            "task-partitions. No offset moved. Make it deterministic: no clock, no random numbers or ids, no input that changes "
-            "meanwhile, no order left open (first, collect_list, ties of row_number). Sums of doubles differ in their last "
-            "digits: sum decimals, or round. Then run again: a changed transform is a new revision. If nothing in the pipeline's "
-            "folder changed, `fencepost skip` the interval and run it with --reprocess, which writes all of it again."
+            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and this attempt has "
+            f"{seen.rows:,} different ones. The transform gives different rows when it runs again, so rows could be lost or "
+            "doubled. No offset moved. Make the transform deterministic: no clock, no random numbers or ids, no input that "
+            "changes meanwhile, no undefined order (first, collect_list, ties of row_number). Sums of doubles differ in their "
+            "last digits: sum decimals, or round. Then run again: a changed transform makes a new revision. If nothing in the "
+            "pipeline's folder changed, `fencepost skip` the interval and run it with --reprocess, which writes all of it again."
         )
 
 
 def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
-    """The records are those that the task-partition has to commit, or ReceiptsDisagree, before they are."""
+    """Raise ReceiptsDisagree before the commit, unless the records are those that the task-partition has to commit."""
     assert job.promised is not None
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
             f"{job.writers.told(task)}: {count_of(tally.rows, 'record')} with fingerprint {tally.fingerprint:016x} were "
-            "read, and the "
-            f"receipts promise {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction is aborted."
+            f"read, but by the receipts there are {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction "
+            "is aborted."
         )
 
 
 def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
-    """The rows for the topic, those for quarantine with their rules, timestamps and headers, and how many are for neither."""
+    """The rows for the topic, the rows for quarantine with rules, timestamps and headers, and the number of withheld rows."""
     whole = len(rows)
     if WITHHELD in rows.schema.names:
         rows = rows.filter(pc.invert(rows.column(WITHHELD))).drop_columns(WITHHELD)
@@ -159,7 +157,7 @@ def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Rec
 def _with(
     receipt: Receipt, job: WriteJob, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
 ) -> Receipt:
-    """The receipt with these rows added: those for the output, those for quarantine, and those that are not written."""
+    """The receipt with these rows added: those for the output, those for quarantine, and the number of withheld ones."""
     topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
     if failed is not None and job.quarantine is not None:
         topics[job.quarantine] = added(receipt.tally(job.quarantine), failed)
@@ -186,7 +184,7 @@ def _sum(hashes: pa.Array) -> int:
 
 
 def _length(values: pa.Array) -> int:
-    return pc.sum(pc.binary_length(values)).as_py() or 0  # nulls only: no sum
+    return pc.sum(pc.binary_length(values)).as_py() or 0  # the sum of nulls only is null
 
 
 ANSWER_SCHEMA = "receipt string, skipped boolean"
@@ -196,8 +194,8 @@ TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each S
 def writer_of(job: WriteJob) -> Any:
     """The function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
-    The job's local property `TASKS` says which task-partition that is: it is known only once the job, with this function in
-    it, is planned.
+    The job's local property `TASKS` says which task-partition that is, because it is known only after Spark has planned the job
+    with this function.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -221,5 +219,5 @@ def _answer(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def answer_of(receipt: Receipt, *, skipped: bool) -> pa.RecordBatch:
-    """A task's one row, with the columns of `ANSWER_SCHEMA`; the receipt is the same JSON as in its mark."""
+    """A task's only row, with the columns of `ANSWER_SCHEMA`. The receipt is the JSON of its mark."""
     return pa.RecordBatch.from_pydict({"receipt": pa.array([mark_metadata(receipt)]), "skipped": pa.array([skipped])})

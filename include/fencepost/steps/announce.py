@@ -1,4 +1,4 @@
-"""Writes the topic of announcements again, from the ledger's history, where it was lost."""
+"""Writes a lost topic of announcements again, from the ledger's history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.protocol.view import View
 
 @dataclass(frozen=True)
 class Again:
-    """How many announcements were `written`, and how many the topic `had` already."""
+    """The result: how many announcements were `written`, and how many the topic `had` already."""
 
     topic: str
     written: int = 0
@@ -23,26 +23,26 @@ class Again:
 
     @property
     def message(self) -> str:
-        """One sentence for a person."""
+        """The result in a sentence or two."""
         if self.written:
             return (
-                f"wrote {count_of(self.written, 'announcement')} to topic {self.topic}. Readers begin there anew: its "
-                "offsets are others"
+                f"wrote {count_of(self.written, 'announcement')} to topic {self.topic}. Its offsets have changed, so readers "
+                "begin at its start"
             )
         return f"topic {self.topic} has all {count_of(self.had, 'announcement')}: nothing to do"
 
 
 def announce_again(pipeline: Pipeline) -> Again:
-    """Write the topic anew if it is missing or empty, all in one transaction; find it whole otherwise. Idempotent.
+    """Write all announcements in one transaction if the topic is missing or empty; else check that it is complete. Idempotent.
 
     Raises:
         TransitionRefused: there is no ledger.
-        NeedsOperator: it has some, and others are missing: these would come behind them, and out of order.
+        NeedsOperator: the topic has some announcements and lacks others, which would come after them, out of order.
     """
     ledger, found = Ledger(pipeline), Again(pipeline.announcements_topic)
 
     def decide(view: View) -> Change:
-        # Asked behind init_transactions: of two who write it again, one finds it written.
+        # Read after init_transactions: if two processes write it again, the second finds it written.
         nonlocal found
         announcements, wanted = ledger.announcements, history(view, ledger.cluster.id)
         topic = announcements.create(ledger.cluster.find(announcements.name))
@@ -51,9 +51,9 @@ def announce_again(pipeline: Pipeline) -> Again:
         if missing and (kept or begin):
             raise NeedsOperator(
                 f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset {begin} "
-                f"on and lacks {len(missing):,}, the first of batch {missing[0].batch}, {missing[0].state}. Behind the others "
-                f"they would be out of order. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run this "
-                "again."
+                f"on and lacks {len(missing):,}, the first of them for batch {missing[0].batch}, {missing[0].state}. Written "
+                f"now, they would follow later ones. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run "
+                "this again."
             )
         found = Again(topic.name, len(missing), len(kept))
         is_known = announcements.is_whole(topic) or not wanted

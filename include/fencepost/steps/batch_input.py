@@ -1,4 +1,4 @@
-"""What the jobs of a write begin with: the batch's records."""
+"""Reads the batch's records for the jobs of a write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fencepost.rows.source import read_ranges
 
 
 def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:
-    """The pipeline's settings for the job. A replay quarantines again what is still malformed, whatever they say now."""
+    """The pipeline's settings for the job. A replay always quarantines records that are still malformed."""
     pipeline = ledger.pipeline
     if plan.replays is None:
         return pipeline
@@ -20,7 +20,7 @@ def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:
 
 
 def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bool) -> DataFrame:
-    """What the batch reads, with the connector's columns. In a replay, quarantined records as they were in the source."""
+    """The batch's records, with the connector's columns. A replay reads quarantined records as they were in the source."""
     plan = batch.plan
     replays = plan.replays is not None
     raw = read_ranges(spark, ledger.settings, plan.ranges, headers=headers or replays)
@@ -28,6 +28,6 @@ def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bo
 
 
 def read_records(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bool) -> DataFrame:
-    """What the batch reads, without the results that a replay takes up: those need no transform."""
+    """The batch's records without the result rows of a replay, which need no transform."""
     raw = read_input(spark, ledger, batch, headers=headers)
     return raw if batch.plan.replays is None else of_source(raw)

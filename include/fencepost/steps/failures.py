@@ -1,4 +1,4 @@
-"""What a failure of a job that writes means, and what to do about it. Spark wraps a task's error in its own, as text only."""
+"""The error for a failed job of a write, with the next step. Spark passes on a task's error as text only."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def write_failure(
     nonce: str,
     judged: Callable[[], DataFrame] | None = None,
 ) -> FencepostError:
-    """Why a write failed that reads `raw`, the first that applies. `judged` gives the rows that quarantine rules look at.
+    """Why a write that reads `raw` failed: the first cause that applies. `judged` gives the rows that quarantine rules judge.
 
     1. the driver died, or a writer stopped on purpose;
-    2. a record, or a row of the transform's result, is not what it has to be;
-    3. the topics have changed while the job read them;
-    4. the transform. That ends the step for good: Spark has tried it `spark.task.maxFailures` times, and a transform does the
-       same with the same records;
-    5. something else, and a new attempt may settle it.
+    2. a record, or a row of the transform's result, is malformed, refused or does not fit the output;
+    3. the topics changed while the job read them;
+    4. the transform failed. A retry is useless: Spark has tried `spark.task.maxFailures` times, and the transform does the same
+       with the same records;
+    5. any other cause, which a new attempt may get past.
     """
     folder = ledger.pipeline.folder
     return (
@@ -58,7 +58,7 @@ def write_failure(
         or (_of_the_transform(error, ledger.pipeline, batch, judged) if is_the_transforms(error, folder) else None)  # 4
         or WriteFailed(  # 5
             f"batch {batch.id}: the Spark job failed: {describe(error, folder)}. Uncommitted rows are aborted, and no offset "
-            f"moved; run again. {HOW_TO_SEE}."
+            f"moved. Run again. {HOW_TO_SEE}."
         )
     )
 
@@ -79,12 +79,12 @@ def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fen
 
 
 def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
-    """Which records the settings refuse, malformed ones first, or None if they refuse none. The source is read once more."""
+    """The error for records that the settings refuse, malformed ones first; None if there are none. Reads the source again."""
     pipeline = settings_of(ledger, batch.plan)
     try:
         found = count_source(raw, pipeline, batch)
     except Exception as error:
-        if UNKNOWN_ID in str(error):  # looked up first: they may be malformed too
+        if UNKNOWN_ID in str(error):  # unknown ids are looked up first, because such records may be malformed too
             return _unknown(batch)
         raise
     topic = pipeline.source.topic
@@ -93,17 +93,17 @@ def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostEr
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not fit "
             f"the {schema} schema; "
-            f"partition:offset of the first: {_listed(found.at)}. Of the first: {found.why}. No offset moved. Fix the schema, or "
-            "change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own, drop leaves "
-            "them out, and the report counts them."
+            f"partition:offset of the first: {_listed(found.at)}. Cause at the first one: {found.why}. No offset moved. Fix the "
+            "schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own; "
+            "drop leaves them out, and the report counts them."
         )
     if found.tombstones and pipeline.source.tombstones == "fail":
         return TombstonesRefused(
             f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
             f"partition:offset of the first: {_listed(first_tombstones(raw, pipeline, batch))}. No offset moved. Change "
-            "source.tombstones in pipeline.yaml, which is fail: drop leaves them out, and the report counts them; pass gives "
-            "them to the transform, whose result then needs the column _tombstone."
+            "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
+            "pass gives them to the transform, whose result then needs the column _tombstone."
         )
     return None
 
@@ -113,11 +113,11 @@ def _listed(places: Places) -> str:
 
 
 def _unknown(batch: Batch) -> UnknownSchemas:
-    return UnknownSchemas(f"batch {batch.id}: it has records whose schema's id its plan does not know.")
+    return UnknownSchemas(f"batch {batch.id}: it has records with schema ids that its plan does not know.")
 
 
 def _of_its_topics(ledger: Ledger, batch: Batch) -> FencepostError | None:
-    """That records have expired, or a topic has gone."""
+    """The error for expired records or a missing topic; None if the topics are as planned."""
     try:
         check_can_go_on(ledger, batch)
     except FencepostError as found:
@@ -130,19 +130,19 @@ def _of_the_transform(
 ) -> TransformFailed:
     if overflowed(str(error)) and (rule := _rule_that_overflows(pipeline, judged)):
         return TransformFailed(
-            f"batch {batch.id}: {pipeline.expectations_file}: {rule}. No offset moved. The same record fails again: then run "
-            "again, which writes a new revision."
+            f"batch {batch.id}: {pipeline.expectations_file}: {rule}. No offset moved. The same record would fail again. Change "
+            "the rule, then run again, which writes a new revision."
         )
     or_a_rule = ", or a quarantine rule of its suite," if QUARANTINE in batch.plan.digests else ""
     return TransformFailed(
         f"batch {batch.id}: {pipeline.transform_file}{or_a_rule} failed on a record: "
-        f"{describe(error, pipeline.folder)}. No offset moved. The same record fails again: fix what failed, then run "
+        f"{describe(error, pipeline.folder)}. No offset moved. The same record would fail again. Fix the cause, then run "
         f"again, which writes a new revision. {HOW_TO_SEE}."
     )
 
 
 def _rule_that_overflows(pipeline: Pipeline, judged: Callable[[], DataFrame] | None) -> str:
-    """The quarantine rule whose regex overflows Java's stack, and on which record; empty if it is none, or cannot be found."""
+    """The quarantine rule whose regex overflows Java's stack, with the record; empty if there is none or it cannot be found."""
     if judged is None or not (rules := pipeline.suite.rules):
         return ""
     try:

@@ -1,8 +1,8 @@
-"""Hands the settings of looked-up connections from a task to its job: through a pipe with a name, in the job's private folder.
+"""Hands the settings of Airflow's connections from a task to its job, through a named pipe in the job's private folder.
 
-Neither arguments nor environment will do: Airflow's Spark provider writes `env_vars` into the arguments on YARN and Kubernetes,
-and everybody on the machine can read those. Nothing is written to a disk. What is in the pipe is there before the job starts,
-can be read once, and is gone when the task or the job ends; so neither side ever waits for the other.
+Arguments and environment are not safe: on YARN and Kubernetes, Airflow's Spark provider writes `env_vars` into the arguments,
+which every user of the machine can read. Nothing is written to a disk. The pipe is filled before the job starts, can be read
+once, and is gone when the task or the job ends, so neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LARGEST = 1 << 20  # bytes that Linux lets any user put into a pipe
 
 @contextmanager
 def handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[bool]:
-    """Have the settings wait in `pipe`, which only this user may open, while the block runs. False: there are none to hand over.
+    """Offer the settings in `pipe`, which only this user may open, while the block runs. Yields False if there are none.
 
     Raises:
-        SettingsError: they are larger than a pipe can be.
+        SettingsError: the settings are larger than a pipe can be.
     """
     if not pipeline.connections:
         yield False
         return
     content = json.dumps(settings_of(pipeline)).encode() + b"\n"
     os.mkfifo(pipe, 0o600)
-    # Open for both: opening for writing alone would wait for a reader, and what is written would need one.
+    # Opened for reading and writing: opened for writing only, it would wait for a reader.
     end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _make_room(end, len(content), pipeline)
@@ -53,7 +53,7 @@ def _make_room(end: int, size: int, pipeline: Pipeline) -> None:
         names = ", ".join(sorted(pipeline.connections.values()))
         raise SettingsError(
             f"pipeline {pipeline.name}: the settings of connection {names} have {size} bytes, more than a pipe on this machine "
-            f"holds ({LARGEST} at most). Give certificates as files."
+            f"can hold ({LARGEST} at most). Give certificates as files."
         ) from None
 
 
@@ -68,7 +68,7 @@ def taken_over(pipeline: Pipeline, pipe: Path) -> Pipeline:
         content = b""
         while not content.endswith(b"\n"):
             part = opened.read(LARGEST)
-            if not part:  # nobody has it open for writing, or somebody has read it
+            if not part:  # the writer has ended, or the pipe was read before
                 raise DriverDied(f"pipeline {pipeline.name}: the task that started this job has ended. Run it again.")
             content += part
     return with_settings(pipeline, json.loads(content))

@@ -1,4 +1,4 @@
-"""What `spark-submit` runs for a step: arguments in, one outcome file out.
+"""The program that `spark-submit` runs for a step: arguments in, one outcome file out.
 
 The process ties itself to its parent before it imports anything heavy. From then on it cannot outlive the JVM, and the JVM
 cannot outlive the Airflow task. SparkSubmitOperator ensures neither.
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class JobOutcome(Frozen):
-    """A job's last word: the step's result, or the error that stopped it.
+    """The outcome of a job: the step's result, or the error that stopped it.
 
-    The message is fit for Airflow's log and UI: it quotes no record and no secret. `exit_code` is the process's.
+    The message may be shown in Airflow's log and UI: it quotes no record and no secret. `exit_code` is that of the process.
     """
 
     status: Literal["ok", "error"]
@@ -53,8 +53,8 @@ class JobOutcome(Frozen):
 
     @classmethod
     def of_error(cls, error: Exception, step: Step, pipeline: Pipeline | None = None) -> Self:
-        """The outcome of a step that raised, of a pipeline that could be read. For an unforeseen error it gives the type and the
-        place only."""
+        """The outcome of a step that raised an error. `pipeline` is None if it could not be loaded. For an unexpected error the
+        message has its type and place only."""
         known = error if isinstance(error, FencepostError) else unexpected(error, step)
         again = isinstance(known, Retriable) if pipeline is None else is_worth_a_retry(known, pipeline)
         return cls(
@@ -84,10 +84,10 @@ def main(argv: Sequence[str]) -> int:
     """Run one step on Spark and return the exit code.
 
     1. tie this process to its parent;
-    2. read the arguments and the pipeline's settings, those of connections from the task, and start the session;
+    2. read the arguments and the pipeline's settings, take the settings of connections from the task, and start the session;
     3. run the step;
-    4. write the outcome: whatever fails from here on no longer matters to this step;
-    5. after a write, judge the batch too: a session of its own for that would take longer than the judging;
+    4. write the outcome; later failures do not change it;
+    5. after a write, judge the batch too, because starting another session would take longer than judging;
     6. stop the session.
     """
     tie_to_parent(signal.SIGTERM)  # 1
@@ -136,10 +136,9 @@ def start_log(level: str) -> None:
     )
     logging.getLogger("fencepost").setLevel(number)
     if number > logging.DEBUG:
-        logging.getLogger("great_expectations").setLevel(logging.WARNING)  # its import tells of itself in forty lines
-        logging.getLogger("py4j").setLevel(
-            logging.CRITICAL
-        )  # tracebacks where the JVM died; the step's own error says so
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)  # its import logs forty lines
+        # py4j logs tracebacks if the JVM has died, which the step's own error reports.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     else:
         logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
 

@@ -1,6 +1,6 @@
-"""Whether a batch can go on, and the end of a publication that cannot.
+"""Checks whether a batch can go on, and ends a publication that cannot.
 
-`preflight/found.py` gathers the facts, `protocol/obstacle.py` decides what they mean, and here it is acted on.
+`preflight/found.py` gathers the facts, `protocol/obstacle.py` decides, and this module acts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 
 
 def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
-    """Check that nothing keeps the batch from going on; return what it finds, with all marks of its publication.
+    """Check that the batch can go on, and restore lost marks of its publication. Returns the observed state.
 
-    What Kafka has refused to take is tried again.
+    A refusal by Kafka is no obstacle here: the publication is tried again.
 
     Raises:
-        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: something does.
+        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: the batch cannot go on.
     """
     found = found_of(ledger, batch)
     stopped = obstacle(batch, found)
@@ -34,13 +34,14 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
 
 
 def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> GivenUp | None:
-    """Give the interval's publication up, for what an operator asked for; None where it goes on, is committed, or there is none.
+    """Give up the interval's publication for an operator's request. None if it can go on, is committed, or there is none.
 
-    One to a table is given up whatever holds it. One to a topic goes on if it can: readers may see its records.
+    A publication to a table is given up in any case. A publication to a topic goes on if it can, because readers may see its
+    records.
 
     Raises:
-        Overtaken: the decision answers a question about the batch as it was.
-        StoreUnavailable, StoreRefused, AccessDenied: the table's database has to answer for that, and does not.
+        Overtaken: the decision answers a question about an earlier state of the batch.
+        StoreUnavailable, StoreRefused, AccessDenied: the table's database does not answer, and has to for this.
     """
     view = ledger.read()
     batch = view.last(interval)
@@ -56,5 +57,5 @@ def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | 
 
 
 def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
-    """End a publication that cannot go on, so that no attempt publishes any more of it; None where all of it is there."""
+    """End a publication so that no attempt publishes more of it. None if all of it is committed."""
     return output_of(ledger, batch).give_up(batch, found)

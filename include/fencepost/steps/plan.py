@@ -1,9 +1,9 @@
 """Step one, plan: freeze what a batch reads and the ids it writes under.
 
-What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost or
+Frozen values are never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost or
 read twice. A late record falls in the batch that is open when it arrives.
 
-Here the facts are gathered; what the plan is, `protocol/planning.py` decides of them.
+This module gathers the facts; `protocol/planning.py` makes the plan from them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
 
-LOOK_BACK_SECONDS = 10.0  # to learn how records are stamped that no batch reads
+LOOK_BACK_SECONDS = 10.0  # for reading the timestamps of records that no batch reads
 
 
 def plan_batch(
@@ -90,21 +90,23 @@ def plan_batch(
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
-    0. check that this is the cluster of the last publication, before anything is made on it;
-    1. check the user's rights on topics, and make the ledger, the topic of announcements and the output if they are missing;
+    0. check that this is the cluster of the last publication, before anything is created on it;
+    1. check the user's rights on topics, and create the ledger, the topic of announcements and the output if they are missing;
     2. check the cluster's limits, which could make every write fail;
-    3. gather the facts. Before anything is planned, in this order: the ledger must be complete, the interval must have ended, the
-       source must be the topic of the neighbouring plans, a lane must be free, transform and suite must load;
-    4. decide and freeze in one coordinator transaction. The output must keep the records until they are judged.
+    3. gather the facts. Check first, in this order: the ledger is complete, the interval has ended, the source is the topic of
+    the
+       neighbouring plans, a lane is free, transform and suite load;
+    4. decide and freeze in one coordinator transaction. The output has to keep the records until they are judged.
 
-    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A publication that cannot go on
-    is given up for it. A `decision` says who asked for it and why; it is stored with the new revision. `allow_future` plans an
-    interval that has not ended. `another_cluster` says that the pipeline has moved. `known_cluster` is that of the last
-    publication, where somebody else than the ledger knows it: a cluster that the pipeline came to by mistake has an empty ledger.
+    `reprocess` plans another revision of a finished interval, with the same frozen input and new output. It gives up a
+    publication that cannot go on. `decision` names the person who asked for it, and the reason; it is stored with the new
+    revision. `allow_future` plans an interval that has not ended. `another_cluster` confirms that the pipeline has moved.
+    `known_cluster` is the cluster of the last publication if a source other than the ledger knows it, because on a wrong cluster
+    the ledger is empty.
 
-    `request` names who asks for that, where the same request may come again: a run's parameters stay with it when it is cleared.
-    The revision that answers a request records it, and no other does: `reprocess` writes an interval once for each request, and
-    `another_cluster` names one cluster.
+    `request` identifies a request that may come again: a DAG run keeps its parameters when it is cleared. The revision that
+    answers a request records it. So `reprocess` writes an interval once for each request, and `another_cluster` confirms one
+    cluster only.
     """
     ledger = ledger or Ledger(pipeline)
     if known_cluster is not None and not another_cluster:
@@ -130,7 +132,7 @@ def plan_batch(
         source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
         for batch in near.planned:
             check_same_source(batch, source.name, source.id, source.partitions)
-        free_lane(view, pipeline.lanes, view.last(interval))  # a plan that waits for a lane comes by every second
+        free_lane(view, pipeline.lanes, view.last(interval))  # before costly checks: a waiting plan tries every second
         check_before_plan(ledger, view)
         return facts_of_plan(ledger, near, interval, output)
 
@@ -149,23 +151,23 @@ def plan_batch(
 
 
 def with_answer(result: StepResult, answered: Batch, request: str | None, asked: str) -> StepResult:
-    """The result of a plan whose request was answered before, which it says."""
-    told = f"{request} asked for {asked}, and revision {answered.revision} was planned for that"
+    """The result of a plan whose request an earlier revision answers, with that in the message."""
+    told = f"revision {answered.revision} answers the request {request} for {asked}"
     if answered.state not in (State.PLANNED, State.WRITTEN):
-        told += f". A new backfill with {asked}, and 'Override parameters on existing runs', asks for it again"
+        told += f". A new backfill with {asked}, and 'Override parameters on existing runs', requests it again"
     return result.model_copy(update={"message": f"{result.message}. {told}"})
 
 
 def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
-    """What `plan_batch` says of an interval that is published or skipped, by the ledger alone; None if there may be work."""
+    """The result of `plan_batch` for a published or skipped interval, by the ledger alone; None if there may be work."""
     view = ledger.read() if ledger.exists() else View()
     batch = view.last(interval)
     return found_planned(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
 def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) -> Destination:
-    """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing. `moved`: the
-    pipeline was on another cluster before, as the request says."""
+    """Check the source, the rights and the cluster's limits, and create the ledger and the destination if they are missing.
+    Returns the destination. `moved`: the request confirms that the pipeline has moved from another cluster."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     require_rights(pipeline, cluster)
     cluster.describe(pipeline.source.topic)
@@ -183,7 +185,7 @@ def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) ->
 
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Take an interval out of the order, so that earlier intervals get their records again. Moves no offsets."""
+    """Withdraw an interval, so that intervals planned later get its records. Moves no offsets."""
     recorded = Ledger(pipeline).transact(lambda view: Change(decide_withdraw(view, interval, decision)))
     done = "withdrew" if recorded.changed else "already withdrawn:"
     batch, changed = recorded.last(interval), bool(recorded.changed)
@@ -191,27 +193,27 @@ def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -
 
 
 def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
-    """Check that the interval lies in the past, by this machine's clock.
+    """Check that the interval has ended, by this machine's clock.
 
     Raises:
-        SettingsError: it does not. Its batch would take the records of every interval before it that is not planned yet.
+        SettingsError: it has not. Its batch would take the records of all earlier intervals that are not planned yet.
     """
     now = utc_now()
     if interval.end > now + CLOCKS:
         raise SettingsError(
             f"pipeline {pipeline.name}: interval {interval} ends in the future (this machine's clock says {now:%Y-%m-%d %H:%M} "
-            "UTC). Its batch would hold everything in the source now, and earlier intervals that are planned later would get "
-            "no records. Check the times, or wait until the interval has ended. `fencepost run --allow-future` plans it now."
+            "UTC). Its batch would take all records that are in the source now, and earlier intervals that are planned later "
+            "would get none. Check the times, or wait until the interval has ended. `fencepost run --allow-future` plans it now."
         )
 
 
 def revise(
     ledger: Ledger, batch: Batch, circumstances: Callable[[Batch], Circumstances], given_up: GivenUp | None = None
 ) -> Batch:
-    """Plan the batch's input again as a new revision, which supersedes it, if its circumstances ask for that; return what was
-    planned last for the interval.
+    """Plan the batch's input again as a new revision, which supersedes the batch, if there is a reason to. Returns the batch that
+    was planned last for the interval.
 
-    They are gathered again, of the batch as it stands by then: a concurrent run may have published it.
+    `circumstances` is called again for the batch's present state, because a concurrent run may have published it.
     """
     output, interval = destination_of(ledger), batch.interval
 
@@ -234,7 +236,7 @@ def revise(
 
 
 def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> Facts:
-    """What the plan of an interval with these neighbours depends on."""
+    """The facts for the plan of an interval with these neighbours."""
     source = source_facts(ledger, near, interval)
     if near.own is None and near.before is None:
         source = replace(source, last_timestamps=_last_timestamps(ledger, source, starts_of(near, source)))
@@ -242,14 +244,14 @@ def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: 
 
 
 def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> SourceFacts:
-    """What the source has for an interval with these neighbours."""
+    """The facts of the source topic for an interval with these neighbours."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     topic = cluster.describe(pipeline.source.topic)
     for batch in near.planned:
         check_same_source(batch, topic.name, topic.id, topic.partitions)
     if near.own is not None:
         return SourceFacts(topic=topic.name, topic_id=topic.id, earliest=tuple(cluster.earliest(topic)))
-    stable = tuple(cluster.last_stable(topic))  # first: a record that arrives meanwhile is the next batch's
+    stable = tuple(cluster.last_stable(topic))  # first: a record that arrives meanwhile belongs to the next batch
     until = credible_until(interval, utc_now())
     limit = None if until is None else _milliseconds(until)
 
@@ -257,7 +259,7 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
         return tuple(cluster.first_at_or_after(topic, _milliseconds(moment), pipeline.group, starts, limit))
 
     by_start = None
-    if not near.before:  # an interval that begins with 1970 has records without a timestamp too
+    if not near.before:  # an interval that begins in 1970 also has the records without a timestamp
         by_start = tuple(cluster.earliest(topic)) if interval.start <= EPOCH else first_at(interval.start)
     known = SourceFacts(
         topic=topic.name, topic_id=topic.id, stable=stable, by_start=by_start, earliest=(0,) * len(stable)
@@ -267,11 +269,11 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
 
 
 def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int]) -> dict[PartitionId, int]:
-    """By partition, the timestamp of the last committed record before an offset, in milliseconds; -1: it has none.
+    """By partition, the timestamp in milliseconds of the last committed record before its start; -1 if the record has none.
 
-    Partitions that have no such record are left out, and those in which none is met in time.
+    Partitions without such a record are left out, and those where none was found in time.
     """
-    topic = Topic(source.topic, source.topic_id, len(starts))  # without what was added meanwhile
+    topic = Topic(source.topic, source.topic_id, len(starts))  # without partitions that were added meanwhile
     found = take_newest(
         ledger.cluster, topic, ledger.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
     )
@@ -279,10 +281,10 @@ def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int])
 
 
 def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> Facts:
-    """What the plan of an addition depends on that takes what this batch or addition quarantined.
+    """The facts for the plan of an addition that replays the quarantined records of `link`, a batch or addition.
 
     Raises:
-        NeedsOperator: the quarantine topic no longer has all of it.
+        NeedsOperator: the quarantine topic no longer has all of these records.
     """
     planned = link.known_quarantine
     read = TopicInput(topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written))
@@ -300,7 +302,7 @@ def _facts(
     interval: Interval,
     output: Destination,
 ) -> Facts:
-    """What a plan depends on beside the ledger and this, as it is now. Makes topics that are missing."""
+    """The facts for a plan with this source or link, as they are now. Creates missing topics."""
     pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
     now, staging = output.now()
     unkept = None
@@ -325,9 +327,8 @@ def _facts(
         digests=digests,
         software=software(),
         output_format=pipeline.output.records.format,
-        schemas=freeze_schemas(
-            pipeline
-        ),  # after the ranges: whoever wrote a record in them has registered its schema before
+        # After the ranges, because the schema of each record in them was registered before it was written.
+        schemas=freeze_schemas(pipeline),
         now=utc_now(),
         clock=time.time_ns() // 1_000_000,
         unkept=unkept,
@@ -336,7 +337,7 @@ def _facts(
 
 
 def _quarantine(ledger: Ledger) -> TopicEnds:
-    """The pipeline's quarantine topic, created if it is missing, and where it ends now."""
+    """The pipeline's quarantine topic with its present ends, created if it is missing."""
     topic = QuarantineTopic(ledger)
     topic.prepare()
     topic.check_keeps()
@@ -344,12 +345,12 @@ def _quarantine(ledger: Ledger) -> TopicEnds:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """For Kafka's search by timestamp, where negative numbers mean something else. No record is older than 1970."""
+    """Milliseconds since 1970 for Kafka's search by timestamp. Never negative, because negative numbers have other meanings."""
     return max(0, round(moment.timestamp() * 1000))
 
 
 def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
-    """What is planned of the interval, and whether that was done here."""
+    """The plan's result: the interval's batch, and whether this step planned it."""
     view, batch, changed = recorded.view, recorded.last(interval), bool(recorded.changed)
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
@@ -362,7 +363,7 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
     elif batch.state is State.SKIPPED:
         message = f"already skipped, revision {batch.revision}"
     else:
-        message = f"already planned, revision {batch.revision}; it is {batch.state}"
+        message = f"revision {batch.revision} is {'planned already' if batch.state is State.PLANNED else batch.state}"
     if batch.adds_to is not None and not changed:
         message += f", an addition to revision {batch.adds_to}, which is published"
         message += "" if batch.state in PASSED else ". This run finishes the addition"
@@ -381,13 +382,13 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
 
 
 def _starved(view: View, by: Batch) -> str:
-    """The advice for an interval without offsets, if a later one was planned first."""
+    """The advice for an interval without offsets because a later interval was planned first."""
     when = by.interval
     told = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
     if why_it_stays(view, when) is None:
         return (
-            f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned "
-            "from then on get their records"
+            f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} removes it from the order. Intervals that are "
+            "planned afterwards then get their records"
         )
     return (
         f"{told}The records of this interval are not lost: they are in {when}, which cannot be withdrawn, or in an interval "

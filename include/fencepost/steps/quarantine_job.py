@@ -1,6 +1,6 @@
-"""A write's second job: records that are not for the transform, because they are malformed or, in a replay, are results already.
+"""A write's second job, for records that bypass the transform: malformed records and, in a replay, result rows.
 
-It runs when the first has committed all of its rows, by the protocol of all writers, with task-partitions of its own.
+It runs after the first job has committed all of its rows, by the writers' protocol, with task-partitions of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fencepost.steps.writers import malformed_job, replayed_job
 
 
 def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
-    """Read the frozen ranges again and write malformed records to quarantine; the receipts of these task-partitions."""
+    """Read the frozen ranges again and write malformed records to quarantine. Returns the receipts of the task-partitions."""
     pipeline, plan = ledger.pipeline, batch.plan
     raw = read_records(spark, ledger, batch, headers=True)
     frame = read_source(raw, pipeline.source, plan.schemas, record=True)
@@ -46,11 +46,12 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
 
 
 def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_schema: str) -> tuple[list[Receipt], int]:
-    """Of a replay: write the results that pass today's rules to the output, and those that fail to quarantine; and, in the same
-    task-partitions, what `write_malformed` writes. The receipts, and how many results are malformed.
+    """Write the malformed records and the result rows of a replay, in the same task-partitions. Returns the receipts, and the
+    number of malformed result rows.
 
-    A result goes to the output byte for byte. One that does not parse as a record of today's output, whose value has the type
-    `value_schema`, stays in quarantine, and counts as malformed. Results are counted in a read of their own.
+    Result rows that pass today's rules go to the output byte for byte; those that fail go to quarantine. A result row that does
+    not parse as a record of today's output, with a value of type `value_schema`, stays in quarantine and counts as malformed.
+    Result rows are counted in a separate read.
     """
     pipeline, plan = ledger.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES

@@ -1,6 +1,6 @@
-"""Deletes what trying a pipeline made in Kafka: its topics and groups, each by its name, while nothing of it is published.
+"""Deletes the topics and groups of a pipeline that was only tried, each by its name, if nothing of it is published.
 
-The ledger goes last, so an interrupted removal finds the rest when it is repeated. Whatever somebody else may own stays.
+The ledger is deleted last, so a repeated removal finds what an interrupted one has left. Topics that may belong to others stay.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fencepost.protocol.removal import why_not_removed
 from fencepost.protocol.view import View
 
 LATER = (
-    "Removing a pipeline that has published comes later. Until then pause its DAG and delete its folder: its topics stay, for "
-    "those who read what it published."
+    "A pipeline that has published cannot be removed yet. Pause its DAG and delete its folder. Its topics stay, because readers "
+    "may use them."
 )
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What is deleted, in this order, and which topics stay and why."""
+    """The topics and groups to delete, in order, and the topics that stay (`kept`) with the reason."""
 
     topics: tuple[str, ...]
     groups: tuple[str, ...]
@@ -36,7 +36,7 @@ class Removal:
 
 
 def plan_removal(ledger: Ledger, named_by_others: Mapping[str, str]) -> Removal:
-    """What a removal deletes. `named_by_others` has the topics that other pipelines name, each with a pipeline. Changes nothing.
+    """Find out what a removal deletes; changes nothing. `named_by_others` maps topics that other pipelines name to one of these.
 
     Raises:
         TransitionRefused: something of the pipeline is published, or being published.
@@ -59,14 +59,14 @@ def plan_removal(ledger: Ledger, named_by_others: Mapping[str, str]) -> Removal:
 
 
 def remove(ledger: Ledger, removal: Removal) -> Iterator[str]:
-    """Delete all of it; what is deleted is told as soon as it is.
+    """Delete the topics and groups, and yield each one after it is deleted.
 
-    1. check that this user may delete all of it, so that no half stays;
+    1. check that this user may delete all of them, so that no part stays;
     2. fence the pipeline's coordinator, and check again that nothing is published;
-    3. delete topics, groups and at last the ledger.
+    3. delete topics, then groups, then the ledger.
 
     Raises:
-        AccessDenied: this user may not; nothing is deleted.
+        AccessDenied: this user may not delete some of them; nothing is deleted.
         TransitionRefused: a run has published in the meantime; nothing is deleted.
     """
     _check_rights(ledger, removal)  # 1
@@ -99,7 +99,7 @@ def _check_nothing_published(ledger: Ledger, view: View) -> None:
 
 
 def _names(pipeline: Pipeline, view: View) -> list[str]:
-    """The topics that the pipeline writes to, by its settings and by its plans, without the source; the ledger is the last."""
+    """The topics that the pipeline writes to by its settings and its plans, without the source. The ledger is the last one."""
     planned = [
         place.topic
         for batch in view.all()
@@ -118,17 +118,17 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
 
 
 def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) -> str:
-    """Why a topic stays; empty if it does not. One that has the pipeline's name in its own was made by it."""
+    """Why a topic stays; empty if it is deleted. A topic whose name contains the pipeline's name was created by the pipeline."""
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
     if topic.name.startswith(ledger.pipeline.topic_prefix):
         return ""
     ends = sum(ledger.cluster.high_watermarks(topic))
-    return f"it has had {count_of(ends, 'record')}, perhaps somebody else's" if ends else ""
+    return f"it has had {count_of(ends, 'record')}, which may belong to others" if ends else ""
 
 
 def _check_rights(ledger: Ledger, removal: Removal) -> None:
-    doing = f"pipeline {ledger.pipeline.name}: deleting what it made"
+    doing = f"pipeline {ledger.pipeline.name}: deleting its topics and groups"
     check_allowed(ledger.cluster, [RequiredRight("Delete", "topic", name) for name in removal.topics], doing)
     lacking = []
     for group in removal.groups:

@@ -1,6 +1,6 @@
-"""Step one of a replay: plan an addition, which takes up an interval's quarantined records again.
+"""Step one of a replay: plan an addition, which reads an interval's quarantined records again.
 
-The steps after it are those of any batch. What may be replayed, and why no record passes twice, is in `protocol/replay.py`.
+The later steps are those of any batch. `protocol/replay.py` says what may be replayed, and why no record passes twice.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def plan_replay(
     request: str | None = None,
     ledger: Ledger | None = None,
 ) -> StepResult:
-    """Freeze an addition to a published interval, or find one under way, or find that nothing is left to replay.
+    """Freeze an addition to a published interval, unless one is under way or nothing is left to replay.
 
-    It takes from quarantine what the interval's newest published revision sent there, additions included. It uses the transform,
-    the settings and the suite of now. A `decision` says who asked for it and why; it is stored with the addition. A `request` is
-    answered by one addition, as by `plan_batch`.
+    It replays the records that the interval's newest published revision, additions included, sent to quarantine. It uses the
+    present transform, settings and suite. `decision` names the person who asked for it, and the reason; it is stored with the
+    addition. One addition answers a `request`, as in `plan_batch`.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of it is under way.
@@ -72,14 +72,11 @@ def _result(recorded: Recorded, interval: Interval) -> StepResult:
         done = "planned" if changed else f"already {batch.state},"
         message = (
             f"{done} revision {batch.revision}, an addition to revision {batch.adds_to}: "
-            f"{count_of(replays.tally.rows, 'record')} that "
-            f"batch {replays.batch} quarantined"
+            f"{count_of(replays.tally.rows, 'quarantined record')} of batch {replays.batch}"
         )
     else:
         batch = link
-        message = (
-            f"nothing to replay: revision {link.revision}, the newest that is published, has nothing in quarantine"
-        )
+        message = f"nothing to replay: revision {link.revision}, the newest published one, has no records in quarantine"
     plan = batch.plan
     details: dict[str, JsonValue] = {"offsets": plan.offsets, "lane": plan.lane, "lease": batch.lease}
     return StepResult.of("plan", batch, message, changed=changed, **details)

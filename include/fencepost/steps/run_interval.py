@@ -1,6 +1,6 @@
-"""The steps of one interval, one after another; and one of them by its name, for a task or a job of its own.
+"""Runs all steps of one interval, or one of them by its name for a task or a job.
 
-A step is imported when it runs: what it imports takes seconds, and a command or a task may need none of it.
+A step is imported when it runs, because its imports take seconds and a command or a task may not need them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def run_interval(
     ledger: Ledger | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[StepResult]:
-    """Plan, write, validate and advance. Each result comes as its step ends.
+    """Plan, write, validate and advance. Yields each step's result when the step ends.
 
-    An interval that is published or skipped has no steps after its plan. `planned` is the plan's result, if the caller has one.
-    `spark` gives the session, and is called when a step needs it. `during` gets a word for what Spark does, and encloses it.
+    A published or skipped interval has no steps after its plan. `planned` is the plan's result, if the caller has it already.
+    `spark` gives the session; it is called only if a step needs Spark. `during` is entered around Spark's work, with a word for
+    it.
     """
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import plan_batch
@@ -58,7 +59,7 @@ def run_step(
     ledger: Ledger | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> StepResult:
-    """One step, on Spark where it needs that. The arguments are those of `run_interval`."""
+    """Run one step, on Spark if it needs that. The arguments are those of `run_interval`."""
     from fencepost.steps.advance import advance_batch
 
     if step == "advance":
@@ -76,7 +77,7 @@ def run_step(
 def without_spark(
     step: Step, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None, rejected: bool = False
 ) -> StepResult | None:
-    """The step's result, or None where it needs Spark. `rejected` is validate's."""
+    """The step's result, or None if it needs Spark. `rejected` is passed to `validate_without_spark`."""
     if step == "write":
         from fencepost.steps.write import write_without_spark
 
@@ -93,7 +94,7 @@ def without_spark(
 def on_spark(
     step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
 ) -> StepResult:
-    """The step's result, by this session."""
+    """Run the step on this session."""
     if step == "write":
         from fencepost.steps.write import write_batch
 
@@ -108,10 +109,10 @@ def on_spark(
 
 
 def load_for_judging(writes: Pipeline | None) -> None:
-    """Load Great Expectations, which takes seconds, while the JVM makes the session.
+    """Load Great Expectations, which takes seconds, in a thread while the JVM creates the session.
 
-    What else is imported comes first: two threads that import one package may see half a module. That is the step validate and,
-    if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
+    Other imports come first, because two threads that import one package may see an incomplete module: the step validate and, if
+    the pipeline `writes` too, the step write and the pipeline's transform.
     """
     import fencepost.steps.validate
     from fencepost.quality.loading import load_ahead
@@ -120,6 +121,6 @@ def load_for_judging(writes: Pipeline | None) -> None:
         import fencepost.steps.write  # noqa: F401
         from fencepost.rows.transform import load_transform
 
-        with suppress(SettingsError):  # the write says what is wrong with it
+        with suppress(SettingsError):  # the write reports it
             load_transform(writes)
     load_ahead()

@@ -1,4 +1,4 @@
-"""How many records a batch read, which of them were malformed or tombstones, and how new the newest one is."""
+"""Counts a batch's source: records, malformed ones, tombstones, and the newest timestamp."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """What a batch read: records, malformed ones, tombstones, the coordinates of the first malformed ones with the reason of the
-    very first, and the latest timestamp that is not ahead of the clock.
+    """The counts of a batch's source. `at` are the coordinates of the first malformed records, `why` is the reason of the first
+    one, and `newest` is the latest timestamp that is not ahead of the clock.
 
-    `rows` is None if nothing was counted. That happens only where a malformed record would have failed the batch.
+    `rows` is None if the source was not counted, which is possible only if a malformed record would have failed the batch.
     """
 
     rows: int | None = 0
     malformed: int = 0
-    tombstones: int = 0  # that must not reach the transform
+    tombstones: int = 0  # only those that must not reach the transform
     at: Places = ()
     why: str = ""
     newest: datetime | None = None
-    results: int = 0  # in a replay: results of an earlier transform
+    results: int = 0  # in a replay: result rows
 
     @property
     def aside(self) -> int:
-        """Records that another job writes, and not the transform; 0 if there is none."""
+        """The number of records that bypass the transform: a second job writes them."""
         return self.malformed + self.results
 
     def are_refused(self, source: Source) -> bool:
-        """Whether the settings refuse a record of these."""
+        """Whether the settings refuse at least one of these records."""
         malformed, tombstones = self.malformed, self.tombstones
         return bool(malformed and source.on_malformed == "fail") or bool(tombstones and source.tombstones == "fail")
 
     def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
-        """The counts with so many results, which were read beside the records counted here."""
+        """The counts with result rows added, which are not among the records counted here."""
         rows = None if self.rows is None else self.rows + results
         return replace(self, rows=rows, malformed=self.malformed + malformed, results=self.results + results)
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: Places = (), why: str = "") -> SourceCounts:
-        """From a row of `count_columns`."""
+        """Build from the values of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
@@ -71,25 +71,25 @@ class SourceCounts:
 def observed_counts(
     read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
 ) -> SourceCounts:
-    """The counts as Spark observed them where those are sure to be complete; otherwise the source is read once more.
+    """The counts that Spark observed, if they are certainly complete; otherwise the source is read again.
 
-    `read_all`: no task was skipped. Under layout `source` each has then read its range to the end. Before a shuffle a task may
-    run again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
+    `read_all`: no task was skipped. Under layout `source` each task has then read its range to the end. Before a shuffle a task
+    may run again, or stop early at a LIMIT; there the counts are complete if there are as many rows as offsets.
     """
     if not read_all:
         return count_again(raw, pipeline, batch)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
-    # A quarantined record names its source; of dropped records only the first are listed, which takes another read.
+    # The first malformed records are listed unless they are in quarantine, which takes another read.
     if sure and (counts["malformed"] == 0 or batch.plan.quarantines_malformed):
         return SourceCounts.of(counts)
     return count_source(raw, pipeline, batch)
 
 
 def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
-    """The counts if an earlier attempt's are lost: the source is read once more only if something needs them.
+    """The counts after those of an earlier attempt were lost. The source is read again only if the counts are needed.
 
-    The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record.
+    The report needs them for dropped records, the quarantine limit for its share, and a freshness check for the newest record.
     """
     drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones)
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
@@ -102,7 +102,7 @@ def count_columns(source: Source, batch: Batch) -> list[Column]:
     at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
     return [
         F.count(F.lit(1)).alias("rows"),
-        # count_if would copy every row first, in a node of its own
+        # count_if would add a plan node that copies every row.
         F.count(F.when(is_malformed(), 1)).alias("malformed"),
         F.count(F.when(refused_tombstone(source), 1)).alias("tombstones"),
         F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at))).alias("newest"),
@@ -137,12 +137,12 @@ def _places(rows: Sequence[Row]) -> Places:
 
 
 def count_taken(raw: DataFrame, batch: Batch) -> int:
-    """How many of the records that an addition replays are results of a transform.
+    """How many of the records that an addition replays are result rows.
 
-    `raw` has the records of `as_in_source`. Their number and fingerprint are compared with the receipts before any is used.
+    `raw` has the records of `as_in_source`. Their number and fingerprint are compared with the receipts before they are used.
 
     Raises:
-        NeedsOperator: some are missing, or others lie under that batch's name.
+        NeedsOperator: records are missing, or another program has written records with that batch's header.
     """
     replays = batch.plan.replays
     assert replays is not None
@@ -154,7 +154,7 @@ def count_taken(raw: DataFrame, batch: Batch) -> int:
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
             f"batch {batch.id}: quarantine {describe_topics(batch.plan.ranges)} shows {count_of(rows, 'record')} of batch "
-            f"{replays.batch} with fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows:,} with "
+            f"{replays.batch} with fingerprint {fingerprint:016x}, but by the receipts there are {replays.tally.rows:,} with "
             f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
             f"was written. {batch.command('skip', REASON)} drops this addition. {reprocess(batch)}."
         )

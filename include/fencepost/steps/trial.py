@@ -1,7 +1,7 @@
-"""`fencepost try`: what a run would make of some records of the source. It reads, and leaves nothing behind.
+"""`fencepost try`: what a run would do with some records of the source. It only reads.
 
-The frames are those of the write step, and what the suite judges are records as the gate would read them back. No topic is made,
-no schema registered, no record of the ledger written and no offset committed: there is no producer here.
+The DataFrames are those of the write step, and the suite judges the records as the gate would read them back. No topic is
+created, no schema registered, no ledger record written and no offset committed: nothing here creates a producer.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from fencepost.steps.trial_output import of_columns, of_names, of_sizes
 from fencepost.steps.trial_rows import SIZE, Aside, Sourced, counts_of_rows, of_source, unfit_rows, with_size
 
 SHOWN = 2  # rows of the result
-FEW_PARTITIONS = 4  # of the transform's own shuffles
+FEW_PARTITIONS = 4  # in shuffles of the transform
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a run would do. `stops`: why it would fail before anything is published; empty if it would not."""
+    """The result of a trial. `stops` has the reasons why a run would fail before it publishes anything."""
 
     looked: Looked
     read: int
     malformed: int
     results: int
     written: int
-    tombstones: int  # of the rows that would be written
+    tombstones: int  # among the rows that would be written
     withheld: int
     aside: tuple[Aside, ...]
     columns: tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class Trial:
 
     @property
     def verdict(self) -> str:
-        """In a word: what a run of these records would end with."""
+        """How a run of these records would end, in a few words."""
         if self.stops:
             return "would fail"
         return {
@@ -83,12 +83,12 @@ class Trial:
 
 
 def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
-    """What a run would make of these records.
+    """Try a run of these records.
 
     1. read them, and decode them with the schemas that a plan would freeze;
-    2. transform, and give the rows the form of records, each for the output or for quarantine;
-    3. read the records as the gate does, and judge them: of a sample, checks about a whole batch are not judged;
-    4. compare them with what the output takes: its table's columns, its topics' names and largest records.
+    2. transform, and encode the rows as records, each for the output or for quarantine;
+    3. read the records as the gate does, and judge them; for a sample, checks about a whole batch are left out;
+    4. check that the output would accept them: its table's columns, its topics' names and largest records.
 
     Raises:
         SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
@@ -111,7 +111,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         flagged = path.flag(result)
         if pipeline.output.layout is Layout.SOURCE:
             check_row_by_row(pipeline, flagged, looked.ranges)
-        made = flagged = flagged.persist()  # once: the transform may run for long, or give other rows the next time
+        made = flagged = flagged.persist()  # once: the transform may take long, or give different rows the next time
         try:
             source = of_source(decoded.frame, pipeline, looked)
             unfit = unfit_rows(flagged)
@@ -170,7 +170,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
 
 
 def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
-    """What a plan would freeze, and what the write job would look up."""
+    """The schemas that a plan would freeze, with those that the write job would look up."""
     found = freeze_schemas(pipeline)
     if found is None:
         return Schemas()
@@ -219,7 +219,7 @@ def _judged(
 
 
 def _shown(field: StructField) -> Column:
-    """The column for a person: bytes as their text, or in hex if they are none."""
+    """The column as shown to a person: bytes as UTF-8 text, or as hex if they are not valid UTF-8."""
     column = F.col(f"`{field.name}`")
     if not isinstance(field.dataType, BinaryType):
         return column
@@ -230,7 +230,7 @@ def _shown(field: StructField) -> Column:
 def _text(packed: str, name: str) -> str | None:
     value = json.loads(packed)[name]
     if isinstance(value, float):
-        value = json.loads(packed, parse_float=str)[name]  # a decimal has digits that a double has not
+        value = json.loads(packed, parse_float=str)[name]  # a decimal may have more digits than a double
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

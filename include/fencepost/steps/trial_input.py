@@ -1,4 +1,4 @@
-"""What a trial reads: the newest records of the source, or what the batch of an interval has or would have."""
+"""The input of a trial: the newest records of the source, or the records of an interval's batch, planned or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_RECORDS = 100_000
 
 @dataclass(frozen=True)
 class Looked:
-    """What a trial reads. `whole`: all that the interval's batch has or would have. `frozen`: a plan in the ledger says so."""
+    """The ranges that a trial reads. `whole`: they are the interval's whole batch. `frozen`: they come from a plan."""
 
     ranges: tuple[OffsetRange, ...]
     interval: Interval | None = None
@@ -26,7 +26,7 @@ class Looked:
 
 
 def newest(ledger: Ledger, records: int) -> Looked:
-    """So many of the source's newest records."""
+    """The ranges of the source's newest records, `records` in all."""
     topic = ledger.cluster.describe(ledger.pipeline.source.topic)
     sample = take_newest(ledger.cluster, topic, ledger.pipeline.group, min(records, MOST_RECORDS))
     begins = dict(enumerate(sample.ends))
@@ -39,7 +39,7 @@ def newest(ledger: Ledger, records: int) -> Looked:
 
 
 def of_interval(ledger: Ledger, interval: Interval) -> Looked:
-    """What the interval's batch reads, as it is frozen, or as a plan would freeze it now; `MOST_RECORDS` of it at most."""
+    """The ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS` offsets."""
     view = ledger.look()
     holder = view.holder(interval)
     near = Neighbours.of(view, interval)
@@ -56,6 +56,6 @@ def of_interval(ledger: Ledger, interval: Interval) -> Looked:
 
 
 def check_records(last: int) -> None:
-    """Check how many records are asked for."""
+    """Check that the option --last is in its bounds."""
     if not 1 <= last <= MOST_RECORDS:
         raise SettingsError(f"--last {last}: allowed are 1 to {MOST_RECORDS:,}.")

@@ -1,4 +1,4 @@
-"""What a trial's result meets at the pipeline's output, by a look at it."""
+"""Checks whether the pipeline's output would accept a trial's result; changes nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fencepost.model import Interval
 from fencepost.outputs.output import output_of
 
 PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.message.max.bytes says otherwise
-OVERHEAD = 200  # bytes of a record beside key and value, its batch's header among them
+OVERHEAD = 200  # bytes of a record besides key and value, such as its batch's header
 
 
 def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
-    """Why a run would fail with rows of these columns, and what it would change at the output otherwise. Nothing is made."""
+    """Why a run would fail with rows of these columns, or else what it would change in the output."""
     try:
         columns = output_of(ledger).columns
         told = columns.would_take(interval, schema) if columns is not None else ""
@@ -33,7 +33,7 @@ def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) ->
 
 
 def of_names(ledger: Ledger) -> list[str]:
-    """Why the names of topics that a plan would make are none, or collide with those of others. Nothing is made."""
+    """Why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
     refused = list[str]()
     for right in rights_of(ledger.pipeline):
         if right.use is not Use.CREATE:
@@ -43,14 +43,14 @@ def of_names(ledger: Ledger) -> list[str]:
                 ledger.cluster.check_may_create(right.name)
         except SettingsError as error:
             refused.append(str(error).rstrip("."))
-        except (AccessDenied, NeedsOperator):  # somebody else may make it
+        except (AccessDenied, NeedsOperator):  # a person may create it
             continue
     return refused
 
 
 def of_sizes(ledger: Ledger, written: int, aside: int) -> tuple[list[str], list[str]]:
-    """What producers would refuse, and what they or topics may refuse, whose limit is about the compressed record: of the largest
-    record of the output, and of the largest one that goes to quarantine, which have so many bytes."""
+    """Why producers would refuse the largest records, and why producers or topics may refuse them, whose limits are about
+    compressed records. `written` and `aside` are the bytes of the largest record for the output and for quarantine."""
     pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
     topics = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
@@ -65,12 +65,12 @@ def of_sizes(ledger: Ledger, written: int, aside: int) -> tuple[list[str], list[
         for name in names if size else ():
             taken = _taken(ledger, name)
             if 0 < taken < size + OVERHEAD:
-                doubts.append(f"{said} topic {name} takes {taken:,} (max.message.bytes): raise it.")
+                doubts.append(f"{said} topic {name} accepts {taken:,} (max.message.bytes): raise max.message.bytes.")
     return refused, doubts
 
 
 def _taken(ledger: Ledger, name: str) -> int:
-    """How large a record the topic takes; 0 if it does not exist, or we may not ask."""
+    """The topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
     try:
         return int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
     except (AccessDenied, TopicMissing):

@@ -1,4 +1,4 @@
-"""What would become of a trial's records and rows: how many of each, and why those that would not be published."""
+"""Counts a trial's records and rows, and the reasons why some would not be published."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = "size"
 
 @dataclass(frozen=True)
 class Aside:
-    """Rows that would be set aside for one reason. `first`: partition:offset of the first of them in the source, if known."""
+    """Rows that would not be published, for one reason. `first` is the partition:offset of the first one, if known."""
 
     name: str
     reason: str
@@ -33,8 +33,11 @@ class Aside:
 
 @dataclass(frozen=True)
 class Sourced:
-    """Malformed records by reason with the bytes of the largest, tombstones that the transform does not get, how many records
-    were read, and the newest timestamp that is not ahead of the clock, in milliseconds."""
+    """A trial's source records. `bad` are the malformed ones by reason, `largest` has the bytes of the largest of these.
+
+    `tombstones` are those that the transform does not get. `read` is the number of records. `newest_ms` is the newest timestamp
+    that is not ahead of the clock.
+    """
 
     bad: list[Aside]
     tombstones: list[Aside]
@@ -44,12 +47,12 @@ class Sourced:
 
 
 def with_size(raw: DataFrame) -> DataFrame:
-    """The connector's rows with the bytes of key and value."""
+    """Add the column of each record's size: the bytes of key and value."""
     return raw.withColumn(SIZE, _bytes_of("key", "value"))
 
 
 def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
-    """What became of the records that were read, which have their size as `_size`."""
+    """Count the decoded records, whose size is in the column `_size`."""
     at = F.col("_timestamp")
     until = None if looked.interval is None else credible_until(looked.interval, utc_now())
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
@@ -88,7 +91,7 @@ def _bytes_of(*names: str) -> Column:
 
 
 def unfit_rows(flagged: DataFrame) -> list[Aside]:
-    """Rows that would fail a write, because the output's format or schema does not hold them."""
+    """Rows that would fail a write because they do not fit the output's format or schema."""
     if "_out_unfit" not in flagged.columns:
         return []
     reasons = flagged.select(unfit_reason(flagged).alias("reason")).where(F.col("reason").isNotNull())
@@ -97,14 +100,14 @@ def unfit_rows(flagged: DataFrame) -> list[Aside]:
 
 
 def _first(all_: list[Aside]) -> list[Aside]:
-    """The first reasons; the others are told as one."""
+    """The first `REASONS` reasons; the others are summed up as one."""
     if len(all_) <= REASONS:
         return all_
     return [*all_[:REASONS], Aside(all_[0].name, "other reasons", sum(one.rows for one in all_[REASONS:]))]
 
 
 def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
-    """Rows, and bytes of the largest, by the number of the rule that they fail, or as `written` or `withheld`."""
+    """The number of rows and the bytes of the largest, by the number of the failed rule, or under `written` or `withheld`."""
     withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
     rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
     found = routed.select(rule.alias("rule"), withheld.alias("withheld"), _bytes_of("key", "value").alias("size"))

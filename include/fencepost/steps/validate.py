@@ -1,7 +1,7 @@
 """Step three, validate: judge what a read_committed reader sees of the batch, and record the verdict.
 
-This step writes no output and moves no offsets. The verdict goes into the ledger, where the advance step looks for it: a
-verdict in a worker's memory could be lost, or could be another revision's.
+This step writes no output and moves no offsets. The advance step reads the verdict from the ledger: a verdict in a worker's
+memory could be lost, or be that of another revision.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just be
 
 
 def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: Interval, batch: str) -> None:
-    """Judge this batch of the interval on the JVM that has written it, if it is not judged yet. Validate then finds the verdict.
+    """Judge this batch in the JVM that has written it, if it is not judged yet, so that the step validate finds the verdict.
 
-    It raises nothing. If something stops it, that is logged; the step validate judges then, and says what is wrong.
+    It raises no error. A failure is logged, and the step validate judges the batch and reports the error.
     """
     try:
         ledger = Ledger(pipeline)
         written = ledger.read().last(interval)
         if written is None or str(written.id) != batch:
-            return  # somebody has planned a new revision
+            return  # a new revision was planned meanwhile
         if validate_without_spark(pipeline, interval, ledger=ledger) is None:
-            own = session_of_its_own(spark, pipeline)  # without what the transform may have set in the other
+            own = session_of_its_own(spark, pipeline)  # without settings that the transform may have changed
             validate_batch(own, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
     except BatchRejected as rejected:
         log.info("the step validate will report: %s", str(rejected))
@@ -85,14 +85,13 @@ def validate_without_spark(
 ) -> StepResult | None:
     """The step's result if Spark has nothing to do, or None.
 
-    A published or skipped batch stays as it is, and so does one that is being published. So does a batch that passed the
-    present suite under the present settings: what is the same does not judge the same records twice. A batch without offsets is
-    judged here, by checks that need no record.
+    A batch stays as it is if it is published, skipped or being published, or if it has passed the present suite under the present
+    settings. A batch without offsets is judged here, by checks that need no record.
 
     With `rejected`, a batch that the present suite has rejected is not judged again either.
 
     Raises:
-        BatchRejected: it was rejected, here or before.
+        BatchRejected: the batch is rejected, now or by an earlier verdict.
     """
     began = time.monotonic()
     ledger = ledger or Ledger(pipeline)
@@ -123,13 +122,13 @@ def validate_batch(
 
     1. read the ledger: what was written, and between which output offsets;
     2. wait until a read_committed reader sees all of it, because part of a batch is never judged;
-    3. read it, compare rows and fingerprint with the receipts (lost, doubled and foreign records show here), and evaluate
-       the suite; then read the batch's quarantined records: are all of them there, is every row accounted for, and are they
-       within the limit;
+    3. read it, compare rows and fingerprint with the receipts, which shows lost, doubled and foreign records, and evaluate the
+       suite. Then read the batch's quarantined records: check that all are there, that every row is accounted for, and that they
+       are within the limit;
     4. write the report and record the verdict.
 
-    An addition is judged by the checks that are about single records, and has no limit of its own. `patience` is the most
-    seconds of 2, which takes `quality.open_transaction_wait_seconds` at most.
+    An addition is judged by the checks of single records only, and has no quarantine limit. Step 2 waits up to
+    `quality.open_transaction_wait_seconds`, and no longer than `patience` seconds.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
@@ -163,24 +162,24 @@ def validate_batch(
 
 
 def digest_of_judging(suite: str, quality: Quality) -> str:
-    """A digest of all that decides a verdict beside the records: the suite, by its digest, and the settings that count."""
+    """A digest of all that decides a verdict besides the records: the suite's digest and the settings of judging."""
     return digest([suite, quality.model_dump(mode="json", include={"empty", "quarantine_limit"})])
 
 
 def _history(view: View, batch: Batch, written: Written, suite: Suite) -> History:
-    """Of earlier batches only where a check asks for them: of ten thousand it takes a while."""
+    """The history for the suite. Earlier batches are read only if a check needs them, because ten thousand take a while."""
     return history_of(batch, written, view.all() if suite.looks_back and batch.adds_to is None else ())
 
 
 def _evaluate(
     raw: DataFrame, pipeline: Pipeline, batch: Batch, written: Written, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """The comparison with the receipts and, if they agree, the suite's evaluation; in one read of the batch.
+    """The comparison with the receipts and, if they agree, the suite's evaluation, in one read of the batch.
 
-    Records are parsed before it is known that they are ours. If parsing fails, they are read again to find out.
+    Records are parsed before the comparison. If parsing fails, they are read again to see whether they agree with the receipts.
     """
     promised = written.fingerprint
-    # The types come from the transform that wrote the batch; a later transform has no say here.
+    # The types come from the transform that wrote the batch, not from the present one.
     schema = StructType.fromJson(json.loads(written.value_schema))
     frame = parse_output(
         raw.withColumn("hash", F.expr(fingerprint_hash())), batch.plan.output_format, schema, batch.plan.schemas
@@ -215,17 +214,17 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
     """Check that the suite's quarantine rules are still those that the batch was written with.
 
     Raises:
-        TransitionRefused: they are not, and other rows would have been written.
+        TransitionRefused: the rules have changed, so the batch would have other rows.
     """
     if batch.plan.digests.get(QUARANTINE) != pipeline.digest_of_rules():
         raise TransitionRefused(
-            f"batch {batch.id} was written with other rules of severity quarantine than {pipeline.expectations_file} has now. "
-            f"{write_again(batch)}."
+            f"batch {batch.id}: the rules of severity quarantine in {pipeline.expectations_file} have changed since it was "
+            f"written. {write_again(batch)}."
         )
 
 
 def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written, limit: float) -> Quarantined:
-    """The batch's quarantined records, as receipts promise them and as a read_committed reader sees them. `limit` as above."""
+    """The batch's quarantined records by the receipts, and as a read_committed reader sees them. Waits up to `limit` seconds."""
     pipeline = ledger.pipeline
     found = promised(batch, written)
     if not any(part.length for part in batch.quarantine_ranges(written)):
@@ -244,7 +243,7 @@ def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Wri
 def _explained(
     output: RecordTopic, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """The check with the reason for missing records, as far as the output shows one."""
+    """The check with the reason for missing records, if the output shows one."""
     found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}
     check = check.model_copy(update=found)
     return check, evaluation.model_copy(update={"reason": check.difference})
@@ -258,7 +257,7 @@ def _conclude(
     began: float,
     quarantined: Quarantined | None = None,
 ) -> StepResult:
-    """Write the report first, then the ledger: a verdict never names a report that does not exist."""
+    """Write the report, then record the verdict, so that a verdict never names a report that does not exist."""
     number = batch.verdict.number + 1 if batch.verdict else 1
     seconds = round(time.monotonic() - began, 3)
     durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}
@@ -309,7 +308,7 @@ def _conclude(
 
 
 def _rejected(batch: Batch) -> BatchRejected:
-    """The error about a batch that its verdict rejects."""
+    """The error for a batch with the verdict `rejected`."""
     verdict = batch.known_verdict
     return BatchRejected(
         f"batch {batch.id}: {verdict.reason} Report: {verdict.report}. No offset moved. {what_next(batch)}"

@@ -39,12 +39,12 @@ log = logging.getLogger("fencepost.steps.write")
 
 
 class ShuffledAgain(WriteFailed):
-    """A part of the job's shuffle was made again when some task-partitions may have committed. The next job compares."""
+    """Spark made a part of the job's shuffle again after some task-partitions may have committed. The next job compares them."""
 
 
 @dataclass(frozen=True)
 class Wrote:
-    """Result of a write: receipts, counts of its source, the value's schema, and what `Written` says of quarantine rules."""
+    """The result of a write: receipts, counts of the source, the value's schema, and the values of `Written` about rules."""
 
     receipts: list[Receipt]
     source: SourceCounts = field(default_factory=SourceCounts)
@@ -54,25 +54,25 @@ class Wrote:
 
 
 def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
-    """The receipts of all task-partitions: from the jobs, or from the marks if a retry finds all of them committed.
+    """Write the batch. The receipts come from the jobs, or from the marks if a retry finds all task-partitions committed.
 
-    Behind a shuffle (layout `output`) marks are not enough: a transform that gives other rows the second time moves them between
-    task-partitions, and marks may be of several attempts. There the job runs in any case, and each task-partition that is
-    committed compares its rows with its mark. So all receipts hold for one job, whose shuffle was made once.
+    After a shuffle (layout `output`) marks are not enough: a transform that gives different rows in a retry moves them between
+    task-partitions, and the marks may come from several attempts. So there the job always runs, and each committed task-partition
+    compares its rows with its mark. Then all receipts hold for one job, whose shuffle was made once.
 
-    If malformed records go to quarantine and the source has some, a second job writes them: they never reach the transform.
-    In a replay it also judges and writes the results, which need no transform.
+    Malformed records never reach the transform. If they go to quarantine, a second job writes them. In a replay the second job
+    also judges and writes the result rows, which need no transform.
 
-    If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the jobs run
-    again. Task-partitions without such records may have committed by then: they keep what they wrote.
+    If the source has records with schema ids that the plan does not know, these ids are looked up and recorded, and the jobs run
+    again. Task-partitions without such records may have committed already; they keep what they wrote.
     """
-    # Not in a session of its own: a transform may use the active session, and that is the job's.
+    # In the given session, because a transform may use the active session, which has to be the job's.
     pin_settings(spark, ledger.pipeline)
     try:
         return _write_all(spark, ledger, batch)
     except ShuffledAgain:
         log.warning(
-            "batch %s: part of the shuffle was made again. The job runs again to compare what is committed", batch.id
+            "batch %s: part of the shuffle was made again. The job runs again to compare the committed rows", batch.id
         )
         return _write_all(spark, ledger, batch)
     except UnknownSchemas:
@@ -94,11 +94,11 @@ def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
 
 
 def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrote, Batch]:
-    """Write the transform's rows to the output and to quarantine. The batch has the schemas that they were written with.
+    """Write the transform's rows to the output and to quarantine. The returned batch has the schemas that they were written with.
 
-    1. read the frozen ranges; malformed records do not reach the transform, nor tombstones that the settings keep from it;
-    2. transform, and give the result's rows the form of records, each for the output or for quarantine;
-    3. write, unless every task-partition is committed already: who looks at the marks does so while Spark analyses.
+    1. read the frozen ranges, without malformed records, and without tombstones unless the settings pass them on;
+    2. transform, and encode the result's rows as records, each for the output or for quarantine;
+    3. write, unless every task-partition is committed already. The marks are read while Spark analyses the query.
     """
     pipeline = settings_of(ledger, batch.plan)
     rules = quarantine_rules(pipeline)
@@ -120,7 +120,7 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
     judged = partial(_judged_by_rules, result, pipeline)
     answers = _write(ledger, batch, pipeline, rows.placed, raw, job, committed, judged)  # 3
     counts = observed_counts(answers.read_all, source.counts, raw, batch, pipeline).with_results(taken)
-    # A transform that stops early, as by a LIMIT, may leave a record unread that the settings refuse.
+    # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
     if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, raw)) is not None:
         raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
@@ -128,7 +128,7 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
 
 
 def _read(spark: SparkSession, ledger: Ledger, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
-    """The records that are for the path, with the connector's columns; and in a replay how many results bypass it."""
+    """The records for the transform, with the connector's columns, and the number of result rows that bypass it in a replay."""
     raw = read_input(spark, ledger, batch, headers=path.reads_headers)
     if batch.plan.replays is None:
         return raw, 0
@@ -137,16 +137,16 @@ def _read(spark: SparkSession, ledger: Ledger, batch: Batch, path: RowPath) -> t
 
 @dataclass(frozen=True)
 class _Rows:
-    """The result's rows as records, each in the Spark partition that writes it; `flagged` where rules decide where one goes."""
+    """The result's rows as records, each in the Spark partition that writes it. `flagged` is None without quarantine rules."""
 
     placed: DataFrame
     flagged: DataFrame | None
     seen: Observation
 
     def results(self, answers: Answers) -> int | None:
-        """Rows of the transform's result, as Spark observed them if they are sure to be all; counted once more otherwise.
+        """The number of rows of the transform's result, as Spark observed it if that is certainly complete; else counted again.
 
-        A task before a shuffle may run twice, and is then counted twice.
+        A task before a shuffle may run twice, and is then observed twice.
         """
         if self.flagged is None:
             return None
@@ -168,7 +168,7 @@ def _to_rows(path: RowPath, result: DataFrame, plan: Plan) -> _Rows:
 
 
 def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The rows that quarantine rules look at, with the source records' coordinates if the transform kept them."""
+    """The rows that quarantine rules judge, with the source records' coordinates if the transform kept them."""
     places = [F.col(name) for name in PLACES if name in result.columns]
     return result.select(*said_columns(result, pipeline).values(), *places)
 
@@ -193,7 +193,7 @@ def _write(
     if batch.plan.layout is Layout.SOURCE:
         tasks = batch.plan.tasks_by_range(TaskKind.ROWS)
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
-    check_settings(rows.sparkSession, pipeline)  # again, now that Spark is to run it
+    check_settings(rows.sparkSession, pipeline)  # again, right before Spark runs it
     try:
         answers = run_writers(rows, job, tasks, failure, committed)
     except RowsMoved:
@@ -201,7 +201,7 @@ def _write(
     if job.compares and shuffled_again(rows.sparkSession, job.nonce):
         raise ShuffledAgain(
             f"batch {batch.id}: Spark lost an executor and made a part of the shuffle again, twice. No offset moved. Run again: "
-            "the next attempt compares what is committed with the rows of a shuffle of its own."
+            "the next attempt compares the committed rows with those of a new shuffle."
         )
     return answers
 
@@ -211,8 +211,8 @@ ROWS_A_PARTITION = 50_000  # in a shuffle; a partition costs some ten millisecon
 
 
 def _shuffle_partitions(plan: Plan) -> int:
-    """As many partitions as the batch has rows for.
+    """The number of shuffle partitions for the size of the batch.
 
-    The number follows from the frozen plan, so a retry has the same one: the order of rows depends on it.
+    It follows from the frozen plan, so that a retry has the same number: the order of rows depends on it.
     """
     return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.task_count(), len(plan.ranges)))

@@ -1,6 +1,6 @@
-"""What the writers of a batch need: of the transform's rows, and of those that never reach it.
+"""The jobs of a batch's writers: for the transform's rows, and for records that bypass the transform.
 
-Each job's task-partitions have transactional ids of the batch's lane, and marks in a group of their own.
+The task-partitions of both jobs use the transactional ids of the batch's lane. Each job has a group of its own for its marks.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def malformed_job(ledger: Ledger, batch: Batch) -> WriteJob:
         writers=_writers(ledger, batch, TaskKind.MALFORMED),
         topic=batch.known_quarantine.topic,
         to_own_partition=False,  # their keys choose the partition
-        batch_header=False,  # it is among those that the rows bring
+        batch_header=False,  # the rows already have it
         nonce=secrets.token_hex(16),
         quarantining=_quarantining(batch),
     )
 
 
 def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
-    """The job that writes malformed records and the results that a replay takes up, to the output and to quarantine."""
+    """The job that writes the malformed records and the result rows of a replay, to the output and to quarantine."""
     return WriteJob(
         writers=_writers(ledger, batch, TaskKind.MALFORMED),
         topic=batch.plan.written_to.topic,
@@ -58,10 +58,10 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
 
 
 def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
-    """Writers of the batch's task-partitions of one kind, under its plan's lease.
+    """The writers of the batch's task-partitions of one kind, under its plan's lease.
 
-    Those of malformed records have the ids of those of rows, which have committed by then: a late attempt at one of these may
-    fence one of those, finds its mark, and stops.
+    The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A late
+    attempt of a writer of rows may fence a writer of malformed records, but it then finds its own mark and stops.
     """
     pipeline, plan, tasks = ledger.pipeline, batch.plan, batch.plan.tasks_of(kind)
     ends = {part.partition_id: part.end for part in plan.ranges}

@@ -271,8 +271,9 @@ def test_a_malformed_record_fails_the_batch_with_its_place_and_its_id(
     with pytest.raises(MalformedRecords) as found:
         plan_and_write(spark, pipeline, day(1))
     assert f"1 of 3 records of topic {pipeline.source.topic} do not fit the reader's schema" in str(found.value)
-    assert f"partition:offset of the first: 0:1. Of the first: schema id {good}: something follows the value" in str(
-        found.value
+    assert (
+        f"partition:offset of the first: 0:1. Cause at the first one: schema id {good}: something follows the value"
+        in str(found.value)
     )
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
