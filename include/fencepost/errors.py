@@ -6,30 +6,30 @@
     │   ├── RegistryUnavailable    the schema registry did not answer, or answered "not now"
     │   ├── StoreUnavailable       the store of an output table did not answer, or answered "not now"
     │   ├── ConnectionNotFound     Airflow has no connection of that name, or cannot say now
-    │   ├── CommitStateUnknown     a commit was sent and no answer came
+    │   ├── CommitStateUnknown     a commit was sent and no response came
     │   ├── CoordinatorFenced      another run took over the pipeline's ledger
     │   ├── WriterFenced           a newer attempt took over this writer's transactional.id
     │   │   └── TransactionTimedOut   the broker ended a transaction that was open for too long
-    │   ├── WriteFailed            a transaction was aborted; none of it is visible
+    │   ├── WriteFailed            a transaction was aborted; readers see none of it
     │   ├── JobFailed              a read-only Spark job failed
     │   ├── DriverDied             Spark's JVM ended in the middle of a step
-    │   ├── Overtaken              another attempt at the step, or something newer, was recorded first
-    │   │   └── FactsOutdated         the ledger changed while a step asked what its decision depends on
+    │   ├── Overtaken              another attempt, or a newer state of the batch, was recorded first
+    │   │   └── FactsOutdated         the ledger changed while a step gathered facts
     │   ├── NoFreeLane             a batch holds every lane
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
         ├── AccessDenied           Kafka, the registry or the store refused a permission   exit code 2
-        │   └── LoginRefused          or the login itself. If it came from a connection, it is worth another try
+        │   └── LoginRefused          or the login itself; a retry may help if it came from a connection
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
-        │   └── TableRefusedData      the output table does not take the batch's rows
+        │   └── TableRefusedData      the output table does not accept the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
             ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused,
             ├── TopicMissing
             └── Unexpected         a defect in Fencepost
-                └── NotRecorded    a step needs of a batch what the ledger does not have
+                └── NotRecorded    the ledger lacks a value that a step relies on
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with the next step.
 """
@@ -43,17 +43,17 @@ class FencepostError(Exception):
     exit_code = 4
 
     def __str__(self) -> str:
-        """The message, as text that any store and any terminal takes: the name of a file need not be UTF-8."""
+        """The message as valid Unicode for any store and terminal, because file names in it may not be UTF-8."""
         return printable(super().__str__())
 
 
 def printable(text: str) -> str:
-    """The text, with what is no character written as an escape."""
+    """The text, with escapes instead of invalid characters."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Retriable(FencepostError):
-    """Nothing is lost and nothing is half done: run the same step again."""
+    """Nothing is lost and nothing is half done. Run the same step again."""
 
     exit_code = 3
 
@@ -71,19 +71,19 @@ class StoreUnavailable(Retriable):
 
 
 class ConnectionNotFound(Retriable):
-    """No connection of that name was found in Airflow, which says the same of one whose secrets backend does not answer."""
+    """Airflow found no connection of that name. It gives the same answer if a secrets backend does not respond."""
 
 
 class CommitStateUnknown(Retriable):
-    """A commit was sent and no answer came. The next attempt settles it: by init_transactions, or by asking the store."""
+    """A commit was sent and no response came. The next attempt finds out, by init_transactions or by asking the database."""
 
 
 class CoordinatorFenced(Retriable):
-    """Another run of the same pipeline opened the ledger after us, so our transaction was refused."""
+    """Another run of the same pipeline opened the ledger later, so this run's transaction was refused."""
 
 
 class WriterFenced(Retriable):
-    """A newer producer has this writer's transactional.id, so this writer's transaction was refused."""
+    """A newer producer uses this writer's transactional.id, so this writer's transaction was refused."""
 
 
 class TransactionTimedOut(WriterFenced):
@@ -103,11 +103,11 @@ class DriverDied(Retriable):
 
 
 class Overtaken(Retriable):
-    """Another attempt at the step, or something newer than the answer, was recorded first and takes precedence."""
+    """Another attempt at the step, or a newer state of the batch, was recorded first and takes precedence."""
 
 
 class FactsOutdated(Overtaken):
-    """The ledger changed while a step gathered what its decision depends on. The step gathers it again, a few times."""
+    """The ledger changed while a step gathered facts for a decision. The step gathers them again, a few times."""
 
 
 class NoFreeLane(Retriable):
@@ -119,11 +119,11 @@ class OpenTransaction(Retriable):
 
 
 class Terminal(FencepostError):
-    """Running the same thing again ends the same way; a person has to act."""
+    """The same command would fail again. A person has to act."""
 
 
 class SettingsError(Terminal):
-    """A setting is wrong. The message names the file, the field, what was found and what is allowed."""
+    """A setting is wrong. The message names the file, the field, the wrong value and the allowed values."""
 
     exit_code = 2
 
@@ -139,15 +139,15 @@ class LoginRefused(AccessDenied):
 
 
 class BatchRejected(Terminal):
-    """A critical expectation failed: the ledger says rejected and no offset moved."""
+    """A critical expectation failed. The batch is rejected, and no offset moved."""
 
     exit_code = 1
 
 
 class TableRefusedData(BatchRejected):
-    """The output table does not take the batch's rows: nothing of it is there, and the ledger says rejected.
+    """The output table does not accept the batch's rows. None of them are in the table, and the batch is rejected.
 
-    `why` has SQLSTATE, column and constraint, and nothing of a row.
+    `why` has SQLSTATE, column and constraint, and no data of a row.
     """
 
     def __init__(self, message: str, why: str = "") -> None:
@@ -156,19 +156,19 @@ class TableRefusedData(BatchRejected):
 
 
 class NeedsOperator(Terminal):
-    """The state in Kafka does not allow the step, and no retry will change that."""
+    """The state in Kafka or a database does not allow the step, and no retry will change that."""
 
 
 class SourceDataExpired(NeedsOperator):
-    """Records of a frozen or contiguous range are no longer in the source topic."""
+    """The source topic no longer has all records of a range."""
 
 
 class TopicRecreated(NeedsOperator):
-    """A topic was deleted and created again after the batch was planned: its offsets mean other records."""
+    """A topic was deleted and created again after the batch was planned, so its offsets belong to other records."""
 
 
 class AnotherCluster(NeedsOperator):
-    """The pipeline's Kafka is another cluster than the one of its last publication, and nobody said that it has moved."""
+    """The pipeline's Kafka is another cluster than that of its last publication, and nobody has confirmed that it moved."""
 
 
 class LedgerUnreadable(NeedsOperator):
@@ -176,23 +176,25 @@ class LedgerUnreadable(NeedsOperator):
 
 
 class LedgerLost(NeedsOperator):
-    """The ledger is empty or an old copy: the pipeline's group, or records in its output, show batches that it lacks."""
+    """The ledger is empty or an old copy: the offsets of the pipeline's group, or its output, show batches that the ledger
+    lacks."""
 
 
 class AnnouncementsLost(NeedsOperator):
-    """The topic of announcements lacks some that the ledger has made; the ledger can write it again."""
+    """The topic of announcements lacks some of the ledger's announcements. `fencepost announce` writes it again."""
 
 
 class GroupInUse(NeedsOperator):
-    """The ledger has no batch, but the pipeline's group has offsets of the source: somebody else's, or those of a lost ledger."""
+    """The ledger has no batch, but the pipeline's group has offsets of the source. Another application uses the group, or the
+    ledger was lost."""
 
 
 class MalformedRecords(NeedsOperator):
-    """Source records do not parse and the pipeline says `on_malformed: fail`."""
+    """Source records are malformed, and the pipeline has `on_malformed: fail`."""
 
 
 class TombstonesRefused(NeedsOperator):
-    """Source records have no value and the pipeline says `tombstones: fail`."""
+    """Source records have no value, and the pipeline has `tombstones: fail`."""
 
 
 class TransitionRefused(NeedsOperator):
@@ -200,7 +202,7 @@ class TransitionRefused(NeedsOperator):
 
 
 class Superseded(NeedsOperator):
-    """A newer revision or a later lease took the batch's place during this attempt."""
+    """A newer revision or a later lease replaced the batch's during this attempt."""
 
 
 class VerdictUndetermined(NeedsOperator):
@@ -208,7 +210,7 @@ class VerdictUndetermined(NeedsOperator):
 
 
 class ReceiptsDisagree(NeedsOperator):
-    """What a read_committed reader sees differs from the writers' receipts."""
+    """The records that a read_committed reader sees differ from the writers' receipts."""
 
 
 class TransformNotDeterministic(NeedsOperator):
@@ -216,11 +218,12 @@ class TransformNotDeterministic(NeedsOperator):
 
 
 class RecordRefused(NeedsOperator):
-    """Kafka will never take one of the output's records (too large, for example), or the output's schema does not hold it."""
+    """Kafka will never accept one of the output's records, for example because it is too large, or the record does not fit the
+    output's schema."""
 
 
 class TransformFailed(NeedsOperator):
-    """The transform's own code, or an expression in it, failed on a record: the same record fails again."""
+    """The transform, or a quarantine rule, failed on a record. The same record would fail again."""
 
 
 class KafkaRefused(NeedsOperator):
@@ -228,7 +231,7 @@ class KafkaRefused(NeedsOperator):
 
 
 class StoreRefused(NeedsOperator):
-    """The output table, or its store, is not as it has to be: a column that differs, a missing partition, another owner."""
+    """The output table or its database does not allow the publication: a different column, a missing partition, another owner."""
 
 
 class TopicMissing(NeedsOperator):
@@ -240,7 +243,7 @@ class Unexpected(NeedsOperator):
 
 
 class NotRecorded(Unexpected):
-    """The ledger does not have of a batch or an interval what a step relies on: a defect in Fencepost."""
+    """The ledger lacks a value of a batch or interval that a step relies on: a defect in Fencepost."""
 
 
 DEFECT = "This is a defect in Fencepost: report this line."

@@ -1,6 +1,6 @@
-"""The nouns that pass between the steps: frozen values, validated when they are read back from JSON.
+"""The frozen values that pass between the steps. They are validated when they are read from JSON.
 
-Units: offsets are Kafka's (first of a range inclusive, end exclusive); times are UTC; durations are seconds.
+Units: offsets are Kafka's (the first of a range inclusive, the end exclusive); times are UTC; durations are seconds.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ PartitionId = tuple[str, int]  # a topic, and the number of one of its partition
 LEDGER_VERSION = 1
 FAR = 125_000_000_000_000  # milliseconds, in the year 5931
 BATCH_HEADER = "fencepost-batch"
-TIMESTAMP_HEADER = "fencepost-timestamp"  # of a staged record: the timestamp that its row has, in milliseconds, as text
-MALFORMED = "malformed"  # stands for a rule's name where records are malformed
-QUARANTINE_LIMIT = "quality.quarantine_limit"  # stands for a check's name where too much went to quarantine
+TIMESTAMP_HEADER = "fencepost-timestamp"  # a staged record's header: its row's own timestamp, in milliseconds, as text
+MALFORMED = "malformed"  # the rule's name for malformed records
+QUARANTINE_LIMIT = "quality.quarantine_limit"  # the check's name if too many records went to quarantine
 
 
 class Frozen(BaseModel):
-    """Base of all values here: immutable; refuses fields that are not declared."""
+    """Base of all values: immutable, and without undeclared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class State(StrEnum):
-    """Where a batch stands. `protocol/decisions.py` decides the transitions."""
+    """The state of a batch. `protocol/decisions.py` decides the transitions."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -56,16 +56,16 @@ class State(StrEnum):
 
 
 class Layout(StrEnum):
-    """What a task-partition is: the range of one source partition, or the rows of one output partition."""
+    """What a task-partition holds: the range of one source partition, or the rows of one output partition."""
 
     SOURCE = "source"
     OUTPUT = "output"
 
 
 class TaskKind(StrEnum):
-    """What a task-partition writes: rows of the transform's result, or records that never reach the transform.
+    """What a task-partition writes: rows of the transform's result, or records that bypass the transform.
 
-    Those are the malformed ones and, in a replay, results of an earlier transform.
+    Malformed records bypass it and, in a replay, result rows.
     """
 
     ROWS = "rows"
@@ -73,7 +73,7 @@ class TaskKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The gate's verdict on a batch. Only `passed` lets it advance."""
+    """The gate's verdict on a batch. Only a batch with `passed` advances by itself."""
 
     PASSED = "passed"
     REJECTED = "rejected"
@@ -81,7 +81,7 @@ class Outcome(StrEnum):
 
 
 class Interval(Frozen):
-    """The half-open stretch of time `[start, end)` that one run processes."""
+    """The half-open time `[start, end)` that one DAG run is for."""
 
     start: AwareDatetime
     end: AwareDatetime
@@ -94,7 +94,7 @@ class Interval(Frozen):
 
     @classmethod
     def of(cls, start: datetime, end: datetime) -> Interval:
-        """The interval in UTC; a time without a zone is taken as UTC."""
+        """The interval in UTC. A time without a zone is taken as UTC."""
         return cls(start=to_utc(start), end=to_utc(end))
 
     def __str__(self) -> str:
@@ -102,21 +102,21 @@ class Interval(Frozen):
 
     @property
     def told(self) -> str:
-        """For a person: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
+        """The interval in a message: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
     def command(self, verb: str, pipeline: str, *options: str) -> str:
-        """A command line of `fencepost` about this interval of a pipeline."""
+        """A `fencepost` command line for this interval of a pipeline."""
         times = ("--start", _iso(self.start), "--end", _iso(self.end))
         return f"`{' '.join(['fencepost', verb, pipeline, *times, *options])}`"
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether the two share a moment."""
+        """Whether the two intervals have time in common."""
         return self.start < other.end and other.start < self.end
 
 
 class BatchId(Frozen):
-    """A batch's name: pipeline, interval and revision. Never a run id, never a try number."""
+    """A batch's name: pipeline, interval and revision. It does not depend on a run id or a try number."""
 
     pipeline: str
     interval: Interval
@@ -137,7 +137,7 @@ class OffsetRange(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.end < self.start:
-            raise ValueError(f"partition {self.partition}: end {self.end} lies before start {self.start}")
+            raise ValueError(f"partition {self.partition}: end {self.end} is before start {self.start}")
         return self
 
     @property
@@ -147,42 +147,42 @@ class OffsetRange(Frozen):
 
     @property
     def length(self) -> int:
-        """Number of offsets. There may be fewer records: markers and aborted records take offsets too."""
+        """The number of offsets. There may be fewer records, because markers and aborted records take offsets too."""
         return self.end - self.start
 
     def holds(self, partition: PartitionId, offset: int) -> bool:
-        """Whether this offset of this partition lies in it."""
+        """Whether the range contains this offset of this partition."""
         return self.partition_id == partition and self.start <= offset < self.end
 
 
 class UnreadRange(OffsetRange):
-    """Offsets before the first range of a partition. `last_timestamp` is that of the last committed record among them, in
-    milliseconds, as far as it is known; negative: it has none."""
+    """Offsets before the first range of a partition. `last_timestamp` is the timestamp, in milliseconds, of the last committed
+    record among them: None if it is not known, negative if the record has none."""
 
     last_timestamp: int | None = None
 
 
 def by_partition(topic: str, offsets: Sequence[int]) -> dict[PartitionId, int]:
-    """The offsets of a topic's partitions, which are listed in their order, by partition."""
+    """A dictionary of the offsets, which are in the order of the topic's partitions."""
     return {(topic, partition): offset for partition, offset in enumerate(offsets)}
 
 
 def describe_topics(ranges: Iterable[OffsetRange]) -> str:
-    """Text for a person: `topic orders`, the topic that the ranges are of."""
+    """The topics of the ranges in a message, for example `topic orders`."""
     topics = list(dict.fromkeys(part.topic for part in ranges))
     return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
-    """Text for a person: `partition 1: offsets 0 to 2`. The last offset is included."""
+    """The ranges in a message, for example `partition 1: offsets 0 to 2`. The last offset is included."""
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
 class TopicInput(Frozen):
-    """What a batch reads of one topic: an offset range for each partition.
+    """The part of a batch's input that is in one topic: an offset range for each partition.
 
-    `lost` lists ranges that were deleted from the topic before they could be planned. Only a pipeline with
-    `on_expired: skip` accepts that. `unread` lists what the topic had before the ranges, where no earlier interval was planned.
+    `lost` are ranges that were deleted from the topic before they could be planned, which only a pipeline with `on_expired: skip`
+    accepts. `unread` are the offsets before the ranges, if no earlier interval was planned.
     """
 
     kind: Literal["topic"] = "topic"
@@ -199,13 +199,13 @@ class TopicInput(Frozen):
         return self
 
 
-PlannedInput = TopicInput  # `kind` tells it from others
+PlannedInput = TopicInput  # the only kind of input so far; `kind` names it
 
 
 class TopicEnds(Frozen):
-    """A topic and where it ends: `ends[p]` is the high watermark of partition `p`.
+    """A topic and its ends: `ends[p]` is the high watermark of partition `p`.
 
-    `topic_id` is its identity: a topic that was deleted and created again has a new one.
+    A topic that was deleted and created again has a new `topic_id`.
     """
 
     topic: str
@@ -214,7 +214,7 @@ class TopicEnds(Frozen):
 
 
 def _of_kind(name: str) -> Callable[[object], object]:
-    """Reads JSON as the class that a kind of output has under that name (`output_kinds.py`); a value stays as it is."""
+    """A validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`), and keeps other values."""
 
     def read(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -228,38 +228,38 @@ def _of_kind(name: str) -> Callable[[object], object]:
 
 
 class PlannedOutput(Frozen):
-    """Where a batch goes, as its plan froze it. Each kind of output has its own class."""
+    """The output of a batch, as its plan freezes it. Each kind of output has its own class."""
 
     kind: str
-    # Whether a batch without records is published to it by a step of its own too: something may have to go there.
+    # Whether a batch without records has to be published too, because it may replace records.
     takes_empty: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """The output's."""
+        """The name of the output topic or table."""
         raise NotImplementedError
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """The output in a message, for example `topic orders`."""
         raise NotImplementedError
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of Kafka that its records are in; none unless the kind says so."""
+        """The Kafka topics that hold the output's records; none by default."""
         return ()
 
     @property
     def direct(self) -> TopicEnds | None:
-        """Where a batch is written that is not staged; None where every batch has to be staged."""
+        """The topic that an unstaged batch is written to; None if every batch has to be staged."""
         return None
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Where in its topic the batch lies, as `Batch.published_ranges`; nowhere unless the kind says so."""
+        """The batch's ranges in the output topic (`Batch.published_ranges`); none by default."""
         return ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """What the announcement of the batch says of it: fields of `Announcement`."""
+        """The fields of the batch's `Announcement` that are about the output."""
         raise NotImplementedError
 
 
@@ -268,10 +268,10 @@ P = TypeVar("P", bound=PlannedOutput)
 
 
 class RegisteredSchema(Frozen):
-    """A schema of the registry, as a plan froze it. `text` is its JSON, without documentation.
+    """A schema of the registry, as a plan freezes it. `text` is its JSON, without documentation.
 
-    `version` is None for a schema that was found by its id alone. A frozen writer's schema has the reader's names; it has no
-    text where the reader's alone decides.
+    `version` is None for a schema that was looked up by its id. A frozen writer's schema uses the reader's names. Its text is
+    empty if only the reader's schema is needed.
     """
 
     subject: str
@@ -285,9 +285,10 @@ class RegisteredSchema(Frozen):
 
 
 class ReadSchemas(Frozen):
-    """How the keys or the values of a source are decoded: into `reader`, from the schema that each record's id names.
+    """How the keys or the values of a source are decoded: from the schema with the record's id, into the schema `reader`.
 
-    Records of the ids in `refused` are malformed, for the reason there. Any other id is looked up when it is met.
+    Records with an id in `refused` are malformed, for the reason given there. The schema of any other id is looked up when a
+    record has it.
     """
 
     reader: RegisteredSchema
@@ -296,15 +297,15 @@ class ReadSchemas(Frozen):
 
     @property
     def ids(self) -> set[int]:
-        """The ids of which it is known what to do."""
+        """The known ids, refused ones included."""
         return {writer.id for writer in self.writers} | self.refused.keys()
 
 
 class Schemas(Frozen):
-    """The schemas of a batch's keys and values, for the parts that have a registry.
+    """The schemas of a batch's keys and values, for source and output if their formats use a registry.
 
-    The output's may be missing in a plan under `auto_register`: the write job then registers the schema of the transform's
-    result, and records it here before it writes.
+    With `auto_register` a plan may lack the output's schema. The write job then registers the schema of the transform's result,
+    and records it here before it writes.
     """
 
     source: ReadSchemas | None = None
@@ -314,7 +315,7 @@ class Schemas(Frozen):
 
     @property
     def told(self) -> dict[str, str]:
-        """Which schema each part is read or written with, for a person; without parts that have none."""
+        """The schema of each part as text, without parts that have none."""
         found = {}
         for part, read in (("source", self.source), ("source key", self.source_key)):
             if read is not None:
@@ -341,7 +342,7 @@ class Tally(Frozen):
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """All of these together."""
+        """The sum of these tallies."""
         each = list(tallies)
         return cls(
             rows=sum(t.rows for t in each),
@@ -359,10 +360,10 @@ class TaskBlock(Frozen):
 
 
 class TaskPartition(NamedTuple):
-    """One task-partition: its number in the batch, which receipts name, and the partition that it is for.
+    """One task-partition: its number in the batch, which is in its receipt, and its topic and partition.
 
-    Its mark is that partition's offset, in the group of its kind. Its transactional id is the lane's with the partition's number.
-    So a mark belongs to one id for ever: whoever has fenced that id knows that nobody commits the mark late.
+    Its mark is the offset of that partition in the group of its kind. Its transactional id consists of the lane and the
+    partition's number. So a mark always belongs to the same id: after that id is fenced, no late transaction commits the mark.
     """
 
     number: int
@@ -371,9 +372,9 @@ class TaskPartition(NamedTuple):
 
 
 class Replayed(Frozen):
-    """What an addition takes from quarantine: everything that the batch of that name sent there, and its tally.
+    """The records that an addition replays: all that `batch` sent to quarantine, with their tally.
 
-    `attempt` is that of the records which fail again, 2 for the first addition to an interval's batch.
+    `attempt` is how often the records that fail again will have failed: 2 for the first addition to an interval's batch.
     """
 
     batch: str
@@ -382,32 +383,32 @@ class Replayed(Frozen):
 
 
 class Plan(Frozen):
-    """A frozen batch: what it reads, and the ids it writes under. Never computed again.
+    """A frozen batch: what it reads, and the ids that it writes under. It is never computed again.
 
-    `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and put into `output` when
-    it is published. Topics' `ends` say where they ended when the batch was planned. `lane` names its transactional ids and the
-    groups of its marks: a number, or of an addition `replay-<n>`. The lane's ids below `fence_up_to` that no row is written under
-    may have open transactions of earlier, wider batches; they are fenced first.
-    `digests` has a digest for each part that decides the output. `software` names the versions that write it.
-    `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
+    `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and reaches `output` when
+    it is published. The `ends` of topics are their ends when the batch was planned. `lane` names the batch's transactional ids
+    and the groups of its marks: a number, or `replay-<n>` for an addition. Ids of the lane below `fence_up_to` that the batch
+    does not use may have open transactions of earlier, wider batches; they are fenced first. `digests` has a digest for each
+    part that decides the output. `software` names the versions that write it. The batch's lease is an offset of the ledger topic
+    with the id `ledger_topic_id`.
 
-    `staged_at` is set with `staging`: the timestamp, in milliseconds, of each of the batch's records there. No other batch in the
-    ledger has the same one, so it tells the records from others. In the output a header does so. That takes a writer of small
-    records as much time as all else *(measured: librdkafka takes memory for it in one thread, and gives it back in another)*.
+    `staged_at` is set with `staging`: the timestamp, in milliseconds, of all of the batch's records in the staging topic. No
+    other batch in the ledger has the same one, so it identifies the records. In the output a header does. A header costs a
+    writer of small records as much time as all else *(measured: librdkafka allocates its memory in one thread and frees it in
+    another)*.
 
-    `tasks` has a block of task-partitions for each kind; their numbers go through the blocks in order. The first block is of
-    rows: under layout `source` for the partitions of what is read, under `output` for those of the topic that is written to.
-    `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine` a second block, for the partitions
-    of what is read, writes the malformed records if there are any. It begins when all of the first have committed, and uses the
-    same transactional ids.
+    `tasks` has a block of task-partitions for each kind; they are numbered through all blocks. The first block is for rows: under
+    layout `source` it has the partitions of the input, under `output` those of the written topic. `quarantine` is set if the
+    pipeline quarantines records. With `on_malformed: quarantine` a second block, with the partitions of the input, writes the
+    malformed records if there are any. It begins when the whole first block has committed, and uses the same transactional ids.
 
-    An addition's input is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
-    be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
+    An addition's input is the quarantine topic, where it reads the records that `replays` names. Records that are still malformed
+    or cannot be replayed are quarantined again by the task-partitions for malformed records, which an addition always has.
 
-    `also_covers` is set if the batch has records and the interval that was planned before it ended earlier than this one begins:
-    nothing was planned for that stretch, so its records are this batch's too.
+    `also_covers` is set if the batch has records and the preceding planned interval ended before this one begins: no interval was
+    planned for the time between, so its records belong to this batch too.
 
-    The write job may add to `schemas` before it writes what they decide: an id that the plan did not know.
+    Before it writes, the write job may add schemas to `schemas` whose ids the plan did not know.
     """
 
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
@@ -423,43 +424,43 @@ class Plan(Frozen):
     software: str
     planned_at: AwareDatetime
     quarantine: TopicEnds | None = None
-    output_format: str = Field(min_length=1)  # of the values that it writes: they are read back by it
-    schemas: Schemas | None = None  # None: no part of the pipeline has a registry
+    output_format: str = Field(min_length=1)  # the format of the written values, by which they are read back
+    schemas: Schemas | None = None  # None: the pipeline uses no registry
     replays: Replayed | None = None
     also_covers: Interval | None = None
-    cluster_id: str | None = None  # of the Kafka cluster that it was planned on
+    cluster_id: str | None = None  # the Kafka cluster that the batch was planned on
 
     @model_validator(mode="after")
     def _is_written_somewhere(self) -> Self:
         if self.staging is None and self.output.direct is None:
-            raise ValueError(f"a batch for {self.output.told} is staged")
+            raise ValueError(f"a batch for {self.output.told} has to be staged")
         return self
 
     @model_validator(mode="after")
     def _has_one_block_of_a_kind(self) -> Self:
-        """Blocks of one kind would be written side by side, under the same transactional ids."""
+        """Two blocks of one kind would be written at the same time under the same transactional ids."""
         kinds = [block.kind for block in self.tasks]
         if kinds[0] is not TaskKind.ROWS or len({*kinds}) != len(kinds):
-            raise ValueError(f"task-partitions are those of rows, and then one block of any other kind: {kinds}")
+            raise ValueError(f"tasks has to begin with the block of rows, and to have one block of each kind: {kinds}")
         return self
 
     @property
     def told_also(self) -> str:
-        """For a person, which stretch the batch covers besides its own interval; empty if none."""
+        """The time that the batch covers besides its own interval, as a sentence; empty if there is none."""
         return f"It also covers {self.also_covers.told}, for which no interval was planned" if self.also_covers else ""
 
     @property
     def attempt(self) -> int:
-        """How often the records that it quarantines have failed: 1 where they come from the source."""
+        """How often the records that the batch quarantines have failed: once, unless they come from a replay."""
         return self.replays.attempt if self.replays else 1
 
     @property
     def ids(self) -> int:
-        """How many of the lane's transactional ids it uses."""
+        """How many of the lane's transactional ids the batch uses."""
         return max(block.partitions for block in self.tasks)
 
     def tasks_of(self, kind: TaskKind) -> tuple[TaskPartition, ...]:
-        """Its task-partitions of that kind, in order."""
+        """The task-partitions of that kind, in order."""
         found, first = list[TaskPartition](), 0
         for block in self.tasks:
             if block.kind is kind:
@@ -468,68 +469,68 @@ class Plan(Frozen):
         return tuple(found)
 
     def tasks_by_range(self, kind: TaskKind) -> dict[OffsetRange, int]:
-        """The number of the task-partition of that kind for each range that it reads."""
+        """The number of the task-partition of that kind for each range of the input."""
         numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
         return {part: numbers[part.partition_id] for part in self.ranges}
 
     def task_count(self, aside: int = 0) -> int:
-        """How many task-partitions have to commit if this many records do not reach the transform: `Written.aside`."""
+        """How many task-partitions have to commit, if `aside` records bypass the transform (`Written.aside`)."""
         return sum(block.partitions for block in self.tasks if aside or block.kind is TaskKind.ROWS)
 
     @property
     def quarantines_malformed(self) -> bool:
-        """Whether it has task-partitions for malformed records."""
+        """Whether the plan has task-partitions for malformed records."""
         return any(block.kind is TaskKind.MALFORMED for block in self.tasks)
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges of all that it reads."""
+        """The ranges of all inputs."""
         return tuple(part for one in self.inputs for part in one.ranges)
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        """The parts of them that were deleted before they could be planned."""
+        """The ranges of all inputs that were deleted before they could be planned."""
         return tuple(part for one in self.inputs for part in one.lost)
 
     @property
     def unread(self) -> tuple[UnreadRange, ...]:
-        """What lay before them, where no earlier interval was planned."""
+        """The offsets before the ranges of all inputs, if no earlier interval was planned."""
         return tuple(part for one in self.inputs for part in one.unread)
 
     @property
     def written_to(self) -> TopicEnds:
-        """Where the write step writes the batch."""
+        """The topic that the write step writes to: the staging topic or the output topic."""
         found = self.staging or self.output.direct
         assert found is not None, "a plan without one is refused"
         return found
 
     def output_as(self, kind: type[P]) -> P:
-        """The output, as the class of its kind.
+        """The output as an instance of this class.
 
         Raises:
-            NotRecorded: it is of another kind.
+            NotRecorded: the output is of another kind.
         """
         if not isinstance(self.output, kind):
-            raise NotRecorded(f"{self.output.told} is of another kind of output. {DEFECT}")
+            raise NotRecorded(f"{self.output.told} is another kind of output. {DEFECT}")
         return self.output
 
     @property
     def offsets(self) -> int:
-        """How many offsets the batch reads."""
+        """The number of offsets that the batch reads."""
         return sum(part.length for part in self.ranges)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it reads no offsets. Such a batch is written without Spark."""
+        """Whether the batch reads no offsets. Then it is written without Spark."""
         return self.offsets == 0
 
 
 class Receipt(Frozen):
-    """What a mark says: what task-partition `task` committed under `lease`, by topic.
+    """The content of a mark: what task-partition `task` has committed under `lease`, by topic.
 
-    A lease is an offset of one ledger topic and means nothing in another; `ledger` is that topic's id. `rules` has the number of
-    quarantined rows by the position of the rule they failed, among the rules of the suite. `withheld` is the number of rows that
-    were not written because their source record went to quarantine with another of its rows.
+    `ledger` is the id of the ledger topic that the lease is an offset of. `rules` has the number of quarantined rows by the
+    position of the failed rule in the suite. `withheld` is the number of rows that were not written because another row of their
+    source record went to quarantine.
     """
 
     task: int = Field(ge=0)
@@ -541,11 +542,11 @@ class Receipt(Frozen):
 
     @property
     def rows(self) -> int:
-        """Records committed to all topics."""
+        """The number of records committed to all topics."""
         return sum(t.rows for t in self.topics.values())
 
     def tally(self, topic: str) -> Tally:
-        """What was committed to that topic; `NOTHING` if the receipt does not name it."""
+        """The tally of that topic; `NOTHING` if the receipt does not have the topic."""
         return self.topics.get(topic, NOTHING)
 
 
@@ -553,17 +554,17 @@ NOTHING = Tally()
 
 
 class Written(Frozen):
-    """What all task-partitions of a batch have committed, and where its topics ended then. Every record lies below those ends.
+    """All that the task-partitions of a batch have committed, and the ends of its topics after that. All records lie before them.
 
-    It has the sums of the receipts, which themselves stay in the marks: `tasks` is their number, `topics` what they committed to
-    each topic, `withheld` the rows that were not written because their source record went to quarantine with another of its rows.
-    If the pipeline has quarantine rules, `rules` has the rows that failed each, in the suite's order, and `results` is the number
-    of rows of the transform's result, as Spark counted them before anything was written.
+    It has the sums of the receipts; the receipts themselves stay in the marks. `tasks` is their number, `topics` has the tally of
+    each topic, and `withheld` is the number of rows that were not written because another row of their source record went to
+    quarantine. If the pipeline has quarantine rules, `rules` has the number of rows that failed each rule, in the suite's order,
+    and `results` is the number of rows of the transform's result, as Spark counted them before anything was written.
 
-    `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again to count.
+    `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
 
-    An addition's `rows_in` are the records it took from quarantine. `judged_again` of them are results of an earlier transform:
-    they need none, and the rules judged them as they were. Those that are not of the output's format any more count as malformed.
+    An addition's `rows_in` is the number of records that it replayed. `judged_again` of them are result rows, which the rules
+    judged as they were. Result rows that no longer fit the output's format count as malformed.
     """
 
     tasks: int = Field(ge=1)
@@ -585,7 +586,8 @@ class Written(Frozen):
 
     @classmethod
     def of(cls, receipts: Sequence[Receipt], rules: Sequence[str] = (), **known: Any) -> Self:
-        """The sums of these receipts, and what else is `known`; `rules` are the names of the suite's rules, by position."""
+        """The sums of these receipts, with the other fields from `known`. `rules` are the names of the suite's rules, in
+        order."""
         topics = sorted({topic for receipt in receipts for topic in receipt.topics})
         return cls(
             tasks=len(receipts),
@@ -597,46 +599,46 @@ class Written(Frozen):
 
     @property
     def tally(self) -> Tally:
-        """All records that the task-partitions wrote to the output."""
+        """The tally of the topic that the batch was written to: the output or the staging topic."""
         return self.topics.get(self.output.topic, NOTHING)
 
     @property
     def rows(self) -> int:
-        """Their number."""
+        """The number of these records."""
         return self.tally.rows
 
     @property
     def fingerprint(self) -> int:
-        """Their fingerprint."""
+        """The fingerprint of these records."""
         return self.tally.fingerprint
 
     @property
     def bytes(self) -> int:
-        """Bytes of their keys and values."""
+        """The bytes of these records' keys and values."""
         return self.tally.bytes
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """Records committed to quarantine, by the rule they failed, `malformed` first. Rules without records are left out."""
+        """The number of records in quarantine by failed rule, `malformed` first. Rules without records are left out."""
         malformed = self.quarantined_tally.rows - sum(self.rules.values())
         return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
 
     @property
     def aside(self) -> int:
-        """Records read that are not for the transform: malformed ones, and results. 0 if there is none."""
+        """The number of records that bypass the transform: malformed ones and result rows."""
         return self.malformed + self.judged_again
 
     @property
     def quarantined_tally(self) -> Tally:
-        """All records committed to quarantine."""
+        """The tally of the quarantine topic."""
         return NOTHING if self.quarantine is None else self.topics.get(self.quarantine.topic, NOTHING)
 
 
 class Publication(Frozen):
-    """A staged batch's way to its output, from the decision to publish it on. Each kind of output has its own class.
+    """The publication of a staged batch, from the decision on. Each kind of output has its own class.
 
-    `lease` is the offset, in the ledger topic with the id `ledger`, of the record that began the publication; the ledger's reader
-    fills it in, as for a plan. `refused`: why the output did not take the batch when it was last tried.
+    `lease` is the offset of the record that began the publication, in the ledger topic with the id `ledger`. The ledger's reader
+    fills it in, as for a plan. `refused` is why the output refused the batch at the last attempt.
     """
 
     kind: str
@@ -645,36 +647,36 @@ class Publication(Frozen):
     begun_at: AwareDatetime
     seconds: float = Field(default=0, ge=0)
     refused: str = ""
-    # Whether readers see nothing of it before all of it is committed, so that it may be given up whatever holds it.
+    # Whether readers see nothing of the publication before its commit, so that it may be given up at any time.
     is_unseen: ClassVar[bool] = True
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of the batch was there when the ledger said so."""
+        """Whether the ledger has recorded the end of the publication."""
         raise NotImplementedError
 
     @property
     def way(self) -> str:
-        """How the batch gets there, for a person: `in one transaction`."""
+        """How the batch is published, in a message, for example `in one transaction`."""
         raise NotImplementedError
 
     @property
     def taker(self) -> str:
-        """Who may refuse it, for a person."""
+        """What accepts or refuses the batch, in a message, for example `Kafka`."""
         raise NotImplementedError
 
     @property
     def needs_spark(self) -> bool:
-        """Whether Spark has to publish the batch; it has not unless the kind says so."""
+        """Whether Spark has to publish the batch; False by default."""
         return False
 
     @property
     def transaction_seconds(self) -> float | None:
-        """How long the transaction of Kafka was open that had all of the batch; None unless the kind says so."""
+        """How long the one Kafka transaction with the whole batch was open; None by default."""
         return None
 
     def without_marks(self, batch: Batch) -> str:
-        """What the next attempt does once marks of it have expired, for a person; empty where it has none."""
+        """What the next attempt does after the publication's marks have expired, in a message; empty if it has no marks."""
         return ""
 
     @property
@@ -692,7 +694,7 @@ B = TypeVar("B", bound=Publication)
 class Verdict(Frozen):
     """The gate's verdict on one revision, and the path of its report. `number` counts the revision's validations.
 
-    `suite_digest` is of the suite and of the settings under `quality` that decide a verdict.
+    `suite_digest` is a digest of the suite and of the settings under `quality` that decide a verdict.
     """
 
     outcome: Outcome
@@ -709,7 +711,7 @@ class Verdict(Frozen):
 
 
 class Asked(Frozen):
-    """The rejected batch that a question was about: its name, its lease, and the validation that rejected it."""
+    """The rejected batch that a question was about: its name, its lease, and the number of the validation that rejected it."""
 
     batch: str
     lease: Offset
@@ -717,13 +719,13 @@ class Asked(Frozen):
     addition: bool = False
 
 
-PUBLISH_ANYWAY = "publish anyway"  # an action: the answer to Airflow's question, where the command's is "publish"
+PUBLISH_ANYWAY = "publish anyway"  # the action of the answer in Airflow; that of the command is "publish"
 
 
 class Decision(Frozen):
     """An operator's decision about a batch: who, when and why.
 
-    A decision that answers a question holds only for what was `asked` about. `asked` itself is not recorded.
+    A decision that answers a question holds only for the batch in `asked`, as it was then. `asked` itself is not recorded.
     """
 
     action: str
@@ -744,12 +746,12 @@ class Event(Frozen):
 class Batch(Frozen):
     """A ledger record: everything known about one revision of one interval.
 
-    A revision that `adds_to` an earlier one is an addition: it has what passed of that one's quarantine, and replaces nothing.
-    `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
+    A revision with `adds_to` is an addition to that revision: it has the records of its quarantine that passed, and replaces
+    nothing. `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
     ledger's reader fills it in.
 
-    `requests` names what asked for this revision: one that found it under way is added to that which planned it. Each request is
-    answered by one revision.
+    `requests` are the requests that this revision answers: the one that planned it, and those that found it under way. One
+    revision answers each request.
     """
 
     version: int = Field(default=LEDGER_VERSION, ge=LEDGER_VERSION, le=LEDGER_VERSION)
@@ -773,73 +775,73 @@ class Batch(Frozen):
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
     def command(self, verb: str, *options: str) -> str:
-        """A command line about this batch's interval, for messages: a person can paste it."""
+        """A `fencepost` command line for this batch's interval, which a person can paste."""
         return self.interval.command(verb, self.pipeline, *options)
 
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
-        """Where the batch was written: in each partition of that topic, between its end at planning and after writing."""
+        """The batch's ranges in the written topic: in each partition, from its end at the plan to its end after the write."""
         return between(self.plan.written_to, written.output)
 
     @property
     def known_written(self) -> Written:
-        """What it wrote.
+        """`written`, which has to be recorded.
 
         Raises:
-            NotRecorded: it is not written.
+            NotRecorded: the batch is not written.
         """
         return self._recorded(self.written, "result of a write")
 
     @property
     def known_publication(self) -> Publication:
-        """Its publication, which has begun.
+        """`publication`, which has to be recorded.
 
         Raises:
-            NotRecorded: it has not.
+            NotRecorded: it has not begun.
         """
         return self._recorded(self.publication, "publication")
 
     def publication_as(self, kind: type[B]) -> B:
-        """The same, as the class of its kind of output.
+        """The publication as an instance of this class.
 
         Raises:
-            NotRecorded: it is of another kind, or has not begun.
+            NotRecorded: the publication is of another kind, or has not begun.
         """
         found = self.publication
         return self._recorded(found if isinstance(found, kind) else None, f"publication of class {kind.__name__}")
 
     @property
     def known_verdict(self) -> Verdict:
-        """Its verdict.
+        """`verdict`, which has to be recorded.
 
         Raises:
-            NotRecorded: it was not judged.
+            NotRecorded: the batch was not judged.
         """
         return self._recorded(self.verdict, "verdict")
 
     @property
     def known_quarantine(self) -> TopicEnds:
-        """The quarantine topic of its plan.
+        """The quarantine topic of the plan, which has to have one.
 
         Raises:
-            NotRecorded: its pipeline quarantined nothing.
+            NotRecorded: the pipeline quarantined nothing.
         """
         return self._recorded(self.plan.quarantine, "quarantine topic")
 
     @property
     def known_staging(self) -> TopicEnds:
-        """The staging topic of its plan.
+        """The staging topic of the plan, which has to have one.
 
         Raises:
-            NotRecorded: it was written to its output.
+            NotRecorded: the batch is not staged.
         """
         return self._recorded(self.plan.staging, "staging topic")
 
     @property
     def known_staged_at(self) -> int:
-        """The timestamp of its records there.
+        """The timestamp of the batch's records in the staging topic.
 
         Raises:
-            NotRecorded: as above.
+            NotRecorded: the batch is not staged.
         """
         return self._recorded(self.plan.staged_at, "timestamp for staged records")
 
@@ -849,7 +851,7 @@ class Batch(Frozen):
         return value
 
     def publication_under(self, lease: int) -> Publication | None:
-        """The batch's publication, if it is under way and has that lease: it was not given up, and has not ended."""
+        """The batch's publication, if it has that lease and is under way, that is, neither given up nor ended; else None."""
         publication = self.publication
         if self.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
             return None
@@ -857,24 +859,25 @@ class Batch(Frozen):
 
     @property
     def published_ranges(self) -> tuple[OffsetRange, ...]:
-        """Where in the output's topic the batch lies, by partition: ranges without offsets where it is written without a record.
+        """The batch's ranges in the output topic, by partition. A batch that was written without records has empty ranges.
 
-        Nothing while it is not there, or where the output is no topic.
+        None at all before it is published there, or if the output is not a topic.
         """
         return self.plan.output.ranges(self)
 
     @property
     def is_staged(self) -> bool:
-        """Whether it was written to a staging topic, and has records there."""
+        """Whether the batch was written to a staging topic and has records."""
         return self.plan.staging is not None and self.written is not None and self.written.rows > 0
 
     @property
     def is_put(self) -> bool:
-        """Whether publishing it takes a step of its own: its staged records are put into its output."""
+        """Whether the batch has to be published to its output: a staged one, or one without records for an output like a
+        table."""
         return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 
     def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
-        """Where its quarantined records are, in the same way; nothing if the pipeline quarantines nothing."""
+        """The batch's ranges in the quarantine topic, as in `output_ranges`; none if the pipeline quarantines nothing."""
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
         return between(self.plan.quarantine, written.quarantine)
@@ -891,7 +894,7 @@ class Batch(Frozen):
 
 
 def between(begun: TopicEnds, ended: TopicEnds) -> tuple[OffsetRange, ...]:
-    """By partition; one that is younger than `begun` from its beginning."""
+    """The ranges between two ends of a topic, by partition. A partition that is younger than `begun` starts at 0."""
     starts = begun.ends
     return tuple(
         OffsetRange(topic=ended.topic, partition=p, start=starts[p] if p < len(starts) else 0, end=end)
@@ -900,9 +903,9 @@ def between(begun: TopicEnds, ended: TopicEnds) -> tuple[OffsetRange, ...]:
 
 
 class StepResult(Frozen):
-    """What a step returns: ids and small numbers only, fit for XCom and for `--json`.
+    """The result of a step. It has ids and small numbers only, for XCom and for `--json`.
 
-    `changed` is False if the step found its work done already. `message` is one sentence for a person.
+    `changed` is False if the step's work was done already. `message` is a sentence for a person.
     """
 
     step: str
@@ -915,7 +918,7 @@ class StepResult(Frozen):
 
     @classmethod
     def of(cls, step: str, batch: Batch, message: str, *, changed: bool, **details: JsonValue) -> Self:
-        """The result of a step; `batch` is the batch as it stands after it."""
+        """The result of a step. `batch` is the batch after the step."""
         return cls(
             step=step,
             batch=str(batch.id),
@@ -928,7 +931,7 @@ class StepResult(Frozen):
 
 
 def offsets_of(details: object) -> int | None:
-    """How many offsets of its source a batch has, if these are the details of a plan's result."""
+    """The number of source offsets in the details of a plan's result; None for other details."""
     found = details.get("offsets") if isinstance(details, Mapping) else None
     return found if isinstance(found, int) else None
 
@@ -939,17 +942,17 @@ def utc_now() -> datetime:
 
 
 def to_utc(moment: datetime) -> datetime:
-    """The moment in UTC; a time without a zone is taken as UTC."""
+    """The time in UTC. A time without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """A record's timestamp. A producer may write any number: what is far from now is cut, so that it can be calculated with."""
+    """A record's timestamp as a time. A producer may write any number, so it is limited to the years 1970 to 5931."""
     return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
 
 
 def told_time(milliseconds: int) -> str:
-    """A record's timestamp, for a person."""
+    """A record's timestamp in a message."""
     if milliseconds < FAR:
         return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
     return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"

@@ -191,7 +191,7 @@ def test_a_batch_that_outlives_its_marks_is_named(strict: KafkaCluster, make_pip
 def test_the_hours_until_unread_records_are_deleted(broker: Broker, make_pipeline: Make) -> None:
     pipeline = passed(filled(broker, make_pipeline(), **{"retention.ms": "-1"}))
     (kept,) = check_source_retention(Look(pipeline))
-    assert "has no limit of time" in kept.found
+    assert "has no retention time" in kept.found
     age = utc_now() - datetime(2026, 1, 2, 12, tzinfo=UTC)
     alter(broker, pipeline.source.topic, retention_ms=str(round((age + timedelta(hours=3)).total_seconds() * 1000)))
     soon = only(examine(pipeline), "source retention")
@@ -384,7 +384,7 @@ def test_executors_of_a_cluster_are_compared_with_the_driver(
     with spark_cluster(tmp_path) as cluster:
         assert check_spark_master(cluster.master).level is Level.OK
         (alike,) = check_spark_executors(pipeline, cluster.master)
-        assert "Python and packages as the driver's" in alike.found
+        assert "the same Python and packages as the driver" in alike.found
         (starved,) = check_spark_executors(greedy, cluster.master, limit=5)
         assert (starved.level, "did not end within 5 s" in starved.found) == (Level.ERROR, True)
         monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "bare" / "bin" / "python"))
@@ -415,7 +415,7 @@ def test_topics_that_take_no_writes_are_named_until_the_brokers_that_are_down_co
         for number in (2, 3):
             cluster.nodes[number].kill()
         for name in (pipeline.output.topic, pipeline.ledger_topic):
-            said = f"topic {name} has 1 of 3 replicas in sync, and min.insync.replicas=2: it takes no writes."
+            said = f"topic {name} has 1 of 3 replicas in sync, and min.insync.replicas=2: it accepts no writes."
             await_true(lambda said=said: any(one.found.endswith(said) for one in findings()), said, 60)  # type: ignore[misc]
         for number in (2, 3):
             cluster.nodes[number].start()

@@ -82,7 +82,7 @@ LOGINS: dict[str, tuple[Callable[[KafkaCluster], dict[str, Any]], str, str]] = {
         lambda b: b.tls() | {"ssl.ca.location": str(b.certificates / "other-ca.pem")}, TLS,
         f"issued by {AUTHORITY}. is valid until",
     ),
-    "no client certificate": (lambda b: b.tls("brokers"), TLS, "shows no certificate; a broker that asks for one refuses it"),
+    "no client certificate": (lambda b: b.tls("brokers"), TLS, "has no client certificate; a broker that requires"),
 }  # fmt: skip
 
 

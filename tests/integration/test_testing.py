@@ -298,7 +298,7 @@ def test_a_field_of_the_source_that_would_not_be_written_is_refused_as_a_run_ref
     )
     source, registry = {"format": "avro", "schema": {}}, {"url": "${REGISTRY}"}
     folder = make("SELECT id, _note FROM {source}", source=source, output={"key": None}, schema_registry=registry)
-    with pytest.raises(SettingsError, match="its result has _note, of the source's value"):
+    with pytest.raises(SettingsError, match="its result has _note from the source's value"):
         run(folder, [{"id": 1, "_note": "x"}], schema=file)
     named = make(
         "SELECT id, _note AS note FROM {source}", source=source, output={"key": None}, schema_registry=registry

@@ -86,19 +86,19 @@ def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
     ("batch", "minutes", "level", "words"),
     [
         (a_batch(), 40, Level.OK, "1 batch is under way"),
-        (a_batch(), 60, Level.WARNING, "In 30 minutes its marks may be gone"),
+        (a_batch(), 60, Level.WARNING, "Its marks may be gone in 30 minutes"),
         (a_batch(), 95, Level.WARNING, "Its marks may have expired"),
         (
             a_batch(State.PUBLISHING, publication=a_publication()),
             60,
             Level.WARNING,
-            "In 30 minutes its marks may be gone",
+            "Its marks may be gone in 30 minutes",
         ),
         (
             a_batch(State.PUBLISHING, publication=a_publication()),
             95,
             Level.WARNING,
-            "By now its marks may be gone: then its",
+            "Its marks may be gone now. After that its",
         ),
         (
             a_batch(State.PUBLISHING, publication=a_publication(refused="too large.")),
@@ -120,7 +120,7 @@ def test_batches_under_way_against_the_life_of_their_marks(batch: Any, minutes: 
     [
         (3, 3, 2, None, ""),
         (3, 2, 2, None, ""),
-        (3, 1, 2, Level.ERROR, "takes no writes"),
+        (3, 1, 2, Level.ERROR, "accepts no writes"),
         (1, 1, 2, Level.ERROR, "no write is ever acknowledged"),
         (1, 1, 1, Level.WARNING, "one replica"),
         (1, 1, None, Level.WARNING, "one replica"),
@@ -140,8 +140,8 @@ def test_replicas_and_how_many_have_to_be_in_sync(
 @pytest.mark.parametrize(
     ("settings", "hours", "level", "words"),
     [
-        ({"retention.ms": "-1"}, 100, Level.OK, "no limit of time"),
-        ({"retention.ms": "3600000", "cleanup.policy": "compact"}, 100, Level.OK, "no limit of time"),
+        ({"retention.ms": "-1"}, 100, Level.OK, "no retention time"),
+        ({"retention.ms": "3600000", "cleanup.policy": "compact"}, 100, Level.OK, "no retention time"),
         ({"retention.ms": str(48 * 3_600_000)}, 2, Level.OK, "stays for 46 hours"),
         ({"retention.ms": str(48 * 3_600_000)}, 47, Level.WARNING, "In 1 hour "),
         ({"retention.ms": str(48 * 3_600_000)}, 49, Level.WARNING, "at any moment"),
@@ -260,7 +260,7 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_deadline_without_a_triggerer_is_named(triggerer: Any) -> None:
     found = airflow.check_airflow_triggerer(AirflowOf(triggerer=triggerer), ["p", "q"])
     assert (found.level, found.command) == (Level.WARNING, "airflow triggerer")
-    assert "a missed deadline of p, q" in found.found
+    assert "missed deadlines of p, q" in found.found
     assert airflow.check_airflow_triggerer(AirflowOf(triggerer=triggerer), []).level is Level.OK
     assert airflow.check_airflow_triggerer(AirflowOf(triggerer={"status": "healthy"}), ["p"]).level is Level.OK
 
@@ -269,7 +269,7 @@ def test_a_folder_of_reports_that_cannot_be_is_named(tmp_path: Path, monkeypatch
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FENCEPOST_REPORTS", str(tmp_path / "file" / "reports"))
     found = settings.check_reports()
-    assert (found.level, "it is no folder" in found.found) == (Level.ERROR, True)
+    assert (found.level, "it is not a folder" in found.found) == (Level.ERROR, True)
     monkeypatch.setenv("FENCEPOST_REPORTS", str(tmp_path / "new" / "reports"))
     assert settings.check_reports().level is Level.OK
     assert not (tmp_path / "new").exists()

@@ -72,5 +72,5 @@ def test_writers_go_by_the_names_that_fence_attempts_of_any_release() -> None:
 @pytest.mark.parametrize("kinds", [(TaskKind.MALFORMED,), (TaskKind.ROWS, TaskKind.ROWS)])
 def test_a_plan_has_one_block_of_task_partitions_for_each_kind_those_of_rows_first(kinds: tuple[TaskKind, ...]) -> None:
     blocks = tuple(TaskBlock(kind=kind, topic=topic, partitions=1) for kind, topic in zip(kinds, "ab", strict=False))
-    with pytest.raises(ValidationError, match="one block of any other kind"):
+    with pytest.raises(ValidationError, match="one block of each kind"):
         a_plan((0, 1), tasks=blocks)

@@ -271,7 +271,7 @@ def test_a_publication_to_a_table_may_be_given_up_although_nothing_is_known_agai
 
 
 def test_a_batch_for_a_table_is_staged() -> None:
-    with pytest.raises(ValidationError, match=r"a batch for table public\.t is staged"):
+    with pytest.raises(ValidationError, match=r"a batch for table public\.t has to be staged"):
         a_plan((0, 1), output=TABLE)
 
 

@@ -1,4 +1,4 @@
-"""What would make a run fail or lose its guarantee, and what to do: checks that change nothing, each a small function.
+"""The checks of `fencepost doctor`: what would make a run fail or lose its guarantee, and what to do.
 
-Only `fencepost doctor` calls it. Of the checks in `preflight`, which the steps make too, it asks all.
+Each check is a small function that changes nothing. The doctor also runs all checks of `preflight`, which the steps share.
 """

@@ -1,4 +1,4 @@
-"""Airflow: what the DAGs of the pipelines need there, as its REST API tells. Whoever asks brings the connection to it."""
+"""Checks of Airflow by its REST API: what the pipelines' DAGs need there. The caller brings the connection to the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.spark.master import master_of
 
 
 class AirflowApi(Protocol):
-    """Airflow, as these checks ask it. Each answer is its API's JSON; None where it has nothing of that name."""
+    """The requests of these checks. Each answer is the JSON of Airflow's API; None if Airflow has nothing of that name."""
 
     def pool(self, name: str) -> dict[str, Any] | None: ...
     def connection(self, name: str) -> dict[str, Any] | None: ...
@@ -30,7 +30,7 @@ def check_airflow_pool(airflow: AirflowApi, name: str = DEFAULT_POOL) -> Finding
     if pool is None:
         return error(
             f"Airflow has no pool {name}, so it never schedules write, validate and advance.",
-            "Make it, where Airflow's database can be reached.",
+            "Create it, on a machine that can reach Airflow's database.",
             "python -m fencepost.airflow" if name == DEFAULT_POOL else make,
         )
     if not pool["slots"]:
@@ -43,7 +43,7 @@ def check_airflow_pool(airflow: AirflowApi, name: str = DEFAULT_POOL) -> Finding
 
 
 def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> Finding:
-    """Tasks know Spark's master. Of connections in the environment the API tells nothing."""
+    """Tasks know Spark's master. The API does not show connections in the environment."""
     found = airflow.connection(name)
     variable = f"AIRFLOW_CONN_{name.upper()}"
     cure = f'Add it in the UI, or set {variable}, such as to {{"conn_type": "spark", "host": "local[2]"}}.'
@@ -52,7 +52,7 @@ def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION
             return ok(f"connection {name} is in the environment")
         return warning(
             f"Airflow's database has no connection {name}. Write would fail, unless the workers have it in their "
-            "environment or in a secrets backend, of which Airflow's API tells nothing.",
+            "environment or in a secrets backend, which Airflow's API does not show.",
             cure,
         )
     if not found.get("host"):
@@ -66,24 +66,24 @@ def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION
 
 
 def check_airflow_triggerer(airflow: AirflowApi, names: Sequence[str]) -> Finding:
-    """A triggerer runs, where pipelines of these names have a deadline: it is what tells of one that was missed."""
+    """A triggerer runs if these pipelines have a deadline, because it reports missed deadlines."""
     if not names:
         return ok("no pipeline has a deadline")
     if (airflow.health().get("triggerer") or {}).get("status") != "healthy":
         return warning(
-            f"Airflow runs no triggerer, so nobody is told of a missed deadline of {', '.join(names)} "
+            f"Airflow runs no triggerer, so missed deadlines of {', '.join(names)} are not reported "
             "(schedule.deadline_minutes).",
-            "Start one beside the scheduler, with the environment of the workers.",
+            "Start a triggerer beside the scheduler, with the environment of the workers.",
             "airflow triggerer",
         )
     return ok("a triggerer runs")
 
 
 def masters(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> list[str]:
-    """Spark's master as Airflow's connection names it; none if the API does not tell."""
+    """Spark's master by Airflow's connection; none if the API does not show it."""
     try:
         found = airflow.connection(name)
-    except Exception:  # a check says so
+    except Exception:  # another check reports it
         return []
     if not found or not found.get("host"):
         return []
@@ -91,7 +91,7 @@ def masters(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> list[str]:
 
 
 def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
-    """The extra of a connection; nothing if it is no JSON object."""
+    """The extra of a connection; empty if it is not a JSON object."""
     try:
         extra = json.loads(connection.get("extra") or "{}")
     except ValueError:
@@ -100,7 +100,7 @@ def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_airflow_dag(airflow: AirflowApi, pipeline: str) -> Iterator[Finding]:
-    """The pipeline's DAG is there, and is switched on."""
+    """The pipeline's DAG exists and is not paused."""
     dag = airflow.dag(pipeline)
     if dag is None or dag.get("is_stale"):
         files = sorted({str(one["filename"]) for one in airflow.import_errors()})
@@ -111,7 +111,7 @@ def check_airflow_dag(airflow: AirflowApi, pipeline: str) -> Iterator[Finding]:
         )
     elif dag.get("is_paused"):
         yield warning(
-            f"DAG {pipeline} is paused: nothing is scheduled.", "Switch it on.", f"airflow dags unpause {pipeline}"
+            f"DAG {pipeline} is paused: nothing is scheduled.", "Unpause it.", f"airflow dags unpause {pipeline}"
         )
     else:
-        yield ok(f"DAG {pipeline} is switched on")
+        yield ok(f"DAG {pipeline} is not paused")

@@ -1,6 +1,6 @@
-"""The certificates of a cluster with TLS: the client's own and a broker's, and until when they are valid.
+"""Checks until when the certificates of a cluster with TLS are valid: the client's own and a broker's.
 
-librdkafka tells neither: of an expired certificate of a broker it says that it could not be verified.
+librdkafka does not show this. For a broker's expired certificate it only says that it could not be verified.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OWN = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location
 
 
 def check_certificates(look: Look) -> Iterator[Finding]:
-    """The client's certificate and the first broker's are valid now. Whether each side trusts the other, only a login tells."""
+    """The client's certificate and the first broker's are valid now. Only a login shows whether each side trusts the other."""
     values = look.ledger.settings.values
     if "ssl" not in values.get("security.protocol", "plaintext").lower():
         yield ok("the pipeline uses no TLS")
@@ -32,18 +32,18 @@ def check_certificates(look: Look) -> Iterator[Finding]:
     setting = next((name for name in OWN if name in values), None)
     own, broker = _own(values), _brokers(values)
     if setting is None:
-        yield ok("the pipeline shows no certificate; a broker that asks for one refuses it")
+        yield ok("the pipeline has no client certificate; a broker that requires one refuses it")
     elif own is None:
         yield warning(
-            f"The client's certificate in {setting} cannot be read.", "It is a file or text in PEM, or PKCS#12."
+            f"The client's certificate in {setting} cannot be read.", "Give a file or text in PEM, or PKCS#12."
         )
     else:
         yield _validity(own, f"client's certificate in {setting} ({_name(own.subject)})", "Renew it.", look.now)
     if broker is None:
-        yield warning(f"{look.bootstrap} shows no certificate.", "Check bootstrap.servers and security.protocol.")
+        yield warning(f"{look.bootstrap} presents no certificate.", "Check bootstrap.servers and security.protocol.")
     else:
         names = f"{_name(broker.subject)}, issued by {_name(broker.issuer)}"
-        yield _validity(broker, f"broker's certificate ({names})", "It has to be renewed on the broker.", look.now)
+        yield _validity(broker, f"broker's certificate ({names})", "Renew it on the broker.", look.now)
 
 
 def _validity(certificate: Certificate, what: str, do: str, now: datetime) -> Finding:
@@ -72,7 +72,7 @@ def _own(values: Mapping[str, str]) -> Certificate | None:
 
 
 def _brokers(values: Mapping[str, str]) -> Certificate | None:
-    """The certificate of the first broker, unverified; None if it shows none."""
+    """The certificate of the first broker, unverified; None if it presents none."""
     host, _, port = values.get("bootstrap.servers", "").partition(",")[0].strip().rpartition(":")
     with suppress(OSError, ValueError):  # an SSLError is an OSError
         from cryptography import x509

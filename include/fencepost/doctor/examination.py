@@ -1,4 +1,4 @@
-"""Which checks there are, in which order, and what each needs: for a person."""
+"""The doctor's checks, in order, and the checks that have to pass before others make sense."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (
     check_schedule,
     check_schema_registry,
 )
-# Each list needs that the checks before it, which others rest on, found no error.
+# Each list runs only if the first check of its stage, and of the stages before, found no error.
 OF_CLUSTER: tuple[Check, ...] = (check_rights, check_transaction_timeout, check_expiry_of_marks, check_replication)
 OF_SOURCE: tuple[Check, ...] = (
     check_source_times,
@@ -72,7 +72,7 @@ OF_LEDGER: tuple[Check, ...] = (
 
 
 def examine(pipeline: Pipeline) -> list[Finding]:
-    """All that the checks find about a pipeline. Changes nothing; raises nothing; each check ends within a minute."""
+    """Run all checks of a pipeline. It changes nothing and raises nothing, and each check ends within a minute."""
     found = [one for check in OF_FOLDER for one in ask(check, pipeline)]
     look = Look(pipeline)
     found += ask(check_certificates, look)
@@ -93,7 +93,7 @@ def examine(pipeline: Pipeline) -> list[Finding]:
 
 
 def _told_once(found: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings, without an error that several checks met, such as a wrong suite, in any but the first."""
+    """The findings, with an error that several checks met, such as a wrong suite, only at the first of them."""
     told: dict[str, str] = {}
     for one in found:
         first = told.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
@@ -101,5 +101,5 @@ def _told_once(found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _is_there(found: Sequence[Finding]) -> bool:
-    """Whether the last check found what others rest on."""
+    """Whether the last check found no error, so that others can build on it."""
     return found[-1].level in {Level.OK, Level.WARNING}

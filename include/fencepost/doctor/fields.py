@@ -1,4 +1,4 @@
-"""Does the source still have what the pipeline declares?"""
+"""Checks whether the source still has the declared fields."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ MOST_BYTES, SECONDS = 8_000_000, 10.0
 
 
 def check_source_fields(look: Look) -> Iterator[Finding]:
-    """A small sample of the source has the declared fields, of the declared types, and no others; and no refused tombstones."""
-    if not look.has_groups:  # a consumer would make Kafka's topic of offsets, and a check makes nothing
-        yield skipped("no consumer has ever committed an offset here, and a look would be the first")
+    """A small sample of the source has the declared fields with the declared types, no other fields, and no refused
+    tombstones."""
+    if not look.has_groups:  # a consumer would create Kafka's topic of offsets, and a check creates nothing
+        yield skipped("reading a sample would create Kafka's topic __consumer_offsets")
         return
     sample, drift = look_for_drift(look.pipeline, look.cluster, RECORDS, most_bytes=MOST_BYTES, seconds=SECONDS)
     drifted = list(told(drift))
@@ -30,12 +31,12 @@ def check_source_fields(look: Look) -> Iterator[Finding]:
     refused = tombstones if look.pipeline.source.tombstones == "fail" else 0
     if refused:
         yield warning(
-            f"{refused:,} of {len(sample.records):,} sampled records have no value (tombstones), and source.tombstones is fail: "
-            "a batch that has one fails.",
+            f"{refused:,} of {len(sample.records):,} sampled records have no value (tombstones), and source.tombstones is fail, "
+            "so a batch with such a record fails.",
             "Set source.tombstones in pipeline.yaml: drop leaves them out, pass gives them to the transform.",
         )
     if not drifted and not refused:
         more = "".join(f"; {one}" for one in noted(drift))
         yield ok(
-            f"{drift.records:,} sampled records have the declared fields, and no others that could be declared{more}"
+            f"{drift.records:,} sampled records have the declared fields and no other fields that could be declared{more}"
         )

@@ -1,4 +1,4 @@
-"""The cluster: reachable, and with limits that its transactions and marks can live in."""
+"""Checks of the cluster: it can be reached, and its limits suit the pipeline's transactions and marks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
 from fencepost.protocol.snapshot import Row, Snapshot, snapshot_of
 
-MARGIN = 0.9  # of the time for which marks are kept: the steps trust them no longer
-SHARE = 0.5  # of that time: what has waited for longer is worth a word
+MARGIN = 0.9  # share of the time for which marks are kept; after it the steps no longer rely on marks
+SHARE = 0.5  # share of that time after which a batch under way is reported
 
 
 def check_kafka(look: Look) -> Finding:
-    """A broker answers, and takes the credentials."""
+    """A broker answers and accepts the credentials."""
     try:
         count = look.cluster.brokers()
     except AccessDenied as denied:  # any other check would only be skipped
@@ -27,7 +27,7 @@ def check_kafka(look: Look) -> Finding:
 
 
 def check_expiry_of_marks(look: Look) -> Iterator[Finding]:
-    """Marks live longer than a step with its retries, and group offsets longer than the pause between two runs."""
+    """Kafka keeps marks longer than a step with its retries takes, and group offsets longer than the pause between two runs."""
     kept, patience, pause = look.marks_kept_for, look.pipeline.schedule.patience, look.longest_pause
     limits = "offsets.retention.minutes and transactional.id.expiration.ms"
     raised = f"Raise {limits} on the brokers"
@@ -39,8 +39,8 @@ def check_expiry_of_marks(look: Look) -> Iterator[Finding]:
         )
     if pause > kept:
         yield warning(
-            f"The schedule pauses for up to {told(pause)}, and Kafka forgets group offsets after {told(kept)}: lag tools see "
-            "none between runs, and only records in the output reveal a lost ledger then.",
+            f"The schedule pauses for up to {told(pause)}, and Kafka forgets group offsets after {told(kept)}: between runs lag "
+            "tools see no offsets, and only records in the output show that a ledger was lost.",
             f"{raised} above the pause.",
         )
     if patience <= kept * MARGIN and pause <= kept:
@@ -55,7 +55,7 @@ def check_unfinished_batches(look: Look) -> Iterator[Finding]:
 
 
 def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[Finding]:
-    """What the expiry of marks means for the batches under way. Pure."""
+    """What the expiry of marks means for the batches under way; pure."""
     under_way = [row for row in snapshot.unsettled if row.newest.state in {State.PLANNED, State.PUBLISHING}]
     found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
@@ -65,7 +65,7 @@ def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[F
 
 
 def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
-    """What there is to do about one that is under way, once half of the time of its marks is over."""
+    """What to do about a batch under way, after half of the time for which its marks are kept; None before."""
     batch, run = row.newest, row.newest.command("run").strip("`")
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at
@@ -78,24 +78,24 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
         )
     then = publication.without_marks(batch) if publication else ""
     if now - since <= kept * SHARE or (publication and not then):
-        return None  # what has no marks does not age
+        return None  # a publication without marks does not expire
     if publication:
-        gone = "By now its marks may be gone" if left <= timedelta(0) else f"In {told(left)} its marks may be gone"
+        gone = "Its marks may be gone now" if left <= timedelta(0) else f"Its marks may be gone in {told(left)}"
         return warning(
-            f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}: then its next run {then}.",
+            f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}. After that its next run {then}.",
             row.next_step,
             run,
         )
     if left <= timedelta(0):
         return warning(
             f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may have expired, so its next write makes a "
-            "new revision; rows of the old one that are committed keep its header.",
+            "new revision. Committed rows of the old revision keep its header.",
             row.next_step,
             run,
         )
     return warning(
-        f"Batch {batch.id} was planned {ago} ago and is not written. In {told(left)} its marks may be gone, and a retry has to "
-        "write a new revision.",
+        f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may be gone in {told(left)}; after that a retry "
+        "writes a new revision.",
         row.next_step,
         run,
     )

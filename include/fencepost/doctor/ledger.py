@@ -1,4 +1,4 @@
-"""The ledger: readable, complete, and one with what it has announced and with the offsets of the pipeline's groups."""
+"""Checks of the ledger: it is readable and complete, and agrees with its announcements and the pipeline's group offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fencepost.protocol.view import PASSED, View
 
 
 def check_ledger(look: Look) -> Finding:
-    """Every record of the ledger can be read, and continues the one before it."""
+    """Every record of the ledger can be read, and continues the history of the one before it."""
     count = len(look.view.all())
     return ok(f"{count_of(count, 'revision')} of {count_of(len(look.view.intervals), 'interval')}")
 
@@ -37,14 +37,15 @@ def check_ledger_is_complete(look: Look) -> Finding:
         return ok("the output names no batch that the ledger lacks")
     batch, place = unknown
     return error(
-        f"{place[:1].upper()}{place[1:]} has records of batch {batch}, and the ledger does not.",
+        f"{place[:1].upper()}{place[1:]} has records of batch {batch}, which is not in the ledger.",
         ADVICE,
         kind=LedgerLost,
     )
 
 
 def check_unread_records(look: Look) -> Finding:
-    """No record of the source lies before the range of the first interval that is planned, or else of the schedule's first."""
+    """No source record lies before the range of the first planned interval, or if none is planned, of the schedule's first
+    one."""
     source, pipeline = look.source.there, look.pipeline
     earliest = by_partition(source.name, look.cluster.earliest(source))
     if look.view.standing:
@@ -56,11 +57,11 @@ def check_unread_records(look: Look) -> Finding:
         before = Unread(start, look.now, before_ranges(ranges, earliest, {}))
     if not before.offsets:
         return ok("no record lies before the first range")
-    return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If they need not be read, all is well.")
+    return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If you do not need them, do nothing.")
 
 
 def check_intervals_left_out(look: Look) -> Finding:
-    """Each interval of the schedule that lies before a planned one is planned too: Airflow makes no run for it by itself."""
+    """Every interval of the schedule before a planned one is planned too. Airflow would not make a run for it by itself."""
     pipeline = look.pipeline
     found = LeftOut.of(left_out(pipeline.schedule, look.view.intervals))
     if not found.intervals:
@@ -69,12 +70,12 @@ def check_intervals_left_out(look: Look) -> Finding:
 
 
 def check_announcements(look: Look) -> Finding:
-    """The topic of announcements has all that the ledger has announced, and keeps it for good."""
+    """The topic of announcements has all announcements of the ledger, and keeps them without limit."""
     role = look.role("announcements")
     if lost := look.ledger.announcements.lost(role.topic if role else None):
         return _lost_announcements(look, lost)
     if role is None:
-        return ok("there is none yet; the first plan makes it")
+        return ok("the topic does not exist yet; the first plan creates it")
     if role.settings is not None and (refusal := unfit_for_announcements(role.there, role.settings)):
         config = {name.replace(".", "_"): value for name, value in KEPT.items()}
         command = look.set_topic(role.name, **config) if role.there.partitions == 1 else ""
@@ -84,27 +85,28 @@ def check_announcements(look: Look) -> Finding:
         missing, kept = _compared_with_history(look, role.there)
     if not missing:
         return ok(f"topic {role.name} has all {count_of(kept, 'announcement')}")
-    first = f"the first of batch {missing[0].batch}, {missing[0].state}"
+    first = f"the first of them for batch {missing[0].batch}, {missing[0].state}"
     return _lost_announcements(look, f"Topic {role.name} lacks {count_of(len(missing), 'announcement')}, {first}.")
 
 
 def _lost_announcements(look: Look, lost: str) -> Finding:
     return error(
         f"{lost[:1].upper()}{lost[1:]}",
-        "Readers go by it alone, so nothing is planned or published without it. Write it again from the ledger.",
+        "Readers rely on this topic alone, so nothing is planned or published until it is complete. Write it again from the "
+        "ledger.",
         f"fencepost announce {look.pipeline.name}",
         kind=AnnouncementsLost,
     )
 
 
 def _compared_with_history(look: Look, topic: Topic) -> tuple[list[Announcement], int]:
-    """What the topic lacks, and how many announcements it has."""
+    """The announcements that the topic lacks, and how many it has."""
     kept = [one for _, one in read_announcements(look.ledger.settings, look.cluster, topic, look.pipeline.group)]
     return lacking(kept, history(look.view, look.cluster.id)), len(kept)
 
 
 def _newest(look: Look) -> Iterator[Named]:
-    """The batches that the newest records of output and staging name."""
+    """The batches that own the newest records of the output and the staging topic."""
     for topic in look.destination.topics:
         if look.role(topic.role) is not None:
             yield from topic.newest_batches()
@@ -113,7 +115,7 @@ def _newest(look: Look) -> Iterator[Named]:
 
 
 def check_group_offsets(look: Look) -> Iterator[Finding]:
-    """The groups `<pipeline>` and `<pipeline>.validated` have the offsets that the ledger says."""
+    """The groups `<pipeline>` and `<pipeline>.validated` have the offsets that follow from the ledger."""
     if not look.has_groups:
         yield ok("no group has offsets yet")
         return
@@ -133,11 +135,11 @@ def check_group_offsets(look: Look) -> Iterator[Finding]:
         wanted = of_topic(validated.validated(look.view), output.name)
         offsets = {p: tp.offset for (_, p), tp in have.items()}
         found += _compared(look, pipeline.validated_group, output.name, offsets, wanted, {})
-    yield from found or [ok("both groups have the offsets that the ledger says")]
+    yield from found or [ok("both groups have the offsets that follow from the ledger")]
 
 
 def _moved_to(view: View, topic: str) -> dict[int, int]:
-    """The offsets that publications and skips have moved the pipeline's group to, by partition: a plan alone moves none."""
+    """The offsets to which publications and skips have moved the pipeline's group, by partition. A plan moves none."""
     moved = {part.partition_id for batch in view.all() if batch.state in PASSED for part in batch.plan.ranges}
     return of_topic({place: end for place, end in frontier(view).items() if place in moved}, topic)
 
@@ -145,7 +147,7 @@ def _moved_to(view: View, topic: str) -> dict[int, int]:
 def _compared(
     look: Look, group: str, topic: str, have: Mapping[int, int], wanted: Mapping[int, int], ahead: Mapping[int, int]
 ) -> Iterator[Finding]:
-    """How a group's offsets differ from the ledger's. Lower and missing ones harm nobody but who reads them."""
+    """How a group's offsets differ from the ledger's. Lower and missing offsets affect only programs that read them."""
     if ahead and not look.view.revisions:
         yield error(f"G{offsets_told(group, topic, ahead)[1:]}.", whose(look.pipeline), kind=GroupInUse)
         return
@@ -163,10 +165,10 @@ def _compared(
     if not differs:
         return
     if all(offset is None for offset, _ in differs.values()):
-        found = f"Group {group} has no offsets of topic {topic}, and the ledger has some: they expired, or somebody deleted them."
+        found = f"Group {group} has no offsets of topic {topic}, but the ledger has: they expired, or a person deleted them."
     else:
         listed = ", ".join(f"partition {p}: {offset}, ledger {end}" for p, (offset, end) in sorted(differs.items()))
-        found = f"Group {group} has other offsets of topic {topic} than the ledger ({listed}): somebody set them."
-    yield warning(
-        found, "Nothing depends on them but lag tools and readers of this group. The next publication restores them."
-    )
+        found = (
+            f"Group {group} has other offsets of topic {topic} than the ledger ({listed}): another program set them."
+        )
+    yield warning(found, "Only lag tools and readers of this group use them. The next publication restores them.")

@@ -1,4 +1,4 @@
-"""The rights in Kafka that a pipeline needs, compared with those that Kafka says its user has."""
+"""Compares the rights in Kafka that a pipeline needs with those that Kafka reports for its user."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from fencepost.preflight.look import Look
 
 
 def check_rights(look: Look) -> Iterator[Finding]:
-    """The pipeline's user may do all that a run does, as far as Kafka tells. It tells nothing of transactional ids."""
+    """The pipeline's user has the rights that a run needs. Kafka reports none on transactional ids."""
     listed = sorted(rights_of(look.pipeline), key=_place)
     found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(look, list(rows))) is not None]
-    yield from found or [ok("the user has the rights that Kafka tells of; it tells none on transactional ids")]
+    yield from found or [
+        ok("the user has all needed rights that Kafka reports. Kafka reports none on transactional ids")
+    ]
 
 
 def _place(right: Right) -> tuple[int, str]:
@@ -23,7 +25,7 @@ def _place(right: Right) -> tuple[int, str]:
 
 
 def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
-    """What is lacking on one resource, and the command that grants it."""
+    """The missing rights on one resource, and the command that grants them; None if none are missing."""
     first = rows[0]
     try:
         told = _told(look, first)
@@ -44,7 +46,7 @@ def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
 
 
 def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | None:
-    """Why the plan could not create a missing topic; None if it could, or if no plan does."""
+    """Why a plan could not create a missing topic; None if it could, or if plans do not create this topic."""
     if not create:
         return None
     missing = f"Topic {topic} does not exist, and"
@@ -54,23 +56,23 @@ def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | N
         grant = _grant(look, create)
         return warning(f"{missing} this user may not create it.", "Create the topic, or grant the right.", grant)
     except SettingsError as refused:
-        return error(f"{missing} Kafka takes no topic of that name: {refused}", "", kind=SettingsError)
+        return error(f"{missing} Kafka accepts no topic of that name: {refused}", "", kind=SettingsError)
     except NeedsOperator as refused:
         return warning(f"{missing} Kafka refuses to create it: {refused}", "Create the topic.")
     return None
 
 
 def _told(look: Look, right: Right) -> frozenset[str] | None:
-    """What Kafka says that the user may do; None: it does not tell."""
+    """The user's operations as Kafka reports them; None if Kafka does not report them."""
     if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not look.has_groups):
         return None
-    if right.is_prefix:  # Kafka is asked about names, so about some that begin like this
+    if right.is_prefix:  # Kafka answers for names only, so ask about some with this prefix
         groups = [look.pipeline.validated_group, *map(look.pipeline.lane_group, map(str, range(look.pipeline.lanes)))]
         told = [look.cluster.rights("group", group) for group in groups]
         return frozenset.intersection(*(one for one in told if one is not None)) if any(told) else None
     if right.resource is not Resource.CLUSTER:
         return look.cluster.rights(right.resource, right.name)
-    # Who may not describe the cluster is told nothing; its settings tell then.
+    # Kafka reports nothing to a user who may not describe the cluster. Then the cluster's settings show it.
     found = look.cluster.rights("cluster", "")
     return found if found is not None or look.cluster.broker_config("node.id", "") else frozenset()
 
@@ -82,7 +84,7 @@ def _name(right: Right) -> str:
 
 
 def _grant(look: Look, rights: Sequence[Right]) -> str:
-    """The command, with a place for the user: who that is, only the broker knows."""
+    """The command that grants the rights, with a placeholder for the user, whom only the broker knows."""
     asks = look.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
     alike = [right._replace(use=Use.NEEDED) for right in rights]
     [(_, [command])] = acl_commands(alike, "User:NAME", look.bootstrap, "client.properties" if asks else None)

@@ -1,4 +1,4 @@
-"""What a pipeline's settings and this machine bring: the schema registry, and the folder of reports."""
+"""Checks of a pipeline's connections, its schema registry, and the folder of reports."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from fencepost.schemas.registry import NotRegistered, Registry
 def check_connections(
     pipeline: Pipeline, given: Mapping[str, ConnectionSettings], places: Sequence[str]
 ) -> Iterator[Finding]:
-    """What a connection of a plain client's has and Fencepost leaves out. Whoever asks has looked them up, in `places`."""
+    """Which settings of Airflow's connections Fencepost does not use. The caller has looked the connections up, in `places`."""
     for section, one in given.items():
         if one.left_out:
             yield warning(
-                f"{section} leaves {', '.join(one.left_out)} of connection {pipeline.connections[section]} out: they belong to "
-                "a plain client, and Fencepost sets its own.",
-                "Nothing has to be done. A connection of its own says that nobody relies on them.",
+                f"{section} does not use {', '.join(one.left_out)} of connection {pipeline.connections[section]}: Fencepost sets "
+                "its own values.",
+                "You need do nothing. A separate connection for Fencepost would make clear that these settings are unused.",
             )
     yield ok("; ".join(places))
 
 
 def check_schema_registry(pipeline: Pipeline) -> Finding:
-    """The registry answers, if the pipeline uses one. `fencepost schema` says whether the records fit what it has."""
+    """The registry answers, if the pipeline uses one. `fencepost schema` shows whether the records fit its schemas."""
     if not pipeline.uses_registry or pipeline.schema_registry is None:
-        return ok("the pipeline uses none")
+        return ok("the pipeline uses no schema registry")
     subject = pipeline.subject("source" if FORMATS[pipeline.source.format].has_registry else "output")
     try:
         Registry(pipeline, "AVRO").versions(subject)
-    except AccessDenied as denied:  # a plan asks the same, and no other check tells of rights in the registry
+    except AccessDenied as denied:  # a plan would fail, and no other check covers rights in the registry
         return error(str(denied), "", kind=type(denied))
     except NotRegistered:
         return ok(f"{pipeline.schema_registry.url} answers; it has no subject {subject}")
@@ -49,7 +49,7 @@ def check_reports() -> Finding:
     there = _existing(folder)
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return ok(f"{folder} is writable")
-    why = "this user may not write to it" if there.is_dir() else "it is no folder"
+    why = "this user may not write to it" if there.is_dir() else "it is not a folder"
     return error(
         f"The folder of reports is {folder}, and validate could not write there: {there}: {why}.",
         "Give the user of the tasks the right to write there, or set FENCEPOST_REPORTS to another folder.",
@@ -58,7 +58,7 @@ def check_reports() -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest of its parents that exists: validate makes the rest."""
+    """The path, or its nearest parent that exists. Validate creates the rest."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path

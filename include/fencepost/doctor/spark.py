@@ -1,4 +1,4 @@
-"""Spark: a driver that starts here, a master that answers, and executors with the driver's Python and packages."""
+"""Checks of Spark: the driver can start, the master answers, and executors have the driver's Python and packages."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from fencepost.spark.submit import check_java, connector_folder, private_folder
 CONNECT = 5.0  # seconds
 JOB = 180.0  # seconds for the small job, executors' start included
 Versions = dict[str, str]
-WITHOUT_JOB = "the executors' Python and packages are compared by a small job: --spark-job runs it."
+WITHOUT_JOB = "a small job compares the executors' Python and packages; --spark-job runs it."
 
 
 def check_spark_driver() -> Finding:
-    """Java, the connector's jars and a private folder are there, where this command runs."""
+    """This machine has Java, the connector's jars and a private folder."""
     check_java()
     folder = connector_folder()
     private_folder()
-    return ok(f"Java is there, and jars in {folder}")
+    return ok(f"Java is installed, and the jars are in {folder}")
 
 
 def check_spark_master(master: str) -> Finding:
-    """Spark knows such a master, and something accepts connections at its address. `local` and YARN have none in their name."""
+    """The master is valid, and its address accepts connections. `local` and YARN have no address."""
     check_master(master, "FENCEPOST_SPARK_MASTER, or Airflow's connection,")
     addresses = _addresses(master)
     if not addresses:
@@ -49,7 +49,7 @@ def check_spark_master(master: str) -> Finding:
             refused.append(f"{host}:{port}: {raised.strerror or type(raised).__name__}")
     return error(
         f"Spark's master {master} accepts no connection ({'; '.join(refused)}).",
-        "Start it, or correct FENCEPOST_SPARK_MASTER, or the host of Airflow's connection spark_default.",
+        "Start it, or correct FENCEPOST_SPARK_MASTER or the host of Airflow's connection spark_default.",
         kind=SettingsError,
     )
 
@@ -68,20 +68,20 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 def check_spark_executors(
     pipeline: Pipeline, master: str, run_job: bool | None = None, limit: float = JOB
 ) -> list[Finding]:
-    """Executors start, and have the driver's Python and packages. By default it asks only a master that is not this machine."""
+    """Executors start, and have the driver's Python and packages. By default the job runs only on a master of other machines."""
     if not (run_job if run_job is not None else not is_local(master)):
         return [ok("the driver's own Python and packages")] if is_local(master) else [skipped(WITHOUT_JOB)]
     answer = _probe(pipeline, master, limit)
     if isinstance(answer, str):
-        return [error(answer, "Look into the master's and the workers' logs; FENCEPOST_LOG=DEBUG shows the driver's.")]
+        return [error(answer, "Read the logs of the master and the workers; FENCEPOST_LOG=DEBUG shows the driver's.")]
     driver, executors = answer
     return list(compare(driver, executors)) or [
-        ok(f"{', '.join(sorted(executors))}: Python and packages as the driver's")
+        ok(f"{', '.join(sorted(executors))}: the same Python and packages as the driver")
     ]
 
 
 def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """What executors, by host, have otherwise than the driver. Pure."""
+    """How the software of executors, by host, differs from the driver's; pure."""
     for host, has in sorted(executors.items()):
         differs = [
             f"{name} {has.get(name, NOT_FOUND)}, driver {version}"
@@ -91,13 +91,13 @@ def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]
         if differs:
             yield error(
                 f"The executors on {host} have other software than the driver: {'; '.join(differs)}.",
-                f"Install the driver's versions (requirements.txt) there, where they are here: executors start {python_there()}.",
+                f"Install the driver's versions (requirements.txt) there, for the Python that executors start: {python_there()}.",
                 kind=SettingsError,
             )
 
 
 def python_there() -> str:
-    """The Python that executors start: the driver's, unless the environment says otherwise."""
+    """The Python that executors start: `PYSPARK_PYTHON`, or else the driver's."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
@@ -105,9 +105,9 @@ PYTHON_MISMATCH = re.compile(r"PYTHON_VERSION_MISMATCH|Python in worker has diff
 
 
 def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dict[str, Versions]] | str:
-    """The versions of the driver, and of the executors by host; or why the small job told nothing.
+    """The versions of the driver and, by host, of the executors; or why the small job failed.
 
-    The job runs in a process group of its own, which ends here.
+    The job runs in a process group of its own, which is ended here.
     """
     command = [sys.executable, "-m", "fencepost.spark.probe", pipeline.name]
     environment = {**os.environ, "FENCEPOST_SPARK_MASTER": master, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
@@ -118,8 +118,8 @@ def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dic
             told, words = job.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             return (
-                f"A small job on {master} did not end within {limit:.0f} s: no worker is alive, none has a core or the "
-                "memory free, or executors cannot reach the driver."
+                f"A small job on {master} did not end within {limit:.0f} s: no worker is alive, no worker has a free core or "
+                "enough memory, or executors cannot reach the driver."
             )
         finally:
             with suppress(ProcessLookupError):
@@ -130,7 +130,7 @@ def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dic
     if PYTHON_MISMATCH.search(words):
         mine = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"The executors of {master} run another version of Python than the driver's {mine}, and PySpark refuses that. They "
+            f"The executors of {master} have another version of Python than the driver's {mine}, which PySpark refuses. They "
             f"start {python_there()}."
         )
     last = told.splitlines()[-1] if told.strip() else f"exit code {job.returncode}"

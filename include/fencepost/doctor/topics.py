@@ -1,4 +1,4 @@
-"""A pipeline's topics: they keep what a run needs for as long as it needs it, take what it writes, and are not held back."""
+"""Checks of a pipeline's topics: they keep records long enough, accept what a run writes, and no transaction hides records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fencepost.protocol.obstacle import obstacle
 from fencepost.protocol.ranges import CLOCKS
 from fencepost.protocol.snapshot import snapshot_of
 
-AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end every ten seconds
+AFTER_ITS_END = timedelta(seconds=30)  # brokers check every ten seconds for transactions to end
 
 
 def check_source(look: Look) -> Finding:
-    """The source exists, and keeps a record until it is read, and until a retry reads it again."""
+    """The source exists, and compaction does not delete a record before it is read, or read again by a retry."""
     source = look.source
     found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
     if found:
@@ -43,9 +43,9 @@ def check_source_times(look: Look) -> Iterator[Finding]:
             found = True
             yield warning(
                 f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, offset "
-                f"{offset}: {told_time(at)}). The batch that meets it takes it. While it is there, a plan reads an interval's "
-                "records of that partition to find where the interval ends, and Kafka does not delete them for their age.",
-                "Mend the producer, which may send microseconds, and have Kafka refuse such records.",
+                f"{offset}: {told_time(at)}). The batch that reads up to it includes it. As long as the topic has it, a plan "
+                "reads the partition's records to find the end of an interval, and Kafka does not delete them by age.",
+                "Fix the producer, which may send microseconds, and let Kafka refuse such records.",
                 look.set_topic(source.name, message_timestamp_after_max_ms=3_600_000),
             )
     if not found:
@@ -53,7 +53,7 @@ def check_source_times(look: Look) -> Iterator[Finding]:
 
 
 def check_output_retention(look: Look) -> Iterator[Finding]:
-    """The topics that batches are written to keep them until they are judged, and take records of their age."""
+    """The topics that batches are written to accept records of their age and keep them until they are judged."""
     interval, found = look.newest_due, False
     for role in look.own_topics:
         refusal = _refusal(look, role, interval)
@@ -65,7 +65,7 @@ def check_output_retention(look: Look) -> Iterator[Finding]:
 
 
 def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
-    """Why a topic would lose the interval's records, or refuse them; None if it does not exist, or Kafka does not tell."""
+    """Why a topic would delete the interval's records too early, or refuse them; None if it would not, or is not known."""
     if role.topic is None or role.settings is None:
         return None
     match role.role:
@@ -77,7 +77,7 @@ def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
 
 
 def check_topics_of_batches(look: Look) -> Iterator[Finding]:
-    """A batch under way can go on: it finds the topics that it was planned on, with its records."""
+    """Every batch under way can go on: the topics that it was planned with still exist and have its records."""
     found = False
     for row in snapshot_of(look.view).unsettled:
         batch = row.newest
@@ -86,16 +86,16 @@ def check_topics_of_batches(look: Look) -> Iterator[Finding]:
             found = True
             yield error(f"Batch {batch.id} cannot go on: {stopped.why}.", stopped.next_step(batch))
     if not found:
-        yield ok("every batch under way has the topics it was planned on, and its records in them")
+        yield ok("every batch under way still has its topics, and its records in them")
 
 
 def check_ledger_topic(look: Look) -> Finding:
-    """The ledger's topic keeps every record of one partition, as long as there is a newer one of its key."""
+    """The ledger's topic has one partition and keeps the newest record of every key."""
     role = look.role("ledger")
     if role is None:
-        return ok("there is none yet; the first plan makes it")
+        return ok("the topic does not exist yet; the first plan creates it")
     if role.settings is None:
-        return skipped(f"Kafka does not tell the settings of topic {role.name}", "Grant DescribeConfigs on it.")
+        return skipped(f"Kafka does not show the settings of topic {role.name}", "Grant DescribeConfigs on it.")
     refusal = unfit_for_ledger(role.there, role.settings.get("cleanup.policy", "delete"))
     if refusal:
         return error(f"The {refusal}", KEEP_THE_TOPIC, look.set_topic(role.name, cleanup_policy="compact"))
@@ -103,23 +103,23 @@ def check_ledger_topic(look: Look) -> Finding:
 
 
 def check_replication(look: Look) -> Iterator[Finding]:
-    """What is acknowledged survives the loss of a broker, and a write survives its absence."""
+    """Acknowledged records survive the loss of a broker, and writes continue without it."""
     found = list(_replication(look))
     errors = [one for one in found if one.level is Level.ERROR]
     if look.brokers > 1:
         yield from found or [
-            ok(f"each topic has replicas on several of {look.brokers} brokers, and enough of them are in sync")
+            ok(f"each topic has replicas on several of {look.brokers} brokers, and enough replicas are in sync")
         ]
         return
     yield from errors
     yield warning(
-        "The cluster has one broker: whatever its disk loses is lost, the ledger and the marks too.",
-        "Fine for trying things out. Use three brokers or more for data that matter.",
+        "The cluster has one broker. If its disk fails, all data are lost, including the ledger and the marks.",
+        "This is fine for trials. Use three brokers or more for data that matter.",
     )
 
 
 def _replication(look: Look) -> Iterator[Finding]:
-    """For each of the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
+    """The findings for the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
     own = [(f"{one.role} topic {one.name}", one.name, one.settings) for one in look.own_topics if one.topic is not None]
     for what, name, settings in (
         *own,
@@ -135,7 +135,7 @@ def _replication(look: Look) -> Iterator[Finding]:
 
 
 def replication(look: Look, what: str, name: str, copies: Copies, least: int | None) -> Iterator[Finding]:
-    """What a topic's replicas and `min.insync.replicas` (None: not known) mean together."""
+    """What a topic's replicas and its `min.insync.replicas` (`least`; None if not known) mean together."""
     replicas, in_sync = copies.replicas, copies.in_sync
     more = "give the topic more replicas with kafka-reassign-partitions.sh."
     if least is not None and replicas < least:
@@ -146,14 +146,14 @@ def replication(look: Look, what: str, name: str, copies: Copies, least: int | N
         )
     elif least is not None and in_sync < least:
         yield error(
-            f"The {what} has {in_sync} of {replicas} replicas in sync, and min.insync.replicas={least}: it takes no writes.",
+            f"The {what} has {in_sync} of {replicas} replicas in sync, and min.insync.replicas={least}: it accepts no writes.",
             "Bring back the brokers that are down.",
         )
     elif replicas == 1:
-        yield warning(f"The {what} has one replica: it is lost with its broker.", more.capitalize())
+        yield warning(f"The {what} has one replica, which is lost with its broker.", more.capitalize())
     elif least == 1:
         yield warning(
-            f"The {what} has min.insync.replicas=1: a record that only the leader has counts as acknowledged.",
+            f"The {what} has min.insync.replicas=1: a record counts as acknowledged even if only the leader has it.",
             "Raise min.insync.replicas to 2.",
             look.set_topic(name, min_insync_replicas=2),
         )
@@ -166,7 +166,7 @@ def replication(look: Look, what: str, name: str, copies: Copies, least: int | N
 
 
 def check_record_size(look: Look) -> Iterator[Finding]:
-    """The pipeline's topics take what its producers send them: batches of records, and the ledger's records."""
+    """The pipeline's topics accept what its producers send: record batches, and the ledger's records."""
     values = look.ledger.settings.values
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
@@ -181,38 +181,39 @@ def check_record_size(look: Look) -> Iterator[Finding]:
             found = True
             yield one
     if not found:
-        yield ok(f"topics take batches of {sent:,} bytes; the largest recent ledger record has {largest:,}")
+        yield ok(f"topics accept record batches of {sent:,} bytes; the largest recent ledger record has {largest:,}")
 
 
 def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, source: int) -> Iterator[Finding]:
-    """What a topic's `max.message.bytes` (`taken`) means, beside what is sent to it."""
-    if role.role in {"ledger", "announcements"}:  # an announcement says part of what a ledger's record says
+    """What a topic's `max.message.bytes` (`taken`) means for the records that are sent to it."""
+    if role.role in {"ledger", "announcements"}:  # an announcement is smaller than its ledger record
         if largest * 2 > taken:
             yield (error if largest > taken else warning)(
-                f"The ledger's records have up to {largest:,} bytes, and the {role.role} topic {role.name} takes {taken:,} "
+                f"The ledger's records have up to {largest:,} bytes, and the {role.role} topic {role.name} accepts {taken:,} "
                 "(max.message.bytes).",
-                "Raise it before a batch with more partitions cannot be recorded.",
+                "Raise it; otherwise a batch with more partitions could not be recorded.",
                 look.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
             )
         return
     if taken < sent:
         yield warning(
-            f"The {role.role} topic {role.name} takes batches of records up to {taken:,} bytes (max.message.bytes), and "
-            f"producers send up to {sent:,}: a write fails with RecordRefused once compression does not make up for it.",
+            f"The {role.role} topic {role.name} accepts record batches of up to {taken:,} bytes (max.message.bytes), and "
+            f"producers send up to {sent:,}: a write fails with RecordRefused if a record batch does not compress below that "
+            "limit.",
             f"Raise max.message.bytes, or set kafka.batch.size to at most {taken} in pipeline.yaml.",
             look.set_topic(role.name, max_message_bytes=max(sent + 100_000, 1_048_588)),
         )
     elif role.role == "quarantine" and taken < source:
         yield warning(
-            f"The quarantine topic {role.name} takes records up to {taken:,} bytes, and the source up to {source:,}: a large "
-            "malformed record would fail the write.",
+            f"The quarantine topic {role.name} accepts records of up to {taken:,} bytes, and the source up to {source:,}, so a "
+            "large malformed record would fail the write.",
             "Raise max.message.bytes above the source's.",
             look.set_topic(role.name, max_message_bytes=source + ROOM),
         )
 
 
 def check_open_transactions(look: Look) -> Iterator[Finding]:
-    """No transaction holds back what readers see of the source and of the pipeline's own topics."""
+    """No open transaction hides records of the source or of the pipeline's own topics from readers."""
     found = False
     for role in (look.source, *look.own_topics):
         if role.topic is None:
@@ -229,20 +230,20 @@ def check_open_transactions(look: Look) -> Iterator[Finding]:
 
 
 HELD_BACK = {
-    "source": "a plan ends there, and what follows waits for the next interval",
+    "source": "a plan ends there, and later records wait for the next interval",
     "ledger": "no step can read the ledger",
     "announcements": "readers see no further announcement",
 }
 
 
 def _open_transaction(look: Look, role: Role, partition: int, offset: int, began: datetime | None) -> Finding:
-    """What an open transaction means. It ends itself after its timeout; if it is older than any may be, it hangs.
+    """What an open transaction means. The broker ends it after its timeout; one that is older than any timeout hangs.
 
-    Its age is that of its first record, where the record's timestamp is the time of its writing.
+    Its age is that of its first record, if the record's timestamp is the time at which it was written.
     """
     limit = look.transaction_limit
     age = look.now - began if began is not None and _is_dated_by_its_writing(look, role) else None
-    means = HELD_BACK.get(role.role, "readers, validate among them, see nothing that follows")
+    means = HELD_BACK.get(role.role, "readers, including validate, do not see later records")
     place = f"the {role.role} topic {role.name}, partition {partition}, offset {offset}"
     command = look.command(
         "kafka-transactions",
@@ -252,21 +253,21 @@ def _open_transaction(look: Look, role: Role, partition: int, offset: int, began
         return error(
             f"A transaction hangs on {place}. It began {told(age)} ago, and none may take longer than {told(limit)} "
             f"(transaction.max.timeout.ms): {means}.",
-            "End it. (`describe-producers` in place of `abort` and its offset shows its producer.)",
+            "Abort it. (`describe-producers` instead of `abort`, without the offset, shows its producer.)",
             command,
         )
     since = f"; it began {told(age)} ago" if age is not None else ""
     return warning(
         f"A transaction is open on {place}{since}: {means}.",
-        f"Wait: it ends by itself, after {told(limit)} at most. If it does not, it hangs: end it.",
+        f"Wait: the broker ends it after {told(limit)} at most. If it does not end, it hangs: abort it.",
         command,
     )
 
 
 def _is_dated_by_its_writing(look: Look, role: Role) -> bool:
-    """Whether a record's timestamp is the time of its writing. Of the source that is assumed: its producers may choose."""
+    """Whether records have the time of writing as their timestamp. This is assumed for the source, whose producers may choose."""
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True
-    if role.role in {"quarantine", "staging"}:  # the source record's, the plan's
+    if role.role in {"quarantine", "staging"}:  # these have the source record's time, and the plan's
         return False
     return role.role != "output" or look.pipeline.output.records.timestamp is None

@@ -1,4 +1,4 @@
-"""What a step checks before anything moves: transform and suite, rights, the broker's limits, the source's retention.
+"""The checks of a step before it changes anything: transform and suite, rights, the broker's limits, the source's retention.
 
-The doctor asks the same checks and more, for a person. A check asks, and changes nothing.
+The doctor runs the same checks and more. A check changes nothing.
 """

@@ -1,4 +1,4 @@
-"""How a check is asked: alone, within a time, and so that its failure is a finding too."""
+"""Runs a check by itself, with a time limit. A failure of the check is a finding too."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fencepost.spark.diagnosis import unexpected
 
 log = logging.getLogger("fencepost.doctor")
 
-LIMIT = 60.0  # seconds for one check; a transform is the user's code, and may never end
+LIMIT = 60.0  # seconds for one check; a transform is the user's code and may never end
 
 
 def name_of(check: Callable[..., Answer]) -> str:
-    """A check's name, as in `check_source_retention`: source retention."""
+    """A check's name: `source retention` for `check_source_retention`."""
     return check.__name__.removeprefix("check_").replace("_", " ")
 
 
 def ask(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> list[Finding]:
-    """What a check finds. Never raises, and takes `limit` seconds at most: a check that does not end is left behind.
+    """The findings of a check. Never raises, and takes at most `limit` seconds: a check that does not end is abandoned.
 
-    An error that a check raises is its finding. Without a right it could not be checked; the rights are a check of their own.
+    An error that a check raises becomes a finding. A check is skipped if a right is missing; another check reports that right.
     """
     answered: list[Finding] = []
 
@@ -34,7 +34,7 @@ def ask(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> l
         except LoginRefused as refused:  # a run would be refused at once
             answered.append(Finding(Level.ERROR, str(refused), kind=LoginRefused))
         except AccessDenied as denied:
-            answered.append(skipped(f"these credentials may not look: {denied}"))
+            answered.append(skipped(f"these credentials do not allow the check: {denied}"))
         except FencepostError as raised:
             answered.append(Finding(Level.ERROR, str(raised), kind=type(raised)))
         except BaseException as raised:
@@ -50,7 +50,7 @@ def ask(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> l
     worker.join(limit)
     if worker.is_alive():
         late = f"The check did not end within {limit:.0f} s and was given up."
-        answered = [error(late, "A run would stand still in the same place: look for what it waits for.")]
+        answered = [error(late, "A run would wait at the same place. Find out what it waits for.")]
     return [replace(one, check=one.check or name_of(check)) for one in answered]
 
 
@@ -59,17 +59,17 @@ def _listed(answer: Answer) -> list[Finding]:
 
 
 def tell(findings: Iterable[Finding], about: str) -> None:
-    """Log what is wrong, for a step that goes on; `about` says which pipeline it is."""
+    """Log warnings and errors for a step that continues. `about` names the pipeline."""
     for one in findings:
         if one.level in {Level.WARNING, Level.ERROR}:
             log.warning("%s: %s", about, one.message)
 
 
 def require(findings: Iterable[Finding], about: str) -> None:
-    """Stop a step at an error, before anything moves.
+    """Raise the first error among the findings, before a step changes anything.
 
     Raises:
-        FencepostError: of the kind of the first error.
+        FencepostError: the finding's kind of error.
     """
     for one in findings:
         if one.level is Level.ERROR:
@@ -77,7 +77,7 @@ def require(findings: Iterable[Finding], about: str) -> None:
 
 
 def plain(finding: Finding) -> Mapping[str, str]:
-    """A finding for programs."""
+    """A finding as JSON values."""
     return {
         "check": finding.check,
         "level": str(finding.level),

@@ -1,6 +1,6 @@
-"""What a pipeline's folder brings: its transform, its suite and its schedule.
+"""Checks of a pipeline's folder: its transform, its suite and its schedule.
 
-Does not start Spark. It executes a transform.py, as the write step does. Only Spark can check a transform.sql.
+They do not start Spark. They execute a transform.py, as the write step does. Only Spark can check a transform.sql.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fencepost.suite.catalogue import HISTORY
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """Check that the transform loads, and that each expectation is right as far as that shows without a column.
+    """Check that the transform loads, and that each expectation is valid as far as that is known without columns.
 
     Raises:
         SettingsError: names the file and the error in it.
@@ -30,11 +30,11 @@ def check_transform(pipeline: Pipeline) -> Finding:
 
     load_transform(pipeline)
     name = pipeline.transform_file.name
-    return ok(f"{name} is there; only Spark can check it" if name.endswith(".sql") else f"{name} loads")
+    return ok(f"{name} exists; only Spark can check it" if name.endswith(".sql") else f"{name} loads")
 
 
 def check_suite(pipeline: Pipeline) -> Finding:
-    """Every expectation exists, and its arguments are of the right kind. Whether a column exists, only a run can tell."""
+    """Every expectation exists and has arguments of the right kind. Only a run shows whether its columns exist."""
     file = pipeline.expectations_file
     suite = pipeline.suite
     for declared in suite.expectations:
@@ -48,7 +48,8 @@ def check_suite(pipeline: Pipeline) -> Finding:
 
 
 def check_schedule(pipeline: Pipeline) -> list[Finding]:
-    """The first interval begins at `schedule.start`; each begins and ends at a time of the cron, wherever clocks change."""
+    """The first interval begins at `schedule.start`. All intervals begin and end at times of the cron, also when clocks
+    change."""
     schedule = pipeline.schedule
     found = [warning(one.text, one.advice) for one in schedule_warnings(schedule, utc_now())]
     return found or [

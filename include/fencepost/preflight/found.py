@@ -1,6 +1,6 @@
-"""What a batch finds now of what it was planned with: the only place that gathers the facts for `protocol/obstacle.py`.
+"""Gathers the facts for `protocol/obstacle.py`: the present state of what a batch was planned with.
 
-It asks, and changes nothing, so the doctor may ask it too. Each topic is described once.
+It changes nothing, so the doctor uses it too. Each topic is described once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fencepost.protocol.ranges import without_expired
 
 
 def found_of(ledger: Ledger, batch: Batch) -> Found:
-    """What the batch finds; the ledger has to be read."""
+    """The present state of what the batch was planned with. The ledger has to be read before."""
     plan, publishing = batch.plan, batch.state is State.PUBLISHING
 
     @cache
@@ -61,7 +61,8 @@ def described(ledger: Ledger, name: str) -> Topic | None:
 def source_found(
     ledger: Ledger, planned: TopicInput, topic: Topic | None, name: str | None = None, *, ranges: bool = True
 ) -> SourceFound:
-    """What a topic, of that name if the plan has another, has of what is read there; `ranges`: is all of it there, too?"""
+    """The present state of an input's topic. `name` is the topic's name if the plan has another one. With `ranges`, the expired
+    parts of the input's ranges are looked up too."""
     accept = ledger.pipeline.source.on_expired == "skip"
     if topic is None:
         return SourceFound(name or planned.topic, "", 0, accept_loss=accept)

@@ -1,4 +1,4 @@
-"""The limits that a write or a plan could meet: how long a transaction may be open, and how long the source keeps its records."""
+"""Checks of limits: how long a transaction may be open, and how long the source keeps its records."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fencepost.preflight.look import Look, told
 from fencepost.protocol.frontier import frontier, of_topic
 from fencepost.protocol.view import View
 
-SHARE = 0.5  # of a transaction's timeout: a write that takes more may take all of it on a bad day
-SOON = timedelta(hours=24)  # data that go within a day are worth a word, however often the pipeline runs
+SHARE = 0.5  # share of a transaction's timeout; a write that takes longer may exceed the timeout on a bad day
+SOON = timedelta(hours=24)  # records that Kafka may delete within a day are reported, however often the pipeline runs
 
 
 def check_before_plan(ledger: Ledger, view: View) -> None:
-    """The cheap checks, for a step that plans: a few requests at most, and no Spark. Warnings are logged.
+    """The cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
 
-    Lost records of the source stop the plan only where the planned ranges have them, which the plan itself finds.
+    Lost source records are only logged here. The plan itself fails if its ranges contain them.
 
     Raises:
         SettingsError: transform or suite would fail.
@@ -33,7 +33,7 @@ def check_before_plan(ledger: Ledger, view: View) -> None:
 
 
 def check_limits(ledger: Ledger) -> None:
-    """The broker's limits, before topics are made.
+    """Check the broker's limits before topics are created.
 
     Raises:
         SettingsError: the broker would refuse every transaction.
@@ -60,9 +60,9 @@ def check_longest_write(look: Look) -> Finding:
 
 
 def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
-    """What the longest write and the longest copy in one transaction say of the transaction's timeout. Pure.
+    """Compare the transaction's timeout with the longest write and the longest copy in one transaction; pure.
 
-    A write is at least as long as each of its transactions.
+    A write takes at least as long as each of its transactions.
     """
     writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
     copies = [
@@ -83,7 +83,7 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
                 f"{round(limit.total_seconds() * 1000)}: transaction.max.timeout.ms), or {cure}.",
             )
     longest, _ = max([*writes, *copies], default=(0.0, ""))
-    return ok(f"the longest took {longest:.0f} s, and a transaction may take {told(timeout)}")
+    return ok(f"the longest write took {longest:.0f} s, and a transaction may take {told(timeout)}")
 
 
 def check_source_retention(look: Look) -> Iterator[Finding]:
@@ -96,18 +96,18 @@ def check_source_retention(look: Look) -> Iterator[Finding]:
     yield from lost(look, earliest)
     reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
     if source.settings is None:
-        yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
+        yield skipped(f"Kafka does not show the settings of topic {source.name}", "Grant DescribeConfigs on it.")
         return
     times = look.cluster.record_times(source.there, reached, look.pipeline.group)
     yield retention_left(look, source.settings, times, reached)
 
 
 def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
-    """What of the source is gone that is still to be written, or that could not be written again."""
+    """Which source records are gone that a planned batch has to read, or that could not be written again."""
     name, skips = look.pipeline.source.topic, look.pipeline.source.on_expired == "skip"
     reached, next_read = of_topic(frontier(look.view), name), to_be_written(look.view, name)
     if gone := _gone(next_read, earliest):
-        found = f"Source topic {name} no longer has records that are to be written ({gone})."
+        found = f"Source topic {name} no longer has records that a planned batch has to read ({gone})."
         if skips:
             yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
         else:
@@ -115,20 +115,20 @@ def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
             yield error(found, cure, kind=SourceDataExpired)
     elif gone := _gone(reached, earliest):
         yield warning(
-            f"Source topic {name} no longer has records behind the frontier ({gone}): they are written but not published, and "
+            f"Source topic {name} no longer has records after the frontier ({gone}). They are written but not published, and "
             "cannot be written again.",
-            f"`fencepost status {look.pipeline.name}` says what holds the frontier back.",
+            f"`fencepost status {look.pipeline.name}` shows what holds the frontier back.",
         )
 
 
 def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
-    """The offsets that are wanted and no longer there; empty if there are none."""
+    """The offsets from `wanted` on that no longer exist, as text; empty if there are none."""
     gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
     return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
 
 
 def to_be_written(view: View, topic: str) -> dict[int, int]:
-    """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
+    """Per source partition, the first offset that is not written: that of a planned batch, or else of the next batch; pure."""
     newest = view.last_batch(view.standing[-1]) if view.standing else None
     first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}
     for batch in view.all():
@@ -147,7 +147,7 @@ def retention_left(
     by_size = int(settings.get("retention.bytes", -1)) >= 0
     sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
     if retention < 0 or not times:
-        why = "has no limit of time" if retention < 0 else "has no record behind the frontier"
+        why = "has no retention time" if retention < 0 else "has no record after the frontier"
         return ok(f"topic {name} {why}{sizes}")
     partition = min(times, key=lambda p: times[p])
     left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - look.now
@@ -156,7 +156,7 @@ def retention_left(
     longer = look.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))
     if left <= timedelta(0):
         return warning(
-            f"The oldest unread record of topic {name} ({where}) is older than its retention of "
+            f"The oldest unread record of topic {name} ({where}) is older than the topic's retention of "
             f"{told(timedelta(milliseconds=retention))}: Kafka may delete it at any moment{sizes}.",
             cure,
             longer,

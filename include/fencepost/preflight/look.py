@@ -1,4 +1,4 @@
-"""What the checks of one pipeline look at: its settings, its cluster, its topics and its ledger, each asked once."""
+"""The pipeline that checks examine: its settings, cluster, topics and ledger, each read once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fencepost.outputs.output import Destination, destination_of
 from fencepost.protocol.view import View
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-PATIENCE = 10.0  # seconds for one answer from Kafka: a check is no step, and may give up early
+PATIENCE = 10.0  # seconds for one response from Kafka; a check may give up earlier than a step
 
 
 @dataclass(frozen=True)
 class Role:
-    """A topic of a pipeline's, and what it is to it. `topic` is None if it is missing, and `settings` if Kafka denies them."""
+    """A topic and its role in the pipeline. `topic` is None if it does not exist, `settings` is None if Kafka denies them."""
 
     role: str
     name: str
@@ -32,10 +32,10 @@ class Role:
 
     @property
     def there(self) -> Topic:
-        """The topic.
+        """The topic, which has to exist.
 
         Raises:
-            TopicMissing: it is missing.
+            TopicMissing: it does not exist.
         """
         if self.topic is None:
             raise TopicMissing(f"topic {self.name}, the {self.role}, does not exist. Create it, then run again.")
@@ -43,10 +43,10 @@ class Role:
 
 
 class Look:
-    """One pipeline as the checks see it. It asks, and changes nothing: no topic, no offset, no transactional id, no group."""
+    """One pipeline, as checks examine it. It changes nothing: no topic, no offset, no transactional id, no group."""
 
     def __init__(self, pipeline: Pipeline, ledger: Ledger | None = None, view: View | None = None) -> None:
-        """A step gives its own ledger, and what it has read of it."""
+        """A step passes its own ledger and view."""
         self.pipeline = pipeline
         self.now: datetime = utc_now()
         self._view = view
@@ -54,75 +54,76 @@ class Look:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger, with a cluster that waits `PATIENCE` seconds."""
+        """The ledger. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
         return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster."""
+        """The Kafka cluster."""
         return self.ledger.cluster
 
     @property
     def bootstrap(self) -> str:
-        """Its address, for messages and commands."""
+        """The cluster's bootstrap servers, for messages and commands."""
         return self.ledger.settings.bootstrap
 
     @property
     def view(self) -> View:
-        """All that is in the ledger; nothing if there is none."""
+        """The ledger's contents; empty if there is no ledger."""
         if self._view is None:
             self._view = self.ledger.look()
         return self._view
 
     def look_again(self) -> bool:
-        """Read the ledger again; return whether it changed."""
+        """Read the ledger again. Returns whether it has changed."""
         before, self._view = self.view, self.ledger.look()
         return self._view != before
 
     @cached_property
     def source(self) -> Role:
-        """The source topic; TopicMissing if it does not exist."""
+        """The source topic. Raises TopicMissing if it does not exist."""
         topic = self.cluster.describe(self.pipeline.source.topic)
         return Role("source", topic.name, topic, self._settings(topic.name))
 
     @cached_property
     def own_topics(self) -> list[Role]:
-        """The topics that the pipeline writes to, as far as it has them: output, staging, quarantine, ledger, announcements."""
+        """The topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger, announcements."""
         return [self._role(role, name) for role, name in self._own_names()]
 
     @cached_property
     def destination(self) -> Destination:
-        """Where the next batch goes."""
+        """The destination of the next batch."""
         return destination_of(self.ledger)
 
     def role(self, role: str) -> Role | None:
-        """The topic with that role; None if the pipeline has none, or if it does not exist."""
+        """The topic with that role; None if the pipeline has no such topic, or it does not exist."""
         return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
 
     @cached_property
     def brokers(self) -> int:
-        """How many there are."""
+        """The number of brokers."""
         return self.cluster.brokers()
 
     @cached_property
     def marks_kept_for(self) -> timedelta:
-        """How long a mark certainly lives."""
+        """How long Kafka keeps a mark at least."""
         return self.cluster.marks_kept_for()
 
     @property
     def transaction_timeout(self) -> timedelta:
-        """How long the broker lets one of the pipeline's transactions be open."""
+        """How long a transaction of the pipeline may be open."""
         named = self.ledger.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         return timedelta(milliseconds=int(named))
 
     @cached_property
     def transaction_limit(self) -> timedelta:
-        """The most that the broker lets anybody ask for."""
+        """The broker's upper limit for the timeout of transactions."""
         return timedelta(milliseconds=int(self.cluster.broker_config("transaction.max.timeout.ms", "900000")))
 
     @cached_property
     def has_groups(self) -> bool:
-        """Whether any group ever committed an offset, as far as we may know. A question about a group would make the topic."""
+        """Whether any group has ever committed an offset; True if the user may not know. Asking about a group would create the
+        topic of offsets."""
         try:
             return self.cluster.find(OFFSETS) is not None
         except AccessDenied:
@@ -135,7 +136,7 @@ class Look:
 
     @cached_property
     def newest_due(self) -> Interval:
-        """The newest interval of the schedule that has ended, wherever the schedule starts."""
+        """The newest interval of the cron that has ended, even if it is before the schedule's start."""
         cron = self.pipeline.schedule.boundaries
         end = cron.at_or_before(self.now)
         return Interval(start=cron.before(end), end=end)
@@ -147,7 +148,7 @@ class Look:
         return max(interval.end - interval.start for interval in following)
 
     def command(self, tool: str, *options: str) -> str:
-        """A command line of one of Kafka's own tools."""
+        """A command line of one of Kafka's tools."""
         values = self.ledger.settings.values
         login = (
             ("--command-config", "client.properties")
@@ -157,7 +158,7 @@ class Look:
         return " ".join([f"{tool}.sh", "--bootstrap-server", self.bootstrap, *login, *options])
 
     def set_topic(self, topic: str, **values: object) -> str:
-        """The command that changes settings of a topic; `_` in their names stands for `.`."""
+        """The command that changes a topic's settings. `_` in a setting's name stands for `.`."""
         config = ",".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
         return self.command(
             "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", config
@@ -185,7 +186,7 @@ class Look:
 
 
 def told(duration: timedelta) -> str:
-    """A duration for a person, in seconds, minutes, hours or days."""
+    """A duration as text, in seconds, minutes, hours or days."""
     seconds = duration.total_seconds()
     unit, size = next(
         (

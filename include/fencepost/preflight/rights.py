@@ -1,4 +1,4 @@
-"""The rights on topics that every batch needs, asked for before anything moves, and after a job failed for want of one."""
+"""Checks the rights on topics that every batch needs, before a step changes anything, and after a job failed without one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fencepost.kafka.errors import RequiredRight
 
 
 def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
-    """Check that the pipeline's user has the rights on topics that every batch needs; those on missing topics come later.
+    """Check in one request that the pipeline's user has the rights on existing topics that every batch needs.
 
-    One request. Other rights show when they are used, before anything is written.
+    A missing right of another kind shows when it is used, before anything is written.
 
     Raises:
-        AccessDenied: names all that are lacking.
+        AccessDenied: rights are missing; the message names all of them.
     """
     needs = [
         RequiredRight(right.operation, right.resource, right.name)
@@ -31,9 +31,9 @@ def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
 
 @contextmanager
 def denials_named(pipeline: Pipeline, settings: ClientSettings) -> Iterator[None]:
-    """Raise AccessDenied instead of a failed job's error, if the user lacks a right by now, or may no longer log in.
+    """Raise AccessDenied instead of a failed job's error, if the user now lacks a right or may no longer log in.
 
-    Spark's reader tells its errors as text, which may quote records. So a new client asks.
+    The errors of Spark's reader are text that may quote records, so a new client checks the rights.
     """
     try:
         yield

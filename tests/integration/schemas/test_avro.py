@@ -583,9 +583,9 @@ def test_a_field_that_would_be_lost_on_its_way_is_refused_and_may_have_another_n
     good = register(schema_registry, f"{pipeline.source.topic}-value", schema)
     value = framed(good, written(schema, {"n": 5, "__deleted": True, "_id": "x"}))
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", value, 0, at(1))])
-    with pytest.raises(SettingsError, match="its result has __deleted, _id, of the source's value"):
+    with pytest.raises(SettingsError, match="its result has __deleted, _id from the source's value"):
         plan_and_write(spark, pipeline, day(1))
-    with pytest.raises(SettingsError, match="its result has __deleted, _id, of the source's value"):
+    with pytest.raises(SettingsError, match="its result has __deleted, _id from the source's value"):
         report_schemas(spark, pipeline)
     renamed = "def transform(frame):\n    return frame.selectExpr('_key', 'n', '__deleted AS deleted', '_id AS id')\n"
     pipeline.transform_file.write_text(renamed)
