@@ -386,7 +386,7 @@ def test_an_interval_that_had_gone_wrong_recovers_once(
     for changed in (True, False):
         advance(pipeline, batch, state, changed=changed, settled=IN_TIME)
     assert len(slack.bodies) == 2
-    assert f"{says}, after something had gone wrong." in texts(slack)[1]
+    assert f"{says}, after an earlier problem." in texts(slack)[1]
     assert store.values == {}
 
 
@@ -680,7 +680,7 @@ def test_without_the_state_store_an_event_is_sent_all_the_same(
     store.is_away = True
     validate_fails(make_pipeline(settings=settings("rejected")), judged("rejected"), BatchRejected("batch: no."))
     assert len(slack.bodies) == 1
-    assert "the state store of the output's asset was not" in caplog.text
+    assert "the state store of the output's asset could not be" in caplog.text
 
 
 def test_the_asset_is_an_inlet_of_each_task_and_a_teams_callbacks_come_after_ours(

@@ -128,11 +128,11 @@ def test_callbacks_are_appended_and_replace_none_of_ours() -> None:
     ("dag_args", "default_args", "says"),
     [
         ({"catchup": False}, {}, r"dag_args has catchup, which is schedule\.catchup in each pipeline\.yaml"),
-        ({"dag_id": "x"}, {}, "dag_args has dag_id, which is not taken"),
-        ({"disable_bundle_versioning": False}, {}, "dag_args has disable_bundle_versioning, which is not taken"),
+        ({"dag_id": "x"}, {}, "dag_args has dag_id, which is not accepted"),
+        ({"disable_bundle_versioning": False}, {}, "dag_args has disable_bundle_versioning, which is not accepted"),
         ({}, {"retries": 9}, r"default_args has retries, which is schedule\.retries"),
-        ({}, {"depends_on_past": True}, "default_args has depends_on_past, which is not taken"),
-        ({}, {"outlets": []}, "default_args has outlets, which is not taken"),
+        ({}, {"depends_on_past": True}, "default_args has depends_on_past, which is not accepted"),
+        ({}, {"outlets": []}, "default_args has outlets, which is not accepted"),
     ],
 )
 def test_what_decides_about_batches_is_refused_with_the_setting_that_does(

@@ -1,7 +1,7 @@
-"""The door to Airflow. Nothing here imports Spark or Great Expectations.
+"""Connects Fencepost to Airflow. Nothing here imports Spark or Great Expectations.
 
-Files in `dags/` call `build_dags` and `refuse_broken_pipelines`. Set-up calls `ensure_pools`, or
-`python -m fencepost.airflow`, once Airflow's database exists.
+Files in `dags/` call `build_dags` and `refuse_broken_pipelines`. Set-up calls `ensure_pools`, or `python -m fencepost.airflow`,
+once Airflow's database exists.
 """
 
 from fencepost.airflow.assets import output_asset

@@ -1,6 +1,6 @@
-"""Where to look in Airflow's UI, for messages and notifications: an address, if this Airflow's settings have the UI's.
+"""Addresses of pages in Airflow's UI, for messages and notifications, if this Airflow's settings have the UI's address.
 
-`[api] base_url` has it, and nothing else does: without it a link would lead to the reader's own machine.
+`[api] base_url` has it. Without that setting no link is made, because it would lead to the reader's own machine.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ def run_address(dag_id: str, run_id: str) -> str:
 
 
 def report_address(dag_id: str, run_id: str) -> str:
-    """The page with the report of the run's batch: the plugin's tab of a DAG run; empty as above."""
+    """The page with the report of the run's batch: the plugin's tab of a DAG run. Empty if the UI's address is not known."""
     page = run_address(dag_id, run_id)
     return f"{page}/plugin/run-report" if page else ""
 
 
 def run_place(dag_id: str, run_id: str) -> str:
-    """A DAG run's page, for a person: its address, or else its place in the UI."""
+    """A DAG run's page, for a person: its address, or else how to find it in the UI."""
     return run_address(dag_id, run_id) or f"See run {run_id} of DAG {dag_id} in Airflow."
 
 
 def report_place(dag_id: str, run_id: str) -> str:
-    """The page with the report, as above."""
+    """The page with the report, for a person: its address, or else how to find it in the UI."""
     return report_address(dag_id, run_id) or f"See tab Report of run {run_id} of DAG {dag_id} in Airflow."

@@ -1,6 +1,6 @@
-"""What follows a step in Airflow, whatever became of it: metrics, lineage and notifications.
+"""What follows a step in Airflow: metrics, lineage and notifications.
 
-Nothing here fails a task: what goes wrong is logged, and the step's own result or error stands.
+Nothing here fails a task. An error here is logged, and the step's own result or error stands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("fencepost.airflow")
 
 @dataclass(frozen=True)
 class StepNotes:
-    """What an operator keeps of its step, for what comes after the task: `told` if its failure was sent already."""
+    """What an operator remembers of its step until the task ends. `told` says that its failure was already sent."""
 
     lineage: OperatorLineage[Any, Any] | None = None
     told: bool = False
@@ -56,7 +56,7 @@ def after_step(
     *,
     judged: bool,
 ) -> None:
-    """After a step of the pipeline that ended well; `judged`: this run has judged the batch."""
+    """Follow a step that succeeded. `judged` says that this run has judged the batch."""
     operator.kept = StepNotes()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
@@ -79,7 +79,7 @@ def after_step(
 
 
 def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
-    """After a step of the pipeline that ended with a verdict, or with a table's refusal: the ledger has it."""
+    """Follow a step that ended with a verdict, or with a refusal by the table. The ledger has either."""
     if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
     with _guarded(f"{operator.task_id} ended with a verdict"):
@@ -108,7 +108,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
-    """After a question about a rejected batch was opened."""
+    """Follow the opening of a question about a rejected batch."""
     if not pipeline.notify:
         return
     with _guarded("a question was opened"):
@@ -119,8 +119,11 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
 
 
 def watch(dag: DAG, pipeline: Pipeline) -> DAG:
-    """Have the DAG's tasks send what `notify` says: the output's asset, whose state store has the notes, becomes an inlet, and
-    `failed` a callback before those that a team has given."""
+    """Make the DAG's tasks send what `notify` says.
+
+    The output's asset becomes an inlet, because its state store has the notes. The callback for `failed` runs before those of the
+    team.
+    """
     if pipeline.notify:
         for task in dag.tasks:
             task.inlets = [*task.inlets, output_asset(pipeline.name, pipeline.output.name)]
@@ -130,9 +133,10 @@ def watch(dag: DAG, pipeline: Pipeline) -> DAG:
 
 
 def _failed(pipeline: Pipeline, context: Context) -> None:
-    """Airflow calls this when a task has failed and is not retried: in its process, or in the DAG processor if that was killed.
+    """Send the event `failed`. Airflow calls this when a task has failed and is not retried: in the task's process, or in the DAG
+    processor if that process was killed.
 
-    It asks no Kafka, which may be why the task failed, and Airflow ends the process 20 seconds after the task's own end.
+    It does not contact Kafka, which may be why the task failed. Airflow ends the process 20 seconds after the task's end.
     """
     task: Any = context["task"]
     if getattr(task, "kept", StepNotes()).told:
@@ -151,12 +155,12 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
             replace(_last_known(context["ti"]), reason=_reason(error)),
             step=task.task_id,
         )
-        # Only a task's own process may ask for the state store: the DAG processor's knows no such question.
+        # Only a task's own process may read the state store; the DAG processor cannot.
         tell(context, pipeline, happened, notes_of(context, pipeline) if in_task else NoNotes())
 
 
 def _last_known(ti: Any) -> BatchFacts:
-    """What tasks of the run have returned of its newest revision."""
+    """The newest revision of the run, by what its tasks have returned."""
     known = [BatchFacts()]
     for task_id in ("plan", "write", "validate", "decide", "write_again", "validate_again"):
         found = ti.xcom_pull(task_ids=task_id)
@@ -167,9 +171,9 @@ def _last_known(ti: Any) -> BatchFacts:
 
 
 def _reason(error: object) -> str:
-    """An error's first line where the words are Fencepost's, which quote no record; else its kind and place.
+    """An error's first line if Fencepost wrote it, because such a line quotes no record; otherwise its type and place.
 
-    Of a job that ended without an outcome, the lines behind it are the job's own output.
+    For a job that ended without an outcome, the following lines are the job's own output.
     """
     from airflow.sdk.exceptions import AirflowException
 
@@ -179,7 +183,7 @@ def _reason(error: object) -> str:
 
 
 def _settled_here(context: Context, result: StepResult) -> bool:
-    """Whether this run has published or skipped the batch, maybe by an attempt that died after its commit."""
+    """Whether this run has published or skipped the batch, perhaps by an attempt that died after its commit."""
     if result.changed or result.state not in PASSED:
         return result.changed
     planned: Any = context["ti"].xcom_pull(task_ids="plan") or {}
@@ -191,4 +195,4 @@ def _guarded(when: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        log.warning("after %s: not everything that follows was done: %s", when, describe(error))
+        log.warning("after %s: metrics, lineage or notifications are incomplete: %s", when, describe(error))

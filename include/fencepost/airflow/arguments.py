@@ -1,6 +1,6 @@
 """What a team gives to all of its DAGs: arguments of the DAG, and default arguments of its tasks.
 
-Only what decides nothing about batches is taken. Callbacks come after Fencepost's own, and replace none.
+Only arguments that decide nothing about batches are accepted. A team's callbacks run after Fencepost's own and replace none.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ DECIDING_SETTINGS = {
 
 
 def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]) -> None:
-    """Check what a team gives to its DAGs.
+    """Check the arguments that a team gives to its DAGs.
 
     Raises:
-        ValueError: names what is not taken, with the setting in pipeline.yaml that decides it, or what is allowed.
+        ValueError: names an argument that is not accepted, with the setting in pipeline.yaml that decides it, or with what is
+        allowed.
     """
     for given, allowed, where in ((dag_args, OF_DAGS, "dag_args"), (default_args, OF_TASKS, "default_args")):
         for name in given:
@@ -47,13 +48,13 @@ def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]
                     f"build_dags: {where} has {name}, which is {DECIDING_SETTINGS[name]} in each pipeline.yaml."
                 )
             raise ValueError(
-                f"build_dags: {where} has {name}, which is not taken: the order and the meaning of batches may depend on it. "
-                f"Allowed are {', '.join(sorted(allowed))}."
+                f"build_dags: {where} has {name}, which is not accepted, because the order and the meaning of "
+                f"batches may depend on it. Allowed are {', '.join(sorted(allowed))}."
             )
 
 
 def merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Our arguments over those that are given; of callbacks and tags both, ours first."""
+    """Fencepost's arguments and the given ones. Fencepost's win; callbacks and tags are joined, Fencepost's first."""
     both = {**given, **own}
     for name in (*TASK_CALLBACKS, "tags"):
         if name in own and name in given:

@@ -1,7 +1,7 @@
 """Emits an asset event of the output to Airflow, once for each published batch.
 
-The event goes through an alias: an asset named as an outlet would get an event from every green run, even from one that found
-its interval published long ago.
+The event goes through an alias. An asset that is named as an outlet would get an event from every successful run, even from one
+whose interval was published long ago.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a worker and of Airflow's database may differ
-NEWEST = (1, 100, None)  # events that are asked for until one of them names its cluster; None: all
+NEWEST = (1, 100, None)  # numbers of events to read until one names its cluster; None: all
 
 
 def output_asset(pipeline: str, output: str, access_control: AssetAccessControl | None = None) -> Asset:
-    """The validated output of a pipeline, for the `schedule` of a DAG that reads it.
+    """The asset of a pipeline's validated output, for the `schedule` of a DAG that reads it.
 
-    In an Airflow with teams, `access_control` names the pipeline's team as a producer, if the reader is of another one.
+    In an Airflow with teams, `access_control` names the pipeline's team as a producer, if the reader belongs to another team.
     """
     return Asset(
         name=asset_name(pipeline, output),
@@ -37,21 +37,22 @@ def output_asset(pipeline: str, output: str, access_control: AssetAccessControl 
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
-    """The alias by which a pipeline's tasks emit events."""
+    """The alias through which a pipeline's tasks emit events."""
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
 def last_cluster(pipeline: Pipeline) -> str | None:
-    """The id of the Kafka cluster of the last publication, by Airflow's newest event of the output with one; None if none has.
+    """The id of the Kafka cluster of the last publication, from Airflow's newest event of the output that has one; None if none
+    has.
 
-    The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another. An event
-    without an id is no publication: a person makes such events in Airflow's UI.
+    The ledger cannot tell, because it is in the cluster itself: a cluster that a connection names by mistake has no ledger, or
+    another one. An event without an id is not a publication: people create such events in Airflow's UI.
     """
     return _cluster_of_newest(lambda: _events(pipeline))
 
 
 def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:
-    """Whether Airflow has an event of a publication that is newer."""
+    """Whether Airflow has an event of a publication after this time."""
     return _cluster_of_newest(lambda: _events(pipeline).after(moment.isoformat())) is not None
 
 
@@ -69,7 +70,7 @@ def _cluster_of_newest(events: Callable[[], InletEventsAccessor]) -> str | None:
 
 
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Emit the event of a batch that was just published; return whether there was one to emit."""
+    """Emit the event of a batch that was just published. Returns whether there was one to emit."""
     if not _is_news(context, pipeline, result):
         return False
     asset = output_asset(pipeline.name, pipeline.output.name)
@@ -78,10 +79,10 @@ def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 
 
 def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Whether this run published the batch and its event is still missing.
+    """Whether this run published the batch and the event is still missing.
 
-    If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the event. A
-    run that began with its interval published has no event to emit.
+    If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the event. A run
+    that started with its interval published has no event to emit.
     """
     if result.state is not State.PUBLISHED:
         return False
@@ -98,7 +99,8 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 def _events(pipeline: Pipeline) -> InletEventsAccessor:
     """All events of the output.
 
-    Not by the alias, and so not as an inlet: a command's event has none, and it may have published what a run planned.
+    They are found by the asset and not by the alias or as an inlet: the event of a command has no alias, and a command may have
+    published what a run planned.
     """
     asset = output_asset(pipeline.name, pipeline.output.name)
     return InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri)

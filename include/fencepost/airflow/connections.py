@@ -1,7 +1,8 @@
-"""Looks connections up in Airflow, a pipeline's and a reader's: in a task, in a callback, and in the API server for the pages.
+"""Looks up the Airflow connections of a pipeline or a reader: in a task, in a callback, and in the API server for the pages.
 
-Airflow's own order holds: the secrets backend, the environment, and then Airflow's database, which a task asks through Airflow's
-API. With teams, Airflow knows a task's team, and the API server has to say it. Nothing is looked up while a DAG's file is parsed.
+The order is Airflow's own: the secrets backend, the environment, and then Airflow's database, which a task reads through
+Airflow's API. With teams, Airflow knows a task's team, but the API server has to name it. Nothing is looked up while a DAG file
+is parsed.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from fencepost.errors import AccessDenied, ConnectionNotFound
 
 
 def with_connections(config: AnyConfig) -> AnyConfig:
-    """The pipeline, or its reader, with the settings of its connections, looked up now; the same if it names none.
+    """The pipeline or reader with the settings of its connections, looked up now. Unchanged if it names none.
 
-    Airflow masks each value that no message may show, in the logs of this task and of all that it starts. Airflow's own masks
-    leave out `ssl.key.pem` and `basic.auth.user.info`, and the lines of a key.
+    Airflow masks each secret in the logs of this task and of all processes that it starts. Airflow's own masks do not cover
+    `ssl.key.pem`, `basic.auth.user.info` and the lines of a key.
 
     Raises:
-        ConnectionNotFound: Airflow has none of that name, or its secrets backend does not answer: it says the same of both.
+        ConnectionNotFound: Airflow has none of that name, or its secrets backend does not answer; Airflow does not distinguish
+        them.
         AccessDenied: Airflow does not let this task have it.
-        SettingsError: what it holds is no settings for this section.
+        SettingsError: it holds no valid settings for this section.
     """
     if not config.connections or config.resolved:
         return config
@@ -45,14 +47,14 @@ def mask(config: ClientConfig) -> None:
 
 
 class ServerConnections:
-    """Airflow's connections in a process that has its database, such as the API server: those of a team, and everybody's."""
+    """Connections of a team and those for all teams, in a process with Airflow's database, such as the API server."""
 
     def team_of(self, dag_id: str) -> str | None:
-        """The team that the DAG's bundle belongs to; None without teams, or of a DAG that Airflow does not know."""
+        """The team that the DAG's bundle belongs to; None without teams, or for a DAG that Airflow does not know."""
         return team_of(dag_id)
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """The connection, as `with_connections` has it for a task of that team."""
+        """The connection that `with_connections` gives to a task of that team."""
 
         def ask(name: str) -> Any:
             from airflow.models.connection import Connection as ServerConnection
@@ -62,7 +64,6 @@ class ServerConnections:
         return _look_up(name, ask)
 
     def mask(self, pipeline: ClientConfig) -> None:
-        """As `mask`."""
         mask(pipeline)
 
 
@@ -81,17 +82,18 @@ def _look_up(name: str, ask: Callable[[str], Any]) -> Connection:
         return plain(name, ask(name))
     except AirflowNotFoundException:
         raise ConnectionNotFound(
-            f"Airflow has no connection {name!r}, or the secrets backend that has it does not answer. Add it in Airflow's UI, in "
-            f"the secrets backend, or as AIRFLOW_CONN_{name.upper()} where tasks run; then run again."
+            f"Airflow has no connection {name!r}, or the secrets backend that has it does not answer. Add it in "
+            f"Airflow's UI, in the secrets backend, or as AIRFLOW_CONN_{name.upper()} where tasks run; then run "
+            "again."
         ) from None
     except PermissionError:
         raise AccessDenied(
-            f"Airflow does not let this task have the connection {name!r}: grant it, and run again."
+            f"Airflow does not let this task have the connection {name!r}. Grant it, and run again."
         ) from None
 
 
 def plain(name: str, found: Any) -> Connection:
-    """A connection of Airflow's, whichever of its classes it has, as plain values."""
+    """An Airflow connection of any class, as plain values."""
     return Connection(
         id=name,
         host=found.host,

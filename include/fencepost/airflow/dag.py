@@ -32,25 +32,26 @@ from fencepost.paths import pipelines_folder
 STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (
     "Write and judge published intervals again: the same frozen input, a new revision of the output. The new "
-    "revision replaces the old one when it is published. Off: published intervals stay as they are. Once for each backfill: "
-    "a run that is cleared later writes nothing again. In the backfill form, tick 'Override parameters on existing runs' "
-    "too; otherwise existing runs do not get this parameter."
+    "revision replaces the old one when it is published. Off: published intervals stay as they are. Each backfill "
+    "does this once: a run that is cleared later writes nothing again. In the backfill form, tick 'Override "
+    "parameters on existing runs' too; otherwise existing runs do not get this parameter."
 )
 REPLAY_HELP = (
-    "Send the quarantined records of published intervals through the present transform and checks. Those that pass are "
-    "published as an addition to their interval; those that fail stay in quarantine. Source offsets do not move. Once for "
-    "each backfill, and not together with Reprocess. In the backfill form, tick 'Override parameters on existing runs' too."
+    "Send the quarantined records of published intervals through the present transform and checks. Those that pass "
+    "are published as an addition to their interval; those that fail stay in quarantine. Source offsets do not "
+    "move. Each backfill does this once. It cannot be combined with Reprocess. In the backfill form, tick "
+    "'Override parameters on existing runs' too."
 )
 ANOTHER_CLUSTER_HELP = (
-    "The pipeline has moved to another Kafka cluster than its last publication was on. Without this, a plan there is refused. "
-    "Once for each backfill: it means the cluster that is published to next. In the backfill form, tick 'Override parameters "
-    "on existing runs' too."
+    "The pipeline now uses another Kafka cluster than its last publication did. Without this parameter, a plan "
+    "there is refused. It holds once for each backfill, and means the cluster of the next publication. In the "
+    "backfill form, tick 'Override parameters on existing runs' too."
 )
 
 
 @dataclass(frozen=True)
 class Team:
-    """What a team says about all of its DAGs. `folder` has the pipelines, where it is not the one of this machine."""
+    """What a team sets for all of its DAGs. `folder` has the pipelines; None means this machine's folder."""
 
     folder: Path | None = None
     dag_args: Mapping[str, Any] = field(default_factory=dict)
@@ -64,14 +65,14 @@ def build_dags(
 ) -> dict[str, DAG]:
     """The DAGs of all pipelines that can be read, by name.
 
-    `folder` has the pipelines; without it, the folder that `FENCEPOST_PIPELINES` names. If the DAG's file lies in a bundle, give
-    a folder beside it: tasks hand it to their jobs, and the DAG carries to Airflow's pages what they need of it, without secrets.
-    `dag_args` go to each DAG, and `default_args` to each task, as far as they decide nothing about batches; callbacks come after
-    Fencepost's own.
+    `folder` has the pipelines; without it, the folder that `FENCEPOST_PIPELINES` names. For a DAG file in a bundle, give a folder
+    beside it. Tasks pass it to their jobs, and the DAG carries the settings that Airflow's pages need, without secrets.
+    `dag_args` go to each DAG, and `default_args` to each task; arguments that decide about batches are refused. Callbacks run
+    after Fencepost's own.
 
-    Airflow parses the file again to run a task; then only that task's pipeline is loaded, with all of its settings. If it cannot
-    be read by now, the error is raised, and stands in the task's log. Before, logins are not needed: the DAG processor need not
-    have the variables from which `kafka`, `schema_registry`, `postgres` and `spark` take them.
+    Airflow parses the file again to run a task; then only that task's pipeline is loaded, with all of its settings. If it can no
+    longer be read, the error is raised, and is in the task's log. The DAG processor needs no logins, so the variables of `kafka`,
+    `schema_registry`, `postgres` and `spark` need not be set there.
 
     Raises:
         ValueError: an argument would decide about batches; says which setting does.
@@ -98,14 +99,14 @@ def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
 
 
 def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
-    """All DAGs before they get their tasks, which take two thirds of the time; and why the other pipelines have none."""
+    """All DAGs without their tasks, which take two thirds of the time to build, and the errors of the other pipelines."""
     pipelines, unreadable = load_pipelines(team.folder, at_parse=True)
     dags: dict[str, tuple[DAG, Pipeline]] = {}
     broken: dict[str, Exception] = dict(unreadable)
     for name, pipeline in pipelines.items():
         try:
             dags[name] = empty_dag(pipeline, team), pipeline
-        except Exception as error:  # what Airflow refuses and the settings allow
+        except Exception as error:  # what Airflow refuses although the settings allow it
             broken[name] = error
     return dags, broken
 
@@ -116,13 +117,13 @@ def build_dag(pipeline: Pipeline, team: Team | None = None) -> DAG:
 
 
 def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
-    """The DAG without tasks: all that Airflow could refuse of a pipeline's settings.
+    """The DAG without tasks. Airflow checks a pipeline's settings when this is built.
 
-    Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are
-    lanes. The pool bounds Spark jobs, those of backfills too. `schedule.end` is exclusive, like every end here;
-    Airflow's `end_date` is not.
+    Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are lanes. The
+    pool limits Spark jobs, those of backfills included. `schedule.end` is exclusive, like every end here; Airflow's `end_date` is
+    not.
 
-    A run is never pinned to a version of its bundle: a mended transform has to run in the new version after a *clear*, and a
+    A run is never pinned to a version of its bundle: after a *clear*, a corrected transform has to run in the new version, and a
     plan freezes what a batch depends on.
     """
     schedule, own = pipeline.schedule, pipeline.airflow
@@ -151,7 +152,7 @@ def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
             "replay": Param(False, type="boolean", title="Replay", description=REPLAY_HELP),
             "another_cluster": Param(False, type="boolean", title="Another cluster", description=ANOTHER_CLUSTER_HELP),
         },
-        auto_register=False,  # otherwise the file that only reports broken pipelines would also have these DAGs
+        auto_register=False,  # otherwise the file that only reports broken pipelines would define these DAGs too
         disable_bundle_versioning=True,
         default_args=merged(of_tasks, team.default_args),
         **merged(of_dag, team.dag_args),
@@ -185,7 +186,10 @@ def describe(pipeline: Pipeline) -> str:
     folder = f"pipelines/{pipeline.folder.name}"
     asks = ""
     if pipeline.quality.ask_operator_minutes:
-        asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
+        asks = (
+            "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it "
+            "asks again |\n"
+        )
     staged = pipeline.output.is_staged
     copies = f", which it {pipeline.output.publishes} from `{pipeline.staging_topic}`," if staged else ""
     readers = (

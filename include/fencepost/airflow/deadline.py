@@ -3,8 +3,9 @@
 The scheduler computes the deadline when it creates the run, so the plugin registers `IntervalEnd`. A run that succeeds in time
 removes its deadline. A run that fails, waits or is rejected misses it.
 
-The callback runs in the triggerer, whatever the executor is. Airflow gives any other kind to the executor, and one that takes no
-callbacks raises in the scheduler's loop, which ends the scheduler for all DAGs, again after each restart.
+The callback runs in the triggerer, whatever the executor is. Airflow would give any other kind of callback to the executor. An
+executor without support for callbacks raises in the scheduler's loop, which ends the scheduler for all DAGs, again after each
+restart.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.deadline")
 
 
-@dataclass(eq=False)  # the base compares and hashes what is serialized
+@dataclass(eq=False)  # the base class compares and hashes the serialized form
 class IntervalEnd(BaseDeadlineReference):
     """The end of a scheduled run's data interval.
 
-    A run has no deadline that is over when the run is made: it was made to catch up. Neither has a backfill.
+    A run whose deadline is over when it is created has none, because it was created to catch up. A backfill has none either.
     """
 
     minutes: float = 0  # from the interval's end to the deadline
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
 
     def serialize_reference(self) -> dict[str, Any]:
-        """Airflow's form."""
+        """Airflow's serialized form."""
         return {**super().serialize_reference(), "minutes": self.minutes}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> Self:
-        """What was serialized."""
+        """The object of a serialized form."""
         return cls(reference_data.get("minutes", 0))  # an error here would end the scheduler
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
@@ -66,15 +67,16 @@ class IntervalEnd(BaseDeadlineReference):
 
 
 def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
-    """The pipeline's alert; None if it has no deadline. `public` are its settings, where the DAG carries them.
+    """The pipeline's alert; None if it has no deadline. `public` has its settings if the DAG carries them.
 
-    Who is told that it is late is carried in any case: that nobody can read the pipeline may be why.
+    The alert itself always carries whom to notify, because the interval may be late for the reason that nobody can read the
+    pipeline.
     """
     minutes = pipeline.schedule.deadline_minutes
     if minutes is None:
         return None
     if any("late" in entry.on for entry in pipeline.notify):
-        # Nothing of it is a secret, or from the environment.
+        # None of it is a secret, or from the environment.
         told = [entry.model_dump(mode="json") for entry in pipeline.notify]
         public = {**(public or {}), "notify": told, "output": pipeline.output.name}
     callback = AsyncCallback(f"{__name__}.{say_so.__name__}", {"public": public} if public is not None else None)
@@ -83,11 +85,11 @@ def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> Dea
 
 
 async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
-    """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is Airflow's, for
+    """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is that of Airflow's
     callbacks.
 
-    A ledger that does not exist yet, or cannot be read, stops neither; nor does a pipeline that cannot. Airflow calls this once
-    for each missed deadline; another thread does the work, so that the triggerer's other triggers go on.
+    Both happen even if the ledger does not exist or cannot be read, and even if the pipeline cannot be read. Airflow calls this
+    once for each missed deadline. Another thread does the work, so the triggerer's other triggers continue.
     """
     await asyncio.to_thread(_say_so, context, public)
 
@@ -115,11 +117,11 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
     if told is None or not told.notify:
         return
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
-        return  # by a command: Airflow knows only that this run did not succeed
+        return  # a command settled it: Airflow knows only that this run did not succeed
     notes = notes_outside_of_tasks(told)
     happened = NotifiedEvent("late", told.name, interval, Run.of(context), _facts(batch), until=until)
     tell(context, told, happened, notes)
-    # The run may have published the batch before it could know that this was sent.
+    # The run may have published the batch before this event was noted as sent.
     _, batch, _ = _standing(run["dag_id"], interval, public)
     if batch is not None and batch.state in PASSED:
         recovered = NotifiedEvent("recovered", told.name, interval, Run.of(context), _facts(batch))
@@ -127,7 +129,7 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
 
 
 def _carried(name: str, public: Mapping[str, Any] | None) -> Notifying | None:
-    """Whom the alert itself says to tell; None if it says nothing."""
+    """Whom to notify, by the alert itself; None if it does not say."""
     from fencepost.airflow.notifying import Notifying
 
     if public is None or "notify" not in public:
@@ -154,6 +156,6 @@ def _standing(
         batch = Ledger(with_connections(pipeline)).read().last(interval)
     except FencepostError as error:
         return pipeline, None, f"unknown ({error})"
-    except Exception as error:  # its words may quote what it read
+    except Exception as error:  # the error's text may quote what it read
         return pipeline, None, f"unknown ({describe(error)})"
     return pipeline, batch, f"{batch.state}, revision {batch.revision}" if batch else "not planned"

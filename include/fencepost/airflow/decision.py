@@ -1,15 +1,16 @@
 """Asks a person in Airflow's UI what to do about a rejected batch, for pipelines with `quality.ask_operator_minutes`.
 
-    plan → write → validate → decide ──────────────────────────────→ advance
+plan → write → validate → decide ──────────────────────────────→ advance
                                  └→ write_again → validate_again ──↗
 
-`decide` runs whatever the result of validate. It asks only about a rejected batch. If the batch has passed or is published, there
-is nothing to decide, and it is a green no-op; after any other failure it fails too, and so does the run. The decision is in the
-ledger before the task is green: who, when, why. An answer holds for the revision and the validation that the question was about.
-If there are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for each attempt).
+`decide` runs whatever the result of validate, and asks only about a rejected batch. If the batch has passed or is published,
+there is nothing to decide, and the task succeeds without a change. After any other failure it fails too, and so does the run. The
+decision is in the ledger before the task succeeds: who, when, why. An answer is valid for the revision and the validation that
+the question was about. If there are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for
+each attempt).
 
-An answer outlives its attempt. It is kept in the task's state store before it is carried out, so the next attempt carries it out
-if the worker was killed, and asks nobody again. A question that nobody answers in time is not asked again: the task fails.
+An answer outlives its attempt. It is stored in the task's state store before it is carried out. So if the worker is killed, the
+next attempt carries it out and asks nobody again. A question without an answer in time is not asked again: the task fails.
 """
 
 from __future__ import annotations
@@ -45,18 +46,19 @@ if TYPE_CHECKING:
 OPTIONS = [PUBLISH, WRITE_AGAIN, SKIP]
 DECIDE = "decide"
 LONGEST = 1000  # characters of a reason
-ANSWER = "fencepost answer"  # its key in the task's state store
+ANSWER = "fencepost answer"  # key of the answer in the task's state store
 
 log = logging.getLogger("fencepost.decide")
 
 
 class DecideOperator(HITLOperator):
-    """Ask what to do about a rejected batch, and do it."""
+    """Asks what to do about a rejected batch, and does it."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        # Airflow validates a task's params before it runs, and the default too, so an empty reason has to be allowed here.
+        # Airflow validates a task's params, with their defaults, before it runs. So an empty reason has to be allowed
+        # here.
         reason = Param("", type="string", maxLength=LONGEST, title="Reason", description="Stored in the ledger.")
-        kwargs.pop("params", None)  # Airflow passes the DAG's on; the form asks only for a reason
+        kwargs.pop("params", None)  # Airflow passes the DAG's params on; the form asks only for a reason
         super().__init__(
             subject=f"A batch of {pipeline.name} was rejected",
             options=OPTIONS,
@@ -73,13 +75,13 @@ class DecideOperator(HITLOperator):
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:
-        """The form's fields, where the reason is required."""
+        """The form's fields, with the reason required."""
         form: dict[str, dict[str, Any]] = super().serialized_params
         form["reason"]["schema"]["minLength"] = 1
         return form
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
-        """Ask if there is something to decide; `execute_complete` gets the answer."""
+        """Ask if there is something to decide. `execute_complete` gets the answer."""
         from fencepost.ledger.ledger import Ledger
 
         interval = interval_of(context)
@@ -89,11 +91,13 @@ class DecideOperator(HITLOperator):
         if batch is not None and _needs_nobody(batch):
             return {"choice": None}
         if batch is not None and _is_to_be_written_again(batch):
-            self.log.info("batch %s was planned by the decision %r; it goes on", batch.id, WRITE_AGAIN)
+            self.log.info(
+                "batch %s was planned by the decision %r, so the run continues with it", batch.id, WRITE_AGAIN
+            )
             return {"choice": WRITE_AGAIN}
         found = snapshot_of(view).by_key[str(interval)].awaiting() if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
-            self.kept = StepNotes(told=True)  # the task that failed before it has told people
+            self.kept = StepNotes(told=True)  # the task that failed before has notified people
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."
@@ -111,7 +115,7 @@ class DecideOperator(HITLOperator):
             until = utc_now() + timedelta(minutes=self.pipeline.quality.ask_operator_minutes)
             after_question(context, self.pipeline, batch, until)
             raise
-        raise AssertionError("the operator waits for its answer elsewhere")
+        raise AssertionError("the operator waits for its answer in the triggerer")
 
     def execute_complete(
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
@@ -126,7 +130,7 @@ class DecideOperator(HITLOperator):
             raise AirflowException("a decision needs a reason, for later readers of the ledger. Nothing was done.")
         if asked is None:
             raise AirflowException(
-                "an earlier Fencepost asked this question. Nothing was done; the next attempt asks again."
+                "an earlier version of Fencepost asked this question. Nothing was done; the next attempt asks again."
             )
         user = answer["responded_by_user"] or {}
         decision = Decision(
@@ -140,7 +144,7 @@ class DecideOperator(HITLOperator):
         return self._carry_out(context, decision)
 
     def _without_answer(self, context: Context, asked: dict[str, Any] | None) -> dict[str, JsonValue]:
-        """The end of a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
+        """End a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
         from fencepost.ledger.ledger import Ledger
 
         batch = None
@@ -148,11 +152,11 @@ class DecideOperator(HITLOperator):
             batch = Ledger(with_connections(self.pipeline)).read().last(interval_of(context))
         except Exception as error:  # a retry would ask the question again
             reason = error if isinstance(error, FencepostError) else describe(error)
-            self.log.warning("the ledger does not say what became of the batch: %s", reason)
+            self.log.warning("the ledger cannot be read, so it is not known whether somebody has decided: %s", reason)
         if batch is not None and _needs_nobody(batch):
             return {"choice": None}
         if batch is not None and not (batch.state is State.REJECTED and _is_about(asked, batch)):
-            raise AirflowException(f"batch {batch.id} is {batch.state} by now. Nothing was decided.")
+            raise AirflowException(f"batch {batch.id} is now {batch.state}. Nothing was decided.")
         raise AirflowFailException(
             f"nobody answered within {self.pipeline.quality.ask_operator_minutes:g} minutes, so nothing was decided. Clear this "
             "task to ask again, or decide by a command: `fencepost publish` or `fencepost skip`."
@@ -163,7 +167,7 @@ class DecideOperator(HITLOperator):
             with airflow_errors(self.pipeline):
                 done = report(self.log, self._do(context, decision))
         except AirflowFailException:
-            _forget_answer(context)  # it cannot be carried out: whoever clears this task is asked again
+            _forget_answer(context)  # it cannot be carried out; a cleared task asks again
             raise
         return {**done, "choice": decision.action}
 
@@ -174,7 +178,7 @@ class DecideOperator(HITLOperator):
 
         interval, pipeline = interval_of(context), with_connections(self.pipeline)
         if decision.action == PUBLISH:
-            return begin_batch(pipeline, interval, decision)  # a staged batch is copied by advance, which comes next
+            return begin_batch(pipeline, interval, decision)  # advance, the next task, copies a staged batch
         if decision.action == SKIP:
             return skip_batch(pipeline, interval, decision)
         if decision.asked is not None and decision.asked.addition:
@@ -187,7 +191,7 @@ def _needs_nobody(batch: Batch) -> bool:
 
 
 def _is_to_be_written_again(batch: Batch) -> bool:
-    """Whether a person's answer planned this revision, and it was not judged since."""
+    """Whether a person's answer planned this revision, and it has not been judged since."""
     decided, states = batch.decision, {State.PLANNED, State.WRITTEN}
     return decided is not None and decided.action == WRITE_AGAIN and batch.state in states and batch.verdict is None
 
@@ -197,14 +201,14 @@ def _is_about(asked: dict[str, Any] | None, batch: Batch) -> bool:
 
 
 def _keep_answer(context: Context, decision: Decision) -> None:
-    """Keep an answer for the next attempt. Without it, that one asks again."""
+    """Store an answer for the next attempt. Without it, that attempt asks again."""
     asked = decision.asked.model_dump(mode="json") if decision.asked is not None else None
     kept = {"decision": decision.model_dump(mode="json"), "asked": asked}
     _in_store(context, lambda store: store.set(ANSWER, kept))
 
 
 def _kept_answer(context: Context, asked: Asked) -> Decision | None:
-    """The answer that an earlier attempt got to this very question, and could not carry out; None if there is none."""
+    """The answer that an earlier attempt got to this question and could not carry out; None if there is none."""
     kept = _in_store(context, lambda store: store.get(ANSWER))
     if not isinstance(kept, Mapping) or kept.get("asked") != asked.model_dump(mode="json"):
         return None
@@ -216,7 +220,7 @@ def _forget_answer(context: Context) -> None:
 
 
 def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
-    """What the task's state store answers; None if it does not, or there is none."""
+    """The answer of the task's state store; None if it does not answer, or does not exist."""
     store = context.get("task_state_store")
     try:
         return act(store) if store is not None else None
@@ -226,7 +230,7 @@ def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
 
 
 class AgainOperator(FencepostSparkOperator):
-    """Run a step again if that was decided; otherwise skip."""
+    """Runs a step again if a person has decided so; otherwise skips."""
 
     def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(step=step, pipeline=pipeline, **kwargs)

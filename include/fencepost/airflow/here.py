@@ -1,8 +1,8 @@
-"""Looks a pipeline's connections up for a command, where Airflow itself would, and says where each was found.
+"""Looks up a pipeline's connections for a command, where Airflow itself would, and reports where each was found.
 
-In Airflow's order: the secrets backend of its settings, the environment, and its database if this machine has the settings of
-one. A command has no task's right to ask Airflow's API. With teams, the database says which team the pipeline's DAG belongs to;
-without it a command has only the connections that are no team's.
+The order is Airflow's own: the secrets backend of its settings, the environment, and its database if this machine has Airflow's
+settings. A command may not use the API that tasks use. With teams, the database says which team the pipeline's DAG belongs to.
+Without teams a command has only the connections that belong to no team.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ NO_DATABASE = (
 
 
 def looked_up_here(pipeline: Pipeline, tell: Callable[[str], None]) -> tuple[Pipeline, dict[str, ConnectionSettings]]:
-    """The pipeline with the settings of its connections, and what each of them gave; `tell` hears where each was found.
+    """The pipeline with the settings of its connections, and the settings that each of them gave. `tell` is called with where
+    each was found.
 
     Raises:
         ConnectionNotFound: a connection is in none of these places; says which were asked, and what they answered.
@@ -47,10 +48,10 @@ def _team(pipeline: Pipeline) -> str | None:
         return None
     try:
         return team_of(pipeline.name)
-    except Exception as error:  # its words may quote the database's address with a password
+    except Exception as error:  # the error's text may quote the database's address with a password
         raise ConnectionNotFound(
-            f"Airflow's database does not say which team DAG {pipeline.name} belongs to ({type(error).__name__}), and a team may "
-            "have connections of its own. See that the database answers here; then run again."
+            f"Airflow's database does not say which team DAG {pipeline.name} belongs to ({type(error).__name__}), "
+            "and a team may have connections of its own. Make the database reachable from here; then run again."
         ) from None
 
 
@@ -63,7 +64,7 @@ def _look_up(name: str, team: str | None, tell: Callable[[str], None]) -> Connec
             continue
         try:
             found = backend.get_connection(conn_id=name, **({"team_name": team} if team is not None else {}))
-        except Exception as error:  # its words may quote what it read
+        except Exception as error:  # the error's text may quote what it read
             asked.append(f"{place}: it does not answer ({type(error).__name__})")
             continue
         if found is not None:
@@ -98,10 +99,10 @@ def _place(backend: Any, name: str) -> str:
 
 
 def _has_database() -> bool:
-    """Whether this machine's settings name a database, or the one that Airflow assumes without settings is there."""
+    """Whether Airflow's settings on this machine name a database, or the default database exists."""
     try:
         named = conf.get(*DATABASE)
-    except Exception:  # a command or a secrets backend that its settings name fails
+    except Exception:  # a command or a secrets backend that the settings name has failed
         return True
     if named != conf.get_default_value(*DATABASE):
         return True

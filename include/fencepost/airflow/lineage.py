@@ -1,8 +1,8 @@
 """What a task's step read and wrote, for Airflow's OpenLineage provider.
 
-It is put together in the task's own process, of what the step returned, the ledger's verdict and the report on this machine: the
-provider asks in a process of its own, gives it little time, and ends it. A step that found its work done has read and written
-nothing.
+The lineage is built in the task's own process, from the step's result, the ledger's verdict and the report on this machine. The
+provider asks for it in a separate process, with little time, and ends that process. A step that found its work done has read and
+written nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import InputDatasetFacet, OutputDatasetFacet, RunFacet
 
 PRODUCER = f"urn:fencepost:{__version__}"
-SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLineage's words
+SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLineage's terms
 
 
 def is_on() -> bool:
-    """Whether the provider is installed, and sends events anywhere."""
+    """Whether the provider is installed and sends events anywhere."""
     if find_spec("airflow.providers.openlineage") is None:
         return False
     from airflow.providers.openlineage import conf
@@ -42,7 +42,7 @@ def is_on() -> bool:
 def of_step(
     pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, settled: bool
 ) -> OperatorLineage[Any, Any] | None:
-    """The lineage of a step that ended well; `settled`: the run has published the batch, if it is published."""
+    """The lineage of a step that succeeded. `settled` says that the run has published the batch, if it is published."""
     details: dict[str, Any] = result.details
     facets = _batch_facet(pipeline, interval, result.batch, result.revision, str(result.state), details)
     match result.step:
@@ -58,7 +58,7 @@ def of_step(
 
 
 def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
-    """The lineage of a step that ended with a verdict which stops the batch: what it judged, and how."""
+    """The lineage of a step that ended with a verdict which stops the batch: what it judged, and the result."""
     report, verdict, written = report_of(batch), batch.verdict, batch.written
     details = {
         "verdict": str(verdict.outcome) if verdict else None,
@@ -72,7 +72,7 @@ def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
 
 
 def nothing() -> OperatorLineage[Any, Any]:
-    """Of a task without datasets."""
+    """The lineage of a task without datasets."""
     return _lineage([], [], {})
 
 
@@ -85,7 +85,7 @@ def _lineage(
 
 
 def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
-    """What the batch was read from: an addition takes records from quarantine."""
+    """The dataset that the batch was read from. An addition reads records from quarantine."""
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
 
@@ -117,7 +117,9 @@ def _written(namespace: str, name: str, rows: int) -> OutputDataset:
 
 
 def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset:
-    """The output as what was judged. Checks are those of the report; without it on this machine there is no facet."""
+    """The output, as the dataset that was judged. The checks are those of the report; without a report on this machine there is
+    no facet.
+    """
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
@@ -148,7 +150,7 @@ def _column(check: CheckResult) -> str | None:
 
 
 def _counted(check: CheckResult) -> str:
-    """Counts, and never what was observed: that may be a record's value."""
+    """Counts, and never what was observed, which may be a record's value."""
     if check.status is Status.ERRORED:
         return "not evaluated"
     if check.unexpected_count is None:
@@ -157,7 +159,7 @@ def _counted(check: CheckResult) -> str:
 
 
 def _report_at(path: str, result: StepResult) -> Report | None:
-    """The report that a step has named; None if it is not on this machine, or is another's."""
+    """The report that a step has named; None if it is not on this machine, or belongs to another batch."""
     try:
         report = Report.model_validate_json(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Fencepost's own facet of OpenLineage: its name begins with `fencepost_`, and its schema is `docs/lineage-batch.schema.json`.
+"""Fencepost's own facet of OpenLineage. Its name begins with `fencepost_`, and its schema is `docs/lineage-batch.schema.json`.
 
-Only `lineage.py` imports this, and only where the provider is installed.
+Only `lineage.py` imports this module, and only if the provider is installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from openlineage.client.facet_v2 import RunFacet
 
 @attr.define(kw_only=True)
 class FencepostBatchRunFacet(RunFacet):
-    """The batch that a task was about, in the words of an announcement."""
+    """The batch that a task was about, in the terms of an announcement."""
 
     pipeline: str
     batch: str

@@ -1,10 +1,10 @@
 """Figures of a step for Airflow's metrics, from the task's own process. Counters count what the step itself has changed.
 
-Gauges of `advance` are the ledger's, whoever has changed it: a person's decision, by a question or by a command, is told by it.
+Gauges of `advance` come from the ledger, so they include what a person's decision or a command has changed.
 
-Plain StatsD has no tags, and Airflow drops them there: so the pipeline, and what else tells one figure from another, stand in the
-name. Elsewhere they are tags. A receiver that is away costs nothing here: Airflow sends packets, or exports from a thread of
-its own.
+Plain StatsD has no tags, and Airflow drops them there. So the name then has the pipeline and whatever else distinguishes the
+figure; other receivers get tags. A receiver that is down does not delay a task: Airflow sends packets, or exports from a separate
+thread.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fencepost.kafka.client_settings import client_settings
 from fencepost.model import Batch, Outcome, StepResult
 
 PREFIX = "fencepost"
-ANSWER = 3.0  # seconds that Kafka has to say where the source ends
-REFUSED = "refused"  # the outcome of a batch that had passed, and that its table refused
+ANSWER = 3.0  # seconds to wait for Kafka's answer about the source's end
+REFUSED = "refused"  # the outcome of a batch that had passed and that its table refused
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One value. A counter is added to; a gauge stays until the next one."""
+    """One value. A counter is added up; a gauge holds until the next one."""
 
     kind: Literal["counter", "gauge"]
     name: str
@@ -43,14 +43,13 @@ def is_on() -> bool:
 
 
 def has_tags() -> bool:
-    """Whether what Airflow sends to takes tags."""
+    """Whether the receiver of Airflow's metrics takes tags."""
     if conf.getboolean("metrics", "statsd_datadog_enabled"):
         return True
     return not conf.getboolean("metrics", "statsd_on") or conf.getboolean("metrics", "statsd_influxdb_enabled")
 
 
 def emit(pipeline: str, figures: Iterator[Metric]) -> None:
-    """Hand the figures to Airflow."""
     tagged = has_tags()
     for one in figures:
         name = ".".join([PREFIX, one.name] if tagged else [PREFIX, pipeline, one.name, *one.tags.values()])
@@ -62,7 +61,7 @@ def emit(pipeline: str, figures: Iterator[Metric]) -> None:
 
 
 def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Metric]:
-    """The figures of a step that ended well. If it found its work done, only `advance` has any: where the pipeline stands."""
+    """The figures of a step that succeeded. If it found its work done, only `advance` has figures: where the pipeline stands."""
     details: dict[str, Any] = result.details
     if judged:
         yield from _of_verdict(str(details["verdict"]), _records(details))
@@ -85,7 +84,9 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
-    """The figures of a step that ended with a verdict which stops the batch, or with a table's refusal of one that had passed."""
+    """The figures of a step that ended with a verdict which stops the batch, or with the table's refusal of a batch that had
+    passed.
+    """
     if batch.verdict is None:
         return
     quarantined = batch.written.quarantined if batch.written else {}
@@ -105,8 +106,8 @@ def _records(details: dict[str, Any]) -> int:
 
 
 def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
-    """Offsets from the source's frontier, by partition, to its end; None if Kafka does not say in time."""
-    from fencepost.kafka.cluster import Cluster  # not while DAGs are parsed: it loads confluent-kafka
+    """Offsets from the source's frontier, by partition, to its end; None if Kafka does not answer in time."""
+    from fencepost.kafka.cluster import Cluster  # not imported while DAGs are parsed: it loads confluent-kafka
 
     try:
         cluster = Cluster(client_settings(pipeline), ANSWER)

@@ -1,6 +1,6 @@
-"""What happened to an interval, in the words of a notification: what templates get as `fencepost`.
+"""What happened to an interval, as a notification has it: the value of `fencepost` in templates.
 
-Nothing here quotes a record. Names of checks are of the suite, and a reason is the ledger's or an error's of Fencepost's.
+It quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of Fencepost.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fencepost.quality.report_html import visible
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-CHECKS = 50  # that a template gets
-NAMED = 5  # that the text names
+CHECKS = 50  # checks that a template gets
+NAMED = 5  # checks that the text names
 LONGEST = 400  # characters of a reason
 
 
 @dataclass(frozen=True)
 class Run:
-    """The DAG run in which it happened."""
+    """The DAG run of the event."""
 
     dag_id: str
     id: str
@@ -36,7 +36,7 @@ class Run:
 
     @classmethod
     def of(cls, context: Context | Mapping[str, Any]) -> Self:
-        """The run of a task's context, or of a callback's, where it is a mapping."""
+        """The run in the context of a task, or of a callback, where it is a mapping."""
         run: Any = context["dag_run"]
         if isinstance(run, Mapping):
             return cls(str(run["dag_id"]), str(run["dag_run_id"]), str(run["run_type"]))
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Check:
-    """A check that did not hold, or could not be evaluated: `unexpected` of `records` records do not hold."""
+    """A check that did not hold, or could not be evaluated. `unexpected` of `records` records failed it."""
 
     name: str
     severity: str
@@ -55,7 +55,7 @@ class Check:
 
     @classmethod
     def of(cls, check: CheckResult) -> Self:
-        """Of a report's."""
+        """The check of a report."""
         counts = check.unexpected_count, check.element_count
         return cls(check.title, str(check.severity), str(check.status), *counts)
 
@@ -67,7 +67,7 @@ class Check:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What is known of the batch that it happened to; `number` counts its revision's validations, 0 before the first."""
+    """What is known about the batch of the event. `number` counts the validations of its revision; 0 before the first."""
 
     batch: str = ""
     revision: int | None = None
@@ -81,7 +81,7 @@ class BatchFacts:
 
     @classmethod
     def of_batch(cls, batch: Batch) -> Self:
-        """From the ledger, with the checks of its report; only names where this worker has no report."""
+        """The facts from the ledger, with the checks of the batch's report; only their names if this worker has no report."""
         verdict, written, publication = batch.verdict, batch.written, batch.publication
         reason = verdict.reason if verdict else ""
         if batch.state is State.REJECTED and publication is not None and publication.refused:
@@ -100,7 +100,7 @@ class BatchFacts:
 
     @classmethod
     def of_result(cls, result: StepResult) -> Self:
-        """From what a step returned."""
+        """The facts that a step returned."""
         details: Mapping[str, Any] = result.details
         return cls(
             batch=result.batch,
@@ -114,7 +114,7 @@ class BatchFacts:
 
     @property
     def in_quarantine(self) -> int:
-        """How many records the batch has there."""
+        """The number of the batch's quarantined records."""
         return sum((self.quarantined or {}).values())
 
 
@@ -131,9 +131,10 @@ def checks_of(batch: Batch) -> tuple[Check, ...]:
 
 @dataclass(frozen=True)
 class NotifiedEvent:
-    """One event. `step` is what failed; `until` is the end of a question, or the deadline. `is_test`: nothing has happened.
+    """One event. `step` is the step that failed; `until` is the end of a question, or the deadline. `is_test` says that nothing
+    has happened.
 
-    `ends_trouble`: something bad was sent of the interval, so backfills are told of too.
+    `ends_trouble` says that a problem of the interval was sent before, so the event is sent for backfills too.
     """
 
     event: Event
@@ -147,12 +148,12 @@ class NotifiedEvent:
     ends_trouble: bool = False
 
     def about(self, event: Event) -> NotifiedEvent:
-        """The same as another event."""
+        """The same facts as an event of another kind."""
         return replace(self, event=event)
 
     @property
     def subject(self) -> str:
-        """What names it, for `once`: the batch, or the interval before there is one, and the validation."""
+        """The subject for `once`: the batch, or the interval before there is one, and the number of the validation."""
         return f"{self.facts.batch or f'{self.pipeline}/{self.interval}'} {self.facts.number}"
 
     def for_templates(self) -> dict[str, Any]:
@@ -178,7 +179,7 @@ class NotifiedEvent:
 
     @property
     def text(self) -> str:
-        """A ready sentence, and where to look."""
+        """A complete sentence, and where to find more."""
         facts, run = self.facts, self.run
         page = report_place if facts.number and self.event != "failed" else run_place
         revision = f", revision {facts.revision}" if facts.revision is not None else ""
@@ -209,7 +210,7 @@ class NotifiedEvent:
                     if facts.rows is not None and facts.state != State.SKIPPED
                     else ""
                 )
-                return f"{facts.state}{rows}, after something had gone wrong."
+                return f"{facts.state}{rows}, after an earlier problem."
 
 
 def _named(checks: tuple[Check, ...]) -> str:

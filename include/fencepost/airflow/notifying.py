@@ -1,9 +1,9 @@
 """Sends what happened to a batch through Airflow's notifiers, as `notify` in `pipeline.yaml` says.
 
-Each entry of `notify` gets an event once for each batch and validation. What was sent is noted in the state store of the
-output's asset, after it was sent: so a task that is killed in between may send twice, and no event is lost. Notes of an interval
-are deleted once it is published or skipped, since Airflow never deletes any. A notifier that fails, or that does not end in time,
-is logged and fails nothing.
+Each entry of `notify` gets an event once for each batch and validation. An event is noted in the state store of the output's
+asset after it was sent. So a task that is killed in between may send it twice, and no event is lost. Notes of an interval are
+deleted once it is published or skipped, because Airflow never deletes any. A notifier that fails or does not end in time is
+logged and fails nothing.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.notify")
 
 LIMIT = 10.0  # seconds for all notifiers of one event, which run side by side
-BAD: frozenset[Event] = frozenset({"rejected", "failed", "late", "awaiting"})  # what an interval can recover from
+BAD: frozenset[Event] = frozenset({"rejected", "failed", "late", "awaiting"})  # an interval can recover from these
 
 
 class Notes(Protocol):
-    """What is remembered between tasks and runs, by key."""
+    """Values that are kept between tasks and runs, by key."""
 
     def get(self, key: str) -> JsonValue:
         """The value; None if there is none."""
 
     def set(self, key: str, value: JsonValue) -> None:
-        """Write it."""
+        """Store the value."""
 
     def delete(self, key: str) -> None:
-        """Forget it."""
+        """Delete the value."""
 
 
 class NoNotes:
-    """Where Airflow gives a callback no state store."""
+    """Used when Airflow gives a callback no state store."""
 
     def get(self, key: str) -> JsonValue:
-        """None."""
+        """There is no value."""
 
     def set(self, key: str, value: JsonValue) -> None:
-        """Nothing."""
+        """Store nothing."""
 
     def delete(self, key: str) -> None:
-        """Nothing."""
+        """Delete nothing."""
 
 
 @dataclass(frozen=True)
 class Notifying:
-    """What has to be known of a pipeline to tell somebody of it: its name, that of its output, and whom to tell."""
+    """What has to be known about a pipeline to notify somebody: its name, that of its output, and whom to notify."""
 
     name: str
     output: str
@@ -74,7 +74,7 @@ class Notifying:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self:
-        """Of a pipeline that can be read."""
+        """From a pipeline that can be read."""
         return cls(pipeline.name, pipeline.output.name, pipeline.notify)
 
 
@@ -95,7 +95,7 @@ def notes_of(context: Context | Mapping[str, Any], pipeline: Pipeline) -> Notes:
 
 @dataclass(frozen=True)
 class Sent:
-    """How it ended for one entry: `error` is empty if the notifier sent it."""
+    """The result for one entry. `error` is empty if the notifier sent the event."""
 
     entry: Notify
     error: str = ""
@@ -104,7 +104,7 @@ class Sent:
 def tell(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: NotifiedEvent, notes: Notes
 ) -> list[Sent]:
-    """Send the event through each entry that wants it and has not sent it. It raises nothing."""
+    """Send the event through each entry that names it and has not sent it. It raises nothing."""
     try:
         return _tell(context, pipeline, happened, notes)
     except Exception as error:
@@ -115,12 +115,13 @@ def tell(
 def tell_recovered(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Notifying, happened: NotifiedEvent, notes: Notes
 ) -> list[Sent]:
-    """Send that an interval is published or skipped, if something bad was sent of it before, and delete its notes. It raises
-    nothing."""
+    """Send that an interval is published or skipped, if a problem of it was sent before, and delete its notes. It raises
+    nothing.
+    """
     sent: list[Sent] = []
     is_wanted = any(happened.event in entry.on for entry in pipeline.notify)
     if is_wanted and _noted(notes, _trouble(happened.interval)) is not None:
-        # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
+        # Somebody was notified of the problem, so the end is sent too, even if a backfill brought it.
         sent = tell(context, pipeline, replace(happened, ends_trouble=True), notes)
     if all(not one.error for one in sent):
         for key in (_trouble(happened.interval), _sent(happened.interval)):
@@ -144,7 +145,7 @@ def _tell(
         else:
             log.info("pipeline %s: sent %s through %s", pipeline.name, happened.event, one.entry.notifier)
             told[key] = utc_now().isoformat()
-    if told:  # with what another process has noted meanwhile, such as the triggerer
+    if told:  # merged with what another process has noted meanwhile, such as the triggerer
         _note(notes.set, _sent(happened.interval), _sent_before(notes, happened.interval) | told)
     if told and happened.event in BAD:
         _note(notes.set, _trouble(happened.interval), happened.event)
@@ -161,9 +162,9 @@ def _wanting(pipeline: Pipeline | Notifying, happened: NotifiedEvent) -> list[No
 
 
 def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: NotifiedEvent) -> list[Sent]:
-    """Run the notifiers side by side, each in a thread of its own, for as long as `LIMIT`.
+    """Run the notifiers side by side, each in its own thread, for at most `LIMIT` seconds.
 
-    A thread that has not ended by then is left behind: it ends with the process.
+    A thread that has not ended by then is left behind and ends with the process.
     """
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -176,7 +177,7 @@ def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happen
             errors[position] = ""
         except (SettingsError, AirflowNotFoundException) as error:
             errors[position] = str(error)
-        except Exception as error:  # its message may quote an address with a token
+        except Exception as error:  # the error's text may quote an address with a token
             errors[position] = describe(error)
 
     threads = [
@@ -192,9 +193,9 @@ def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happen
 
 
 def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> None:
-    """Render and run a fresh notifier, since rendering changes it in place.
+    """Render and run a new notifier, because rendering changes it in place.
 
-    Not by calling it: that logs the message of an error, which may quote an address with a token.
+    The notifier is not called directly: a call logs the error's message, which may quote an address with a token.
     """
     notifier = notifier_of(entry)
     context["fencepost"] = json.loads(json.dumps(values))
@@ -204,7 +205,7 @@ def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> 
     try:
         notifier.render_template_fields(known, environment)
     except TemplateError as error:
-        raise SettingsError(f"notify.kwargs: a template of {entry.notifier} cannot be filled in: {error}") from None
+        raise SettingsError(f"notify.kwargs: a template of {entry.notifier} cannot be rendered: {error}") from None
     notifier.notify(known)
 
 
@@ -212,7 +213,7 @@ def notifier_of(entry: Notify) -> BaseNotifier:
     """A new notifier of that entry.
 
     Raises:
-        SettingsError: there is no such class, it is no notifier, or does not take these arguments.
+        SettingsError: there is no such class, it is not a notifier, or it does not accept these arguments.
     """
     from airflow.sdk import BaseNotifier
 
@@ -225,16 +226,16 @@ def notifier_of(entry: Notify) -> BaseNotifier:
         ) from None
     if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
         raise SettingsError(
-            f"notify.notifier: {entry.notifier} is not a notifier of Airflow: a subclass of BaseNotifier."
+            f"notify.notifier: {entry.notifier} is not an Airflow notifier, that is, a subclass of BaseNotifier."
         )
     try:
         return kind(**json.loads(json.dumps(entry.kwargs)))
     except TypeError as error:
-        raise SettingsError(f"notify.kwargs: {entry.notifier} does not take them: {error}.") from None
+        raise SettingsError(f"notify.kwargs: {entry.notifier} does not accept them: {error}.") from None
 
 
 def _key(entry: Notify, happened: NotifiedEvent) -> str:
-    """Names an event of a batch for one entry. An entry that is changed is another."""
+    """The key of an event of a batch for one entry. A changed entry gets a new key."""
     which = digest([entry.notifier, entry.kwargs])[:16]
     return f"{happened.event} {happened.subject} {which}"
 
@@ -254,11 +255,11 @@ def _trouble(interval: Interval) -> str:
 
 
 def _noted(notes: Notes, key: str) -> JsonValue:
-    """What was noted; None if nothing was, or the store cannot be asked: rather twice than never."""
+    """The noted value; None if there is none, or if the store cannot be read. An event is rather sent twice than never."""
     try:
         return notes.get(key)
     except Exception as error:
-        log.warning("the state store of the output's asset was not read: %s", describe(error))
+        log.warning("the state store of the output's asset could not be read: %s", describe(error))
         return None
 
 
@@ -266,4 +267,4 @@ def _note(act: Callable[..., None], *args: Any) -> None:
     try:
         act(*args)
     except Exception as error:
-        log.warning("the state store of the output's asset was not written: %s", describe(error))
+        log.warning("the state store of the output's asset could not be written: %s", describe(error))

@@ -1,6 +1,6 @@
 """The steps that run in the Airflow worker, and what all operators share: interval, errors, report.
 
-Pipeline and interval name a batch, never run_id or try number. So a cleared task, a retry and a backfill of the same interval
+Pipeline and interval name a batch; run_id and try number never do. So a cleared task, a retry and a backfill of the same interval
 all mean the same batch.
 """
 
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-# How long a plan waits for its turn. Then it fails, so that its run does not keep its place for ever.
+# How long a plan waits for its turn. Then it fails, so that its run does not hold its place for ever.
 PATIENCE = timedelta(days=1)
-# Runs that start together plan one after the other within seconds. So a plan that is not yet waiting looks again for so long, ...
+# Runs that start together plan one after the other within seconds. So a plan first polls for this long in its slot, ...
 AT_ONCE = timedelta(seconds=10)
 LOOK_AGAIN = 1.5  # seconds
-# ... then it returns its slot, and each later look is one question. Not sooner: the scheduler may learn that the last look has
-# ended only after it has queued the next one, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
+# ... and then returns its slot, and each later poke checks once. A shorter time would fail: the scheduler may learn
+# that the last poke has ended only after it has queued the next one, and then fails it (seen with 5 seconds, Airflow
+# 3.3.2, LocalExecutor).
 COME_AGAIN = timedelta(seconds=30)
 
 
@@ -46,7 +47,7 @@ def interval_of(context: Context) -> Interval:
     """The data interval of the DAG run.
 
     Raises:
-        AirflowFailException: it is a manual run that bypassed the timetable, and has no interval of its own.
+        AirflowFailException: it is a manual run that bypassed the timetable, and has no data interval.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None or context["dag_run"].run_type == "manual":
@@ -58,9 +59,10 @@ def interval_of(context: Context) -> Interval:
 
 @contextmanager
 def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Let Airflow retry what is worth a retry as AirflowException. Any other error of ours becomes AirflowFailException.
+    """Turn errors of Fencepost into Airflow's. One that is worth a retry becomes AirflowException, any other
+    AirflowFailException.
 
-    What is none of ours passes unchanged; Airflow retries it too.
+    Other errors pass unchanged; Airflow retries them too.
     """
     try:
         yield
@@ -70,9 +72,8 @@ def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
-    """Log what a step did, and return it in its form for XCom: without the announcement, which has every column of the output.
-
-    The asset event has it.
+    """Log what a step did, and return its result for XCom. The announcement is left out, because it has every column of the
+    output; the asset event has it.
     """
     level = logging.WARNING if "starved_by" in result.details else logging.INFO
     log.log(level, "batch %s: %s", result.batch, result.message)
@@ -80,7 +81,7 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
 
 
 def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neighbours]:
-    """A question to the ledger: what is planned beside the interval. Each call reads only what is new since the last.
+    """A function that reads from the ledger what is planned beside the interval. Each call reads only what is new since the last.
 
     It raises a FencepostError if Kafka does not answer, or the ledger cannot be read.
     """
@@ -95,11 +96,11 @@ def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neigh
 
 
 class PlanOperator(BaseSensorOperator):
-    """Freeze the interval's batch, once every earlier interval that has a run is planned (`turns.py`).
+    """Freezes the interval's batch once every earlier interval that has a run is planned (`turns.py`).
 
-    `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs"
-    (`_validate_backfill_params` in airflow/models/backfill.py). So the plan is a sensor in reschedule mode: it waits in Airflow,
-    where it uses neither a slot nor a retry. The plan waits for a free lane in the same way. Airflow needs no triggerer for that.
+    `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs" (`_validate_backfill_params`
+    in airflow/models/backfill.py). So the plan is a sensor in reschedule mode: while it waits in Airflow, it uses neither a slot
+    nor a retry. It waits for a free lane in the same way. Airflow needs no triggerer for that.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -112,8 +113,8 @@ class PlanOperator(BaseSensorOperator):
         self.log.info("interval %s, params %s", interval, dict(context["params"]))
         if request.reprocess and request.replay:
             raise AirflowFailException(
-                "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
-                "quarantine; replay sends what is in quarantine now through the transform."
+                "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, "
+                "with its quarantine; replay sends the records that are now in quarantine through the transform."
             )
         answer = self._await_turn(context, interval) or self._plan(interval, request)
         if isinstance(answer, str):
@@ -123,14 +124,14 @@ class PlanOperator(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
     def _await_turn(self, context: Context, interval: Interval) -> str | None:
-        """What this look waits for in vain; None if it is the plan's turn."""
+        """What the plan still waits for after this poke; None if it is the plan's turn."""
         give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
         neighbours = planned_beside(self.pipeline, interval)
         with airflow_errors(self.pipeline):
             try:
                 while (reason := waits_for(context, neighbours)) is not None and time.monotonic() < give_back:
                     time.sleep(LOOK_AGAIN)
-            except Retriable as error:  # waiting takes no retry
+            except Retriable as error:  # waiting uses no retry
                 return f"the ledger does not say which earlier intervals are planned: {error}"
         return reason
 
@@ -148,7 +149,7 @@ class PlanOperator(BaseSensorOperator):
                     interval,
                     reprocess=request.reprocess,
                     another_cluster=request.another_cluster and not self._has_moved_since(pipeline, request),
-                    # In a file a wrong address can be seen, and its change reviewed.
+                    # A wrong address in a file can be seen, and a change of it can be reviewed.
                     known_cluster=last_cluster(pipeline) if "kafka" in pipeline.connections else None,
                     request=request.name if request.is_any else None,
                 )
@@ -156,8 +157,8 @@ class PlanOperator(BaseSensorOperator):
                 return str(error)
 
     def _has_moved_since(self, pipeline: Pipeline, request: Request) -> bool:
-        """Whether something was published since the request, so that the last publication says which cluster it meant.
+        """Whether a batch was published since the request. The last publication then says which cluster the request meant.
 
-        The ledger cannot say it of a third cluster, that the pipeline comes to by mistake later.
+        The ledger cannot say it: a later mistake may lead to a third cluster, which has another ledger.
         """
         return request.moment is not None and is_published_since(pipeline, request.moment)

@@ -1,7 +1,7 @@
-"""Airflow's plugin: pages and links inside its UI, notes on runs, names of requests, timetable and deadlines.
+"""Airflow's plugin: pages and links in its UI, notes on runs, names of requests, timetable and deadlines.
 
-The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing
-heavy: the pages' application loads at its first request.
+The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing heavy:
+the pages' application loads at its first request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The pool that bounds how many Spark jobs run at once.
+"""The pool that limits how many Spark jobs run at once.
 
-A DAG's `max_active_runs` does not apply to its backfills, so only a pool bounds all runs of all pipelines
-together. Airflow never schedules a task whose pool does not exist, so `ensure_pools` runs before the
-scheduler starts.
+A DAG's `max_active_runs` does not apply to its backfills, so only a pool limits all runs of all pipelines together. Airflow never
+schedules a task whose pool does not exist, so `ensure_pools` runs before the scheduler starts.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ SPARK_POOL_SLOTS = 2
 
 
 def ensure_pools() -> None:
-    """Make the pool if it is missing. Slots that an operator has changed stay as they are.
+    """Create the pool if it is missing. A number of slots that an operator has set is kept.
 
     `python -m fencepost.airflow` runs this. It needs Airflow's database, which tasks may not use.
     """

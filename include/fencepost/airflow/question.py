@@ -1,8 +1,8 @@
 """The question about a rejected batch in Airflow's UI: what failed, with counts and a few records.
 
-Airflow renders the text as Markdown and folds the lines of a block into one. So the lines are a list, and all text from data or
-from the suite is a code span: no character ends the line or the span, and nothing in it is Markdown, HTML or a link. The length
-is bounded for any batch.
+Airflow renders the text as Markdown and joins the lines of a paragraph into one. So the lines are a list, and all text from data
+or from the suite is a code span: no character in it ends the line or the span, and nothing in it is Markdown, HTML or a link. The
+length is limited for any batch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _more(failed: int) -> list[str]:
 
 
 def report_of(batch: Batch) -> Report | None:
-    """The report of the batch's verdict, or None if it has none or this worker does not have it."""
+    """The report of the batch's verdict; None if it has none or this worker does not have it."""
     try:
         report = Report.model_validate_json(report_file(batch.pipeline, batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):

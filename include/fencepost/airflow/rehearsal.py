@@ -1,4 +1,4 @@
-"""An event that nobody has had, for `fencepost notify --test`: with made-up figures, and marked as a test."""
+"""A test event for `fencepost notify --test`, with invented figures, and marked as a test."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fencepost.model import BatchId, Interval, Outcome, State, utc_now
 
 
 def send_test(pipeline: Pipeline, event: Event) -> list[Sent]:
-    """Send the event through every entry of `notify` that names it; how it ended for each."""
-    # Connections come from where Airflow has them: its secrets backend, the environment, and its database if this machine's
-    # settings reach it.
+    """Send the event through every entry of `notify` that names it, and return the result for each."""
+    # Connections come from where Airflow has them: its secrets backend, the environment, and its database if this
+    # machine's settings name it.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     entries = [entry for entry in pipeline.notify if event in entry.on]
     return send({}, entries, example_of(pipeline, event))
 
 
 def example_of(pipeline: Pipeline, event: Event) -> NotifiedEvent:
-    """The event as it might come, of the hour that has just ended."""
+    """The event as it might be sent for the hour that has just ended."""
     end = utc_now().replace(minute=0, second=0)
     interval = Interval(start=end - timedelta(hours=1), end=end)
     is_good = event in {"recovered", "quarantined"}

@@ -1,10 +1,10 @@
-"""What a person asks of a run by its parameters, and which request that is.
+"""What a person requests by a run's parameters, and the name of that request.
 
-Airflow keeps a run's parameters for ever: each clear of the run, for whatever reason, brings them again. Only a backfill gives
-a run other parameters, or the same ones anew. So a request is named by its backfill, in the run's conf, and the revision that
-answers it records that name.
+Airflow keeps a run's parameters for ever, so each clear of the run brings them again. Only a backfill gives a run other
+parameters, or the same ones again. So the name of a request is that of its backfill, in the run's conf, and the revision that
+answers the request records the name.
 
-A task cannot know its run's backfill, so this is a listener. Airflow calls it before the run's tasks begin, usually in the
+A task cannot know its run's backfill, so this is a listener. Airflow calls it before the run's tasks start, usually in the
 scheduler, and commits its change.
 """
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 ASKED = ("reprocess", "replay", "another_cluster")
-REQUEST = "request"  # the parameter that has the name
+REQUEST = "request"  # the parameter with the request's name
 LONGEST = 200  # characters of a name
 
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
-    """Airflow's name for it."""
+    """Record the name of the request. Airflow requires the function's name."""
     dag, conf = getattr(dag_run, "dag", None), dag_run.conf or {}
     if dag is None or not isinstance(dag.timetable, IntervalTimetable) or not any(map(conf.get, ASKED)):
         return
     backfill = dag_run.backfill
-    # A later backfill without parameters leaves the run those that it has, and their name.
+    # After a later backfill without parameters, the run keeps its parameters, and so their name.
     if backfill is not None and backfill.dag_run_conf:
         dag_run.conf = {**conf, REQUEST: f"backfill {backfill.id} of {backfill.created_at.isoformat()}"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run's parameters ask for. The run's id is the name of a request that no backfill made."""
+    """The request in a run's parameters. If no backfill made it, its name is the run's id."""
 
     name: str
     reprocess: bool = False
@@ -51,19 +51,19 @@ class Request:
 
     @classmethod
     def of(cls, context: Context) -> Self:
-        """That of a task's run."""
+        """The request of a task's run."""
         params: Mapping[str, Any] = context["params"]
         name = str(params.get(REQUEST) or f"run {context['dag_run'].run_id}")[:LONGEST]
         return cls(name, *(bool(params.get(asked)) for asked in ASKED))
 
     @property
     def is_any(self) -> bool:
-        """Whether they ask for something."""
+        """Whether anything is requested."""
         return self.reprocess or self.replay or self.another_cluster
 
     @property
     def moment(self) -> datetime | None:
-        """When a backfill made it; None if none did."""
+        """The time of the backfill that made it; None if none did."""
         try:
             found = datetime.fromisoformat(self.name.rpartition(" of ")[2])
         except ValueError:

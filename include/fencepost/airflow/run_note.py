@@ -1,8 +1,8 @@
 """Writes a run's note in Airflow's UI: that it runs, later the last step's message, and the params that it saw.
 
-This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the
-scheduler, and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run begins. A
-note that a person wrote stays.
+This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the scheduler,
+and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run starts. A note that a
+person wrote stays.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ STEPS = ("plan", "write", "validate", "decide", "write_again", "validate_again",
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
-    """Airflow's name for it."""
+    """Write the note of a run that starts. Airflow requires the function's name."""
     if _may_write(dag_run):
         dag_run.note = OURS + running_note(dag_run.conf or {})
 
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    """Airflow's name for it."""
+    """Write the note of a run that succeeded. Airflow requires the function's name."""
     write_note(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    """Airflow's name for it."""
+    """Write the note of a run that failed. Airflow requires the function's name."""
     write_note(dag_run)
 
 
@@ -50,7 +50,7 @@ def write_note(dag_run: DagRun) -> None:
     session = object_session(dag_run)
     if session is None or not _may_write(dag_run):
         return
-    # A task that did not run this time still has its earlier result: only a success has a new one.
+    # A task that did not run this time still has its earlier result: only a successful one has a new result.
     tasks = select(TaskInstance.task_id, TaskInstance.state).where(
         TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id
     )
@@ -101,5 +101,5 @@ def _is_result(result: Any) -> bool:
 
 
 def _is_other(result: Any) -> bool:
-    """Whether it is what a task returns that ran no step."""
+    """Whether it is the result of a task that ran no step."""
     return isinstance(result, dict) and not _is_result(result)

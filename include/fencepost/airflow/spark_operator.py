@@ -1,8 +1,8 @@
-"""The steps that run on Spark: submitted only if Spark has something to do, and never left behind.
+"""The steps that run on Spark. A job is submitted only if Spark has something to do, and never outlives its task.
 
-Whatever ends the task ends its driver: `spark-submit.sh` ties the JVM to the task's process, the driver ties itself to the JVM
-(`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider alone kills only the JVM, and nothing if the
-task's process is killed. Fencing is the real guard; this keeps zombies rare.
+Whatever ends the task also ends its driver: `spark-submit.sh` ends the JVM with the task's process, the driver ends with the JVM
+(`fencepost.steps.jobs`), and the task ends with its supervisor. The provider alone kills only the JVM, and nothing if the task's
+process is killed. Fencing is the real guarantee; this makes zombies rare.
 """
 
 from __future__ import annotations
@@ -46,18 +46,17 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-SPARK_JOBS = Path(__file__).resolve().with_name("spark_jobs")  # what spark-submit is given
+SPARK_JOBS = Path(__file__).resolve().with_name("spark_jobs")  # the folder of the script for spark-submit
 LAST_LINES = 15
 REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, ReceiptsDisagree)}
-DECIDED = REPORTED | {TableRefusedData.__name__}  # the ledger knows of these
+DECIDED = REPORTED | {TableRefusedData.__name__}  # errors that the ledger records
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
-    """Run a step for the interval, on Spark if that is needed.
+    """Runs a step for the interval, on Spark if that is needed.
 
-    The job reports through a file, a new one for every attempt. So XCom gets the step's own result, and the step's own
-    error fails the task; its class decides whether Airflow retries. A job that ends without an outcome was killed, and is
-    retried.
+    The job reports through a file, a new one for every attempt. So XCom gets the step's own result, and the step's own error
+    fails the task; its class decides whether Airflow retries. A job that ends without an outcome was killed, and is retried.
     """
 
     def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -92,11 +91,11 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
-        """The provider's name for it, also of a task that failed."""
+        """The lineage of the task, also of one that failed. The provider requires the method's name."""
         return self.kept.lineage or nothing()
 
     def on_kill(self) -> None:
-        """End the JVM, if there is one; the driver and its workers follow it."""
+        """End the JVM, if there is one. The driver and its workers end with it."""
         if self._hook is not None:
             self._hook.on_kill()
 
@@ -105,12 +104,16 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return without_spark(self.step, pipeline, interval, rejected=judged)
 
     def _has_just_been_judged(self, context: Context) -> bool:
-        """Whether the job that wrote the batch in this run has judged it. Clear the task validate to have it judged again."""
+        """Whether the job that wrote the batch in this run has also judged it. If the task validate is cleared, it judges the
+        batch again.
+        """
         wrote = _returned(context, self.task_id.replace("validate", "write"))
         return context["ti"].try_number == 1 and bool(wrote.get("changed"))
 
     def _on_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult:
-        """`pipeline` has the settings of its connections. `self.pipeline` never gets them: Airflow renders and logs operators."""
+        """Run the step as a Spark job. `pipeline` has the settings of its connections; `self.pipeline` never gets them, because
+        Airflow renders and logs operators.
+        """
         master = self._check_connection()
         with (
             TemporaryDirectory(prefix="fencepost-") as folder,
@@ -130,7 +133,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 done = JobOutcome.read(file)
                 if done is None or done.result is None:
                     raise
-                self.on_kill()  # it was still judging what it had written, which the task validate can do
+                self.on_kill()  # the job was still judging what it had written; the task validate can do that
             outcome = JobOutcome.read(file)
         if outcome is None:
             raise AirflowException(_no_outcome(self.step, failure))
@@ -144,7 +147,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
     ) -> None:
         from fencepost.spark.submit import check_java, local_dirs, package_zip, submit_conf
 
-        self._hook = None  # the provider keeps the one of the last attempt, with its arguments
+        self._hook = None  # the provider keeps the command of the last attempt, with its arguments
         with airflow_errors(self.pipeline):
             check_java()
             self.conf = submit_conf(self.pipeline, master, offsets_of(planned.get("details")))
@@ -164,15 +167,15 @@ class FencepostSparkOperator(SparkSubmitOperator):
         ]
 
     def _check_connection(self) -> str:
-        """The connection's Spark master. It refuses a connection that the provider, or Spark, would misread.
+        """The Spark master in the connection. Refuses a connection that the provider, or Spark, would misread.
 
         Without the connection the provider's hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py). In
-        cluster mode the task reaches neither the driver nor the file with the outcome.
+        cluster mode the task can reach neither the driver nor the file with the outcome.
         """
         name = self._conn_id
         try:
             connection = BaseHook.get_connection(name)
-        except AirflowNotFoundException:  # also raised if the API is away for a moment, so it is retried
+        except AirflowNotFoundException:  # also raised if the API does not answer for a moment, so it is retried
             raise AirflowException(
                 f"there is no Airflow connection {name!r}, so the Spark master is unknown. Add it in the "
                 f"UI, or set AIRFLOW_CONN_{name.upper()} for Airflow, for example to "
@@ -191,7 +194,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
 
 class AdvanceOperator(FencepostSparkOperator):
-    """Publish the batch: the only task that moves offsets, and emits the asset event of the output topic.
+    """Publishes the batch. It is the only task that moves offsets, and it emits the asset event of the output.
 
     Spark copies a staged batch that is too large for one transaction; everything else is done in the task's own process.
     """
@@ -200,7 +203,7 @@ class AdvanceOperator(FencepostSparkOperator):
         super().__init__(step="advance", pipeline=pipeline, outlets=[publications(pipeline)], **kwargs)
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Publish, or find it done; and tell Airflow of it, once."""
+        """Publish the batch, or find it published, and emit the asset event once."""
         interval = interval_of(context)
         result = self.run_step(context, interval)
         if announce(context, self.pipeline, result):
@@ -216,13 +219,13 @@ def _handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[Sequence[str]]:
 
 
 def _returned(context: Context, task_id: str) -> Mapping[str, Any]:
-    """What a task of this run returned; empty if Airflow has nothing of it."""
+    """What a task of this run returned; empty if Airflow has no result of it."""
     found: Any = context["ti"].xcom_pull(task_ids=task_id)
     return found if isinstance(found, Mapping) else {}
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:
-    """The message about a job that left no outcome: its exit code and last lines, never its command line."""
+    """The message for a job that left no outcome: its exit code and last lines, never its command line."""
     if failure is None:
         return f"the {step} job ended with exit code 0 but left no outcome; see the log above"
     found = re.search(r"Error code is: (-?\d+)\.(?:\s*Last spark-submit output:)?(.*)", str(failure), re.DOTALL)

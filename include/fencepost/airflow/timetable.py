@@ -2,9 +2,9 @@
 
 Airflow's own may overlap where clocks change by half an hour; `config/cron.py` says where these begin and end.
 
-A manual run has no interval, or it takes the interval before its logical date away from the scheduled run or backfill to which
-that belongs. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the
-form for backfills.
+A manual run has no interval, or it takes the interval before its logical date from the scheduled run or backfill that owns the
+interval. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the form for
+backfills.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from pendulum import DateTime
 
 NO_MANUAL_RUNS = (
-    "Fencepost's DAGs take no manual runs: such a run has no data interval of its own. Choose Backfill in the same form, with "
-    "the interval's start in both fields. Outside Airflow's UI, instead of dag.test(), `fencepost try` shows what a batch would "
-    "be, and `fencepost run` runs an interval."
+    "Fencepost's DAGs take no manual runs, because a manual run has no data interval of its own. Choose Backfill "
+    "in the same form, with the interval's start in both fields. Outside Airflow's UI, use `fencepost try` instead "
+    "of dag.test() to see what a batch would be, and `fencepost run` to run an interval."
 )
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow's timetable with the boundaries that commands have too. It is stored, so it takes what Airflow's takes.
+    """Airflow's timetable with the same boundaries as the commands. It is serialized, so its arguments are those of Airflow's
+    timetable.
 
     Airflow calls the two last methods for a manual run, and answers with the error's text.
 
-    `public` are the pipeline's settings for whoever has the serialized DAG and not the folder: the pages (`config/public.py`).
+    `public` has the pipeline's settings for readers of the serialized DAG that do not have the folder: the pages
+    (`config/public.py`).
     """
 
     def __init__(self, cron: str, timezone: Any, public: Mapping[str, Any] | None = None) -> None:
@@ -64,9 +66,10 @@ class IntervalTimetable(CronDataIntervalTimetable):
         return instance(self._cron.at_or_after(current))
 
     def _align_to_prev(self, current: DateTime) -> DateTime:
-        """Where the interval begins that follows one with this end.
+        """The start of the interval that follows one with this end.
 
-        After a change of the cron that is the first boundary behind it. Airflow's own would overlap the interval that ends there.
+        After a change of the cron it is the first boundary after that end. Airflow's own start would overlap the interval that
+        ends there.
         """
         return instance(self._cron.at_or_after(current))
 

@@ -1,7 +1,7 @@
-"""Whose turn it is to plan: intervals are planned in their order, whichever runs they have.
+"""The order of plans: intervals are planned in their order, whichever runs they have.
 
 A plan that overtakes an earlier interval takes that interval's records into its own batch. The ledger says which intervals are
-planned; of the others, Airflow says which have a run that still can plan.
+planned. For the others, Airflow says which have a run that can still plan.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 OURS = {"scheduled", "backfill"}  # types of runs that can plan; a manual run fails in its plan
-# How a plan ended that froze nothing. Airflow skips what has not begun if a run is marked as failed, or exceeds dagrun_timeout.
+# States of a plan that ended and froze nothing. Airflow skips tasks that have not started if a run is marked as failed,
+# or exceeds dagrun_timeout.
 ENDED_WITHOUT = {"failed", "upstream_failed", "skipped"}
-LONG = 10  # looks, of which each comes half a minute after the last: from then on the reason names the way out
+LONG = 10  # number of pokes, each half a minute after the last; from then on the reason includes the way out
 
 
 def run_of(dag_id: str, run_id: str) -> Any:
@@ -31,12 +32,13 @@ def run_of(dag_id: str, run_id: str) -> Any:
 
 
 def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | None:
-    """What the plan of this run has to wait for, or None if it is its turn. `neighbours` are its interval's, in the ledger.
+    """What the plan of this run has to wait for; None if it is its turn. `neighbours` are the planned intervals next to its own,
+    in the ledger.
 
-    1. an interval that is planned keeps its ranges, and waits for nothing;
-    2. nothing before the planned interval that precedes this one matters: those records are in a batch, or never will be;
-    3. each run in between, the nearest first, has to plan before. One that was cancelled before its plan began has no state of
-       that task in a finished run, and does not count; neither does one that a person marked as success, or its plan.
+    1. An interval that is planned keeps its ranges, and waits for nothing.
+    2. No run before the last planned interval that precedes this one matters: its records are in a batch, or never will be.
+    3. Each run in between has to plan first, the nearest first. A run that was cancelled before its plan started does not count:
+       it is finished and has no state of that task. A run or a plan that a person marked as success does not count either.
 
     Airflow sorts by logical date, which is the start of the data interval.
 
@@ -51,7 +53,7 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
     after = near.before.interval.start if near.before is not None else None
     while earlier is not None and (after is None or earlier.logical_date > after):  # 2
         if after is None and earlier.state == "success":
-            return None  # a ledger that was made anew has nothing of what earlier plans froze
+            return None  # a ledger that was created again has nothing that earlier plans froze
         reason = _reason(context, earlier)  # 3
         if reason is not None:
             return reason
@@ -60,7 +62,7 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
 
 
 def _reason(context: Context, earlier: Any) -> str | None:
-    """Why a plan cannot go before that of the earlier run, whose interval the ledger does not have; None if it can."""
+    """Why a plan has to wait for that of the earlier run, whose interval is not in the ledger; None if it does not."""
     found = run_of(context["ti"].dag_id, earlier.run_id)
     kind, state = found.run_type.value, DagRunState(found.state.value)
     if kind not in OURS or earlier.state == "success" or (earlier.state, state) == ("skipped", DagRunState.SUCCESS):
@@ -89,7 +91,7 @@ def _ended(state: str) -> str:
 
 
 def _way_out(kind: str, state: DagRunState) -> str:
-    """What to do about an earlier run that goes on not planning."""
+    """What to do if an earlier run does not plan."""
     give = "Or, if its records should fall into this batch, mark its task plan as success."
     if state is DagRunState.RUNNING:
         return f"The log of its task plan says what that waits for. {give}"
@@ -104,8 +106,8 @@ def _way_out(kind: str, state: DagRunState) -> str:
 def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
     """Fail if this run and an earlier one wait for each other.
 
-    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind
-    that stays queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
+    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind that stays
+    queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
     """
     if (kind == "backfill") == (context["dag_run"].run_type == "backfill"):
         raise AirflowFailException(
