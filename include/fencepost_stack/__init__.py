@@ -1,1 +1,1 @@
-"""Kafka, a schema registry, PostgreSQL and Airflow on one machine, and the demo. Nothing of the product imports this."""
+"""Kafka, a schema registry, PostgreSQL and Airflow on one machine, and the demo. The product does not import this package."""

@@ -1,4 +1,4 @@
-"""Airflow for one machine: its components one by one, LocalExecutor on our PostgreSQL, all on 127.0.0.1.
+"""Airflow for one machine: its components one by one, with LocalExecutor on the stack's PostgreSQL, all on 127.0.0.1.
 
 Settings and secrets go into `airflow.cfg`, which only its owner can read, never into process arguments. The user's AIRFLOW__
 variables take precedence, as always in Airflow. `airflow standalone` is no alternative: it opens ports on all interfaces and

@@ -1,4 +1,4 @@
-"""The client of Airflow's REST API with what the demo and the tests need more: backfills, and waiting for what Airflow does.
+"""The client of Airflow's REST API, with additions for the demo and the tests: backfills, and waiting for runs and tasks.
 
 with StackAirflow.of_stack() as api:
     api.await_dag("nyc_flights")

@@ -1,7 +1,7 @@
-"""Four records for the demo's quarantine: they look like flights, and something is wrong with each.
+"""Four records for the demo's quarantine. They look like flights, but each has an error.
 
-No flight of the data set has their carrier, number and airport on their day, so one that is mended and sent again
-doubles none.
+No flight of the data set has their carrier, number and airport on their day, so a corrected record that is sent again duplicates
+no flight.
 """
 
 from __future__ import annotations

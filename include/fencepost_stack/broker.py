@@ -101,7 +101,7 @@ class Broker(Service):
 
     @property
     def sasl_bootstrap(self) -> str:
-        """The listener that asks for a name and a password; needs `sasl_users`."""
+        """The address of the listener with name and password; needs `sasl_users`."""
         return f"{LOOPBACK}:{self.sasl_port}"
 
     def launch(self) -> Process:
@@ -185,7 +185,7 @@ class Broker(Service):
         }
 
     def _controller_port(self) -> int:
-        """The port used before if it is free, because the quorum's own record names it."""
+        """The port used before if it is free, because the quorum has recorded it."""
         memory = self.folder / "controller.port"
         port = int(memory.read_text()) if memory.exists() else any_free_port()
         if not is_free(port):
@@ -194,7 +194,7 @@ class Broker(Service):
         return port
 
     def _identity(self) -> list[str]:
-        """What a new folder is formatted with: the cluster that the broker belongs to, and how it came to its controllers."""
+        """The options for formatting a new folder: the cluster's id, and the controllers."""
         return ["--standalone", "--cluster-id", new_cluster_id()]
 
     def _format(self, config: Path) -> None:
@@ -213,5 +213,5 @@ class Broker(Service):
 
 
 def new_cluster_id() -> str:
-    """A random one: sixteen bytes as Kafka writes them. Its tools would take a leading `-` for an option."""
+    """A random cluster id: sixteen bytes in Kafka's form. It has no leading `-`, which Kafka's tools would take for an option."""
     return "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]

@@ -1,6 +1,6 @@
-"""Certificates for a cluster on this machine: an authority of its own, and what it has signed.
+"""Certificates for a cluster on this machine: an authority of its own, and the certificates that it has signed.
 
-Every file is PEM; a key's has its certificate too (Java takes both from one file), and only its owner can read it.
+Every file is PEM. A key's file also has its certificate, because Java reads both from one file; only its owner can read it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def authority_file(folder: Path) -> Path:
-    """What clients trust."""
+    """The authority's certificate, which clients trust."""
     return folder / f"{AUTHORITY}.pem"
 
 
@@ -43,9 +43,9 @@ def pair_file(folder: Path, name: str) -> Path:
 
 
 def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str] = ()) -> bool:
-    """Make an authority, and a certificate with each name for 127.0.0.1, localhost and `hosts`; whether any was made.
+    """Create an authority, and a certificate for each name, valid for 127.0.0.1, localhost and `hosts`. Returns whether any was new.
 
-    What is there stays until a month before it ends. Then all are made again, so that all have the same authority.
+    Existing certificates stay until a month before they expire. Then all are created again, so that all have the same authority.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hold(folder, names):
@@ -55,7 +55,7 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
 
 
 def make_certificates(folder: Path, names: Iterable[str], hosts: Iterable[str] = ()) -> Pair:
-    """Make an authority, and a certificate with each name, as in `ensure_certificates`; the authority, to sign more."""
+    """Create an authority, and a certificate for each name, as in `ensure_certificates`. Returns the authority, to sign more."""
     authority = sign("Fencepost local authority", None)
     authority_file(folder).write_bytes(authority[0].public_bytes(Encoding.PEM))
     for name in names:
@@ -71,7 +71,7 @@ def write_pair(folder: Path, name: str, pair: Pair) -> None:
 
 
 def hold(folder: Path, names: Sequence[str]) -> bool:
-    """Whether all are there, and none ends within a month."""
+    """Whether all certificates exist and none expires within a month."""
     files = [authority_file(folder), *(pair_file(folder, name) for name in names)]
     return all(file.exists() and _holds(file) for file in files)
 

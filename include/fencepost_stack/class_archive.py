@@ -1,4 +1,4 @@
-"""Keeps the classes that a job loads in an archive, so that Spark's JVM starts and compiles in about half the time.
+"""Makes an archive of the classes that a job loads, so that Spark's JVM starts and compiles in about half the time.
 
 This is Java's class data sharing (JEP 350). A JVM started with `-XX:ArchiveClassesAtExit` writes its loaded classes to a file,
 parsed and verified; a JVM started with `-XX:SharedArchiveFile` maps that file. The archive belongs to one Java and one class

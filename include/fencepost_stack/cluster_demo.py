@@ -1,4 +1,4 @@
-"""`fencepost cluster`: the demo on a cluster, while a broker and a Spark worker die in the middle of it."""
+"""`fencepost cluster`: the demo on a cluster, in which a broker and a Spark worker are killed half-way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Strike:
 
 
 def cluster(*, start_only: bool, days: int) -> None:
-    """Start the cluster, run the demo on it and kill the victims, start these again."""
+    """Start the cluster, run the demo on it, kill the victims, and start them again."""
     with errors_shown():
         out.print("[bold]1[/] Services: three brokers, two Spark workers, Airflow")
         stack = ClusterStack()

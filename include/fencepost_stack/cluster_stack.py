@@ -172,7 +172,7 @@ class ClusterStack(Stack):
         return self.kafka.bootstrap
 
     def _secret(self, name: str) -> str:
-        """A password or secret of the cluster: made once, and kept where only its owner can read it."""
+        """A password or secret of the cluster: created once, and kept in a file that only its owner can read."""
         file = self.state.root / "cluster-secrets.json"
         known = read_json(file)
         if name not in known:
@@ -183,7 +183,7 @@ class ClusterStack(Stack):
 
 @contextmanager
 def _set(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables have these values meanwhile."""
+    """Set these environment variables while the block runs."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -194,5 +194,5 @@ def _set(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def state_of(local: StateFolder) -> StateFolder:
-    """Where the cluster of a local stack has its state."""
+    """The state folder of a local stack's cluster."""
     return StateFolder(local.root / "cluster", local.jars)

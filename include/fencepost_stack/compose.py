@@ -51,8 +51,8 @@ class ComposeKafka(SecuredKafka):
 def prepare() -> None:
     """Certificates, the cluster's id and Spark's settings: made once, and kept.
 
-    A broker reads its certificate when it starts. So certificates that end are made again only while no broker runs: clients
-    would trust the new authority, and refuse every broker that still shows a certificate of the old one.
+    A broker reads its certificate when it starts. So expiring certificates are created again only while no broker runs: clients
+    would trust the new authority and refuse a broker that still presents a certificate of the old one.
     """
     kafka = ComposeKafka()
     names = (BROKER, ADMIN)
@@ -89,7 +89,7 @@ def make_reporting() -> None:
 
 
 def main(what: str, name: str = "") -> None:
-    """Do one of the four."""
+    """Run one of the four commands."""
     if what == "broker":
         broker(name)
     elif what == "prepare":

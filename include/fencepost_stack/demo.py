@@ -1,7 +1,7 @@
 """`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
 
-Delays by carrier and hour, a table of PostgreSQL, are made of the flights that are published: their days begin once those are.
-A second run changes nothing: the records exist already, and published intervals are no-ops.
+The pipeline of delays by carrier and hour, a PostgreSQL table, reads the published flights, so its days run after those of
+flights. A second run changes nothing: the records exist already, and published intervals are no-ops.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def demo() -> None:
         loads: list[Future[Loaded]] = []
 
         def load_meanwhile(service: str, event: str, seconds: float) -> None:
-            """Load once Kafka and the registry are there, while Airflow starts."""
+            """Load as soon as Kafka and the registry are ready, while Airflow starts."""
             if service == "airflow" and not loads:
                 found = Stack().services()
                 kafka = {"bootstrap.servers": found["kafka"]["bootstrap"]}
@@ -77,8 +77,8 @@ def play(
     watch: Watch = lambda running: None,
     days: Sequence[date] = DAYS,
 ) -> None:
-    """Run these days of the pipelines on what was loaded, and show the results. `watch` is called with the labels of the tasks
-    that run, again and again until all have ended.
+    """Run these days of the pipelines on the loaded records, and show the results. `watch` is called repeatedly with the labels of
+    the running tasks, until all have ended.
 
     Raises:
         DemoFailed: a run did not succeed.
@@ -98,7 +98,7 @@ def play(
 
 
 def _show_answer(reader: Mapping[str, str]) -> None:
-    """Show a question to the table, its answer, and where a person asks more."""
+    """Show a query of the table, its result, and the command for other queries."""
     columns, rows = query(reader, QUESTION)
     out.print(f"{QUESTION};", soft_wrap=True)
     table = Table()
@@ -111,7 +111,7 @@ def _show_answer(reader: Mapping[str, str]) -> None:
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
-    """Show what the DAG that reads the table has read of the batches published now; it reads each of them once."""
+    """Show what the reading DAG has read of the batches published in this run. It reads each batch once."""
     found: list[Json] = []
 
     def read() -> list[Json] | None:
@@ -147,7 +147,7 @@ def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str
 
 
 def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
-    """Whether the flights of these days are."""
+    """Whether the flights of these days are published."""
     runs = {datetime.fromisoformat(r["data_interval_start"]): r["state"] for r in api.dag_runs(FLIGHTS)}
     return all(runs.get(start) == "success" for start in starts)
 

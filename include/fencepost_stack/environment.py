@@ -1,4 +1,4 @@
-"""What the other commands know of this machine: the addresses of the local services that run."""
+"""Tells the other commands the addresses of the local services that run."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def use_stack() -> None:
 
 
 def _set(values: Mapping[str, str]) -> None:
-    """Set the variables that nobody has set."""
+    """Set the variables that are not set yet."""
     for name, value in values.items():
         os.environ.setdefault(name, value)

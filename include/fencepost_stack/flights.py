@@ -14,7 +14,7 @@ from fencepost_stack.nycflights import read_flights
 
 @dataclass(frozen=True)
 class LoadedFlights:
-    """What a load had, in records, and whether it added them: `added` is False if the topic held records before."""
+    """The numbers of loaded records. `added` is False if the topic had records before, so that nothing was loaded."""
 
     flights: int
     broken: int

@@ -1,4 +1,4 @@
-"""Loads a demo's records into its source topic: in one transaction, if the topic holds none."""
+"""Loads a demo's records into its source topic in one transaction, if the topic has no records."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STABLE_LIMIT = 60.0  # seconds to wait until a read_committed reader sees everyt
 
 
 def load(settings: ClientSettings, topic: str, partitions: int, records: Sequence[Record]) -> bool:
-    """Produce the records, in this order, into a topic that holds none; return whether. One that holds any is left alone.
+    """Produce the records in this order, if the topic has no records. Returns whether they were produced.
 
-    When this returns, read_committed readers see what the topic holds.
+    After that, read_committed readers see all records of the topic.
 
     Raises:
         Retriable: Kafka did not answer; the same call again loads the records.

@@ -1,6 +1,6 @@
-"""A database for a pipeline of one's own, with a user who owns it and has no other right in the server.
+"""A database for a user's own pipeline, with a role that owns it and has no other right in the server.
 
-A file of libpq's beside the server's data has the password, so no setting and no variable needs it.
+A libpq password file beside the server's data has the password, so it is in no setting and no variable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_name(name: str) -> None:
 
 
 def ensure_own_database(connect: Connect, name: str, passfile: Path) -> None:
-    """Make the database and its owner if they are missing, and the owner's password the one in the file. Idempotent."""
+    """Create the database and its owner if they are missing, and set the owner's password from the file. Idempotent."""
     made, password = sql.Identifier(name), _password(name, passfile)
     with closing(connect("postgres")) as connection:
         connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction

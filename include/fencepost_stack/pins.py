@@ -1,4 +1,4 @@
-"""`make pins`: resolves the jars with the Ivy that PySpark includes, and pins what comes in each package's `jars.lock`.
+"""`make pins`: resolves the jars with the Ivy that PySpark includes, and writes their digests to each package's `jars.lock`.
 
 The next `git diff` shows what changed; set-up then downloads these files and no others.
 """

@@ -1,4 +1,4 @@
-"""A user of Kafka for each pipeline, with the rights that the pipeline needs and no others."""
+"""A Kafka user for each pipeline, with only the rights that the pipeline needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def password_variable(pipeline: str) -> str:
 
 
 def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -> None:
-    """Make the users of these pipelines, and give them their rights; what is there stays.
+    """Create the users of these pipelines, and give them their rights. Existing users and rights stay.
 
     A pipeline whose settings are wrong gets a user and no rights: it has no DAG either.
     """

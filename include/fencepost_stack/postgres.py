@@ -1,7 +1,7 @@
-"""PostgreSQL for Airflow, and for the demo's table, with the binaries from a wheel, under our own supervision.
+"""PostgreSQL for Airflow and for the demo's table, with the binaries from a wheel, started and stopped by this package.
 
-PostgreSQL refuses to run as root. If we are root, it runs as `nobody`, which owns the data. If `nobody` may not pass through
-the folders above (a checkout under /root), it gets the one capability that it needs for that.
+PostgreSQL refuses to run as root. If the user is root, it runs as `nobody`, which owns the data. If `nobody` may not enter the
+parent folders (a checkout under /root), it gets the one capability that it needs for that.
 """
 
 import importlib.util
@@ -126,7 +126,7 @@ class Postgres:
         except psycopg2.OperationalError as error:
             if "password authentication failed" in str(error):
                 raise LocalStackError(
-                    f"PostgreSQL in {self.folder} does not accept the password that we keep for {user}. If you can lose"
+                    f"PostgreSQL in {self.folder} does not accept the stored password of {user}. If you can lose"
                     " its history, `make clean` deletes both, and the next start makes new ones."
                 ) from None
             return False

@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, without being mistaken for others.
+"""Processes that outlive the command that started them, and are never mistaken for others.
 
-A pid alone is no identity, because the kernel reuses it. A process is its pid, the clock tick of its start and its boot. A
-signal goes only to a process that still has all three. Linux only.
+A pid alone does not identify a process, because the kernel reuses it. A process is identified by its pid, the clock tick of its
+start, and the boot. A signal goes only to a process with all three. Linux only.
 """
 
 import os
@@ -55,7 +55,7 @@ class Process:
         return asdict(self)
 
     def alive(self) -> bool:
-        """Whether this very process still runs, or one of its threads does; a zombie does not."""
+        """Whether this process, or one of its threads, still runs. A zombie does not run."""
         if self.exit_code() is not None:
             return False
         fields = _look(self.pid)
@@ -96,10 +96,11 @@ def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) 
 
 
 def family(leaders: Iterable[Process]) -> set[Process]:
-    """Every living process that is one of the leaders or descends from one, by session, by mark and by parent.
+    """The living processes among the leaders and their descendants, found by session, mark and parent.
 
-    While the leader lives, the session alone proves it. Once the leader is dead, its pid can belong to a stranger. So a
-    member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers have.
+    While the leader lives, the session alone identifies its descendants. After the leader's death its pid may belong to another
+    process. So a member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers
+    have.
     """
     table = {pid: fields for pid in psutil.pids() if (fields := _look(pid)) is not None}
     ours: set[int] = set()
@@ -230,7 +231,7 @@ class _Seen:
 
 
 def _look(pid: int) -> _Seen | None:
-    """The facts that we need about a process; None for a zombie or no process."""
+    """The identity and parent of a process; None for a zombie, or if there is no such process."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():

@@ -55,7 +55,7 @@ class Registry:
 def ending_by_exception() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C.
 
-    Whoever waits for the cleaning up may send it again: from the first one on, they do nothing more in this process.
+    The sender may repeat the signal during the clean-up: after the first one, these signals do nothing in this process.
     """
     numbers = (signal.SIGTERM, signal.SIGHUP)
 

@@ -1,4 +1,4 @@
-"""A real schema registry: Apicurio Registry, which speaks the REST of Confluent's. One node, for one machine.
+"""A real schema registry: Apicurio Registry, with the REST interface of Confluent's. One node, for one machine.
 
 It listens on 127.0.0.1 only, and its schemas survive a stop. You can use it alone, with a folder of its own:
 
@@ -184,5 +184,5 @@ def _escaped(text: str) -> str:
 
 
 def _environment() -> Mapping[str, str]:
-    """Our environment without settings of Apicurio's and Quarkus's, which take precedence over those of the file."""
+    """This process's environment without variables of Apicurio and Quarkus, which would override the settings file."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("APICURIO_", "QUARKUS_"))}

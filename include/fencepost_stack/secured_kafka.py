@@ -130,7 +130,7 @@ class SecuredKafka:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients log in, by SASL_SSL."""
+        """The addresses at which clients log in, by SASL_SSL."""
         return self._all("clients")
 
     @property
@@ -186,7 +186,7 @@ class SecuredKafka:
     def healthy(self) -> bool:
         """Whether all have joined the cluster and serve, and each of them knows it.
 
-        A client that hears from one of a broker, and from another that there is none, ends what it asked of that broker
+        If one broker reports another one and a second broker does not, a client cancels its requests to that broker
         (librdkafka's _DESTROY_BROKER).
         """
         if not all(name in self.processes and self.processes[name].alive() for name in self.names):
@@ -280,7 +280,7 @@ class SecuredKafka:
         return ",".join(self.advertised(name, listener) for name in self.names)
 
     def _port(self, name: str, listener: str) -> int:
-        """The one used before, if it is free."""
+        """The port used before, if it is free."""
         before = self.ports.get(name, {}).get(listener)
         return before if before and is_free(before) else any_free_port()
 

@@ -1,6 +1,6 @@
 """Runs Kafka, a schema registry, PostgreSQL and Airflow together, for `up`, `down` and `services`.
 
-The schema registry starts where a pipeline uses it, or a person asks for it.
+The schema registry starts if a pipeline uses it or a person asks for it.
 """
 
 import os
@@ -292,7 +292,7 @@ class Stack:
         return found
 
     def _state_of(self, service: str) -> dict[str, Any]:
-        """What `services` says of a service that may be the user's own."""
+        """The state of a service in `services`. The user may have named a server of their own for it."""
         external = bool(self._registry.known(service).get("external"))
         running = external or bool(self._registry.alive(service))
         return {"running": running, "external": external, "log": str(self.state.logs / f"{service}.log")}

@@ -1,7 +1,7 @@
 """A standalone Spark cluster: a master and two workers, each a process of its own, all on 127.0.0.1.
 
-Drivers, master and executors prove by a secret that they belong together, and encrypt what they send and put on disks. The
-secret is in `spark-defaults.conf`, which only its owner can read; Spark takes it from there, by SPARK_CONF_DIR.
+Drivers, master and executors authenticate each other by a secret, and encrypt their traffic and their files. The secret is in
+`spark-defaults.conf`, which only its owner can read; Spark finds it by SPARK_CONF_DIR.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class StandaloneSpark:
         return alive and self.state().get("aliveworkers") == len(WORKERS)
 
     def state(self) -> dict[str, Any]:
-        """What the master says of workers and applications; empty if it does not answer."""
+        """The master's report about workers and applications; empty if it does not answer."""
         import httpx  # every command would wait a tenth of a second for it
 
         try:
@@ -138,7 +138,7 @@ class StandaloneSpark:
             return {}
 
     def _port(self, name: str) -> int:
-        """The one used before, if it is free."""
+        """The port used before, if it is free."""
         before = self._ports.get(name)
         return before if before and is_free(before) else any_free_port()
 

@@ -21,7 +21,7 @@ from fencepost_stack.nycweather import FIRST, SECOND, Observation, read_weather,
 
 @dataclass(frozen=True)
 class LoadedWeather:
-    """What a load had, and whether it added it: `added` is False if the topic held records before."""
+    """The numbers of a load. `added` is False if the topic had records before, so that nothing was loaded."""
 
     observations: int
     added: bool

@@ -148,8 +148,7 @@ def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
 
 
 def references(tx: Session, oid: int) -> list[Reference]:
-    """The foreign keys that refer to the table or to a part of it, as people declared them: keys derived for partitions are in
-    `parts`."""
+    """The foreign keys that refer to the table or to a part of it. Keys that the server derives for partitions are in `parts`."""
     found = tx.run(
         f"{BELOW}, up (rel, name, oid, parent) AS (SELECT c.conrelid, c.conname, c.oid, c.conparentid FROM "
         "pg_catalog.pg_constraint AS c "
