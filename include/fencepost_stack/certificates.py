@@ -43,7 +43,7 @@ def pair_file(folder: Path, name: str) -> Path:
 
 
 def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str] = ()) -> bool:
-    """Create an authority, and a certificate for each name, valid for 127.0.0.1, localhost and `hosts`. Returns whether any was new.
+    """Create an authority, and a certificate for each name, for 127.0.0.1, localhost and `hosts`. Returns whether any was new.
 
     Existing certificates stay until a month before they expire. Then all are created again, so that all have the same authority.
     """

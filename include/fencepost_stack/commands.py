@@ -128,9 +128,7 @@ def _check_database(name: str, only: str | None) -> None:
 
     check_name(name)
     if only not in {None, Service.POSTGRES, Service.AIRFLOW}:
-        raise LocalStackError(
-            f"--only {only} starts no PostgreSQL, so --database has none to be in. Give --only postgres."
-        )
+        raise LocalStackError(f"--only {only} starts no PostgreSQL, which --database needs. Give --only postgres.")
 
 
 def down(only: Only = None) -> None:

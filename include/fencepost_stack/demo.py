@@ -77,8 +77,8 @@ def play(
     watch: Watch = lambda running: None,
     days: Sequence[date] = DAYS,
 ) -> None:
-    """Run these days of the pipelines on the loaded records, and show the results. `watch` is called repeatedly with the labels of
-    the running tasks, until all have ended.
+    """Run these days of the pipelines on the loaded records, and show the results. Until all tasks have ended, `watch` is called
+    repeatedly with the labels of those that run.
 
     Raises:
         DemoFailed: a run did not succeed.
@@ -90,7 +90,7 @@ def play(
     told = f"{weather.observations} hourly observations in Avro, of two schemas"
     out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
     out.print(
-        f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER} and, behind the flights, {DELAYS}: one run for each day, by Airflow's scheduler"
+        f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER} and, after the flights, {DELAYS}: one run for each day, by Airflow's scheduler"
     )
     with StackAirflow.of_services(services) as api:
         _show(api, _run_days(api, watch, days), services)

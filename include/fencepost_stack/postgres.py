@@ -70,7 +70,7 @@ class Postgres:
 
     @property
     def reader(self) -> dict[str, str]:
-        """The login of who reads the tables of `reporting`. A file beside the server's folder has the password."""
+        """The login of the reader of `reporting`. A file beside the server's folder has the password."""
         return reader_login(LOOPBACK, self.port, self.folder.with_name("pgpass"))
 
     def make_database(self, name: str) -> dict[str, str]:

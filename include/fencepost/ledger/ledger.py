@@ -74,7 +74,7 @@ class Change:
     """The change that a decision commits in one transaction: batch records, and offsets by group.
 
     `after` is the view with these records, if the decision has computed it. The ledger adds the `announcements` of the records.
-    Only a change that writes all past announcements again brings them itself; `announced_in` is the topic that has them then.
+    Only a change that writes all past announcements again brings them itself, and `announced_in` is their topic.
     """
 
     batches: tuple[Batch, ...] = ()

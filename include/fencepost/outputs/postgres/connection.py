@@ -144,7 +144,7 @@ def asking(of: ClientConfig) -> Iterator[Session]:
     """A read-only session. It locks no row, and no statement takes longer than `ASK_SECONDS`.
 
     Raises:
-        StoreUnavailable: as in `session`; or a statement took too long; or another session's lock did, and the message names it.
+        StoreUnavailable: as in `session`; a statement took too long; or another session held a lock, which the message names.
     """
     with session(of, wait=ASK_LOCK_SECONDS, limit=ASK_SECONDS) as tx:
         try:
