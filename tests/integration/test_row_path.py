@@ -129,7 +129,7 @@ NOT_ROW_BY_ROW = "under output.layout: source a transform works row by row"
         pytest.param(
             f"{TWICE}.sortWithinPartitions('n')\n",
             SettingsError,
-            "moves the rows of a source record apart: those of topic ",
+            "do not follow each other: between those of topic ",
             id="rows of a record apart",
         ),
         pytest.param(
