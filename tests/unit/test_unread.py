@@ -145,8 +145,8 @@ def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, 
     found = Unread(a_day(0).start, NOW, (part,))
     assert said in found.reason
     assert found.description.startswith(
-        "90 offsets of topic in lie before the first range, and no batch reads them. Their records have timestamps "
-        "before 2026-01-01 00:00 UTC, where the first interval begins, no timestamp, or a timestamp ahead of the clock"
+        "90 offsets of topic in lie before the first range, and no batch reads them. Each of their records is older "
+        "than 2026-01-01 00:00 UTC, the start of the first interval, has no timestamp, or is dated ahead of the clock"
     )
     assert "`fencepost run p --start 1970-01-01T00:00:00Z --end 2026-01-01T00:00:00Z` reads them" in found.advice("p")
 

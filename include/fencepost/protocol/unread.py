@@ -60,8 +60,8 @@ class Unread:
     def reason(self) -> str:
         """Why the offsets are before the range, and the timestamp of the last record of each partition if it is known."""
         why = (
-            f"Their records have timestamps before {self.start:%Y-%m-%d %H:%M} UTC, where the first interval begins, no "
-            "timestamp, or a timestamp ahead of the clock"
+            f"Each of their records is older than {self.start:%Y-%m-%d %H:%M} UTC, the start of the first interval, has no "
+            "timestamp, or is dated ahead of the clock"
         )
         listed = [f"partition {p.partition}: {p.length:,}{self._stamp(p)}" for p in self.ranges[:LISTED]]
         more = len(self.ranges) - len(listed)

@@ -117,8 +117,8 @@ def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch])
         seen = _with(seen, job, *_parted(job, rows))
     if not same_rows(mark, seen):
         raise TransformNotDeterministic(
-            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and this attempt has "
-            f"{seen.rows:,} different ones. The transform gives different rows when it runs again, so rows could be lost or "
+            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and the rows of this "
+            f"attempt ({seen.rows:,}) differ. The transform gives different rows when it runs again, so rows could be lost or "
             "doubled. No offset moved. Make the transform deterministic: no clock, no random numbers or ids, no input that "
             "changes meanwhile, no undefined order (first, collect_list, ties of row_number). Sums of doubles differ in their "
             "last digits: sum decimals, or round. Then run again: a changed transform makes a new revision. If nothing in the "

@@ -46,7 +46,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return self
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """From the topic's ends before the batch's first record to its ends after the last one; empty if not published there."""
+        """The ranges between the topic's ends before and after the batch; empty before it is published there."""
         copy = batch.publication if isinstance(batch.publication, TopicPublication) else None
         begun, ended = copy.begun if copy is not None else self, published_ends(batch)
         if ended is None and batch.written is not None and not batch.is_staged:
