@@ -1,6 +1,6 @@
 """The jars of the broker and of the schema registry, beside those of Spark's connector.
 
-A step of `make setup` is `python -m fencepost_stack.jars`, while packages are installed: it needs nothing but Python.
+`make setup` runs `python -m fencepost_stack.jars` while it installs packages, so this module needs nothing but Python.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ found in it and are checked again for every row that is read:
 - `precip` has at most two decimals, so a decimal holds it as it is.
 
 As in the life of a real topic, the schema changes while records come in: from noon of 2 January on, an observation has the
-speed of gusts. What was measured of them before is not in the topic.
+speed of gusts. Earlier gusts are not in the topic.
 """
 
 from __future__ import annotations

@@ -78,4 +78,4 @@ def ending_by_exception() -> Iterator[None]:
 
 
 def _leaving_already(number: int, frame: FrameType | None) -> None:
-    """Not SIG_IGN, which a process started meanwhile would inherit."""
+    """A handler that does nothing. SIG_IGN would be inherited by processes that are started meanwhile."""
