@@ -157,7 +157,7 @@ def test_what_cannot_be_compared_is_named(run: Run) -> None:
     for options, words in (
         (("--revisions", "1", "7"), "no revision 7; there are 1, 2, 4; an addition is part of its revision"),
         (("--revisions", "1", "3"), "no revision 3"),
-        (("--revisions", "1", "2", "--key", "id"), "no column of both revisions; those are n, doubled, name, _key"),
+        (("--revisions", "1", "2", "--key", "id"), "not a column of both revisions. Those are n, doubled, name, _key"),
         (("--revisions", "1", "2", "--key", "name"), "in revision 1 1 keys have several rows"),
     ):
         with pytest.raises(SettingsError) as refused:
@@ -195,11 +195,11 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
         assert "Which rows it became is not recorded" in found["found"][0]
     assert [batch["batch"] for batch in found["batches"]] == [batch_of(pipeline, n) for n in (1, 4, 2, 3)]
     assert [one["batch"] for one in found["quarantine"]] == [batch_of(pipeline, 2)]
-    assert traced(5)["found"] == ["Today's transform makes no row of it."]
+    assert traced(5)["found"] == ["Today's transform makes no row from it."]
     twice = [one["rule"].split("(")[0] for one in traced(9)["quarantine"]]
     assert twice == ["expect_column_values_to_be_between"] * 2, "it failed again in the replay"
     assert [one["rule"] for one in traced(10)["quarantine"]] == ["malformed"] * 2
-    assert traced(11)["found"] == ["No batch has read it yet: what is planned ends at offset 11 of its partition."]
+    assert traced(11)["found"] == ["No batch has read it yet: the last planned range ends at offset 11 of its partition."]
 
 
 @pytest.mark.deep

@@ -181,12 +181,12 @@ def test_what_differs_from_its_receipts_is_not_judged(
     past = Past(batch.model_copy(update={"written": written}))
     (judged,) = judge_past(spark, ledger, view, [past], load_suite(file), file)
     assert judged.now is None
-    assert "not those of the receipts any more" in judged.why
+    assert "its records no longer match the receipts" in judged.why
     why: dict[Any, str] = {}
     with pytest.raises(SettingsError, match="there are 0"):
         suggested_of(spark, ledger, [past], lambda past, said: why.update({past.interval: said}))
-    assert "not those of the receipts any more" in why[day(2)]
-    with pytest.raises(NeedsOperator, match="not those of the receipts any more"):
+    assert "its records no longer match the receipts" in why[day(2)]
+    with pytest.raises(NeedsOperator, match="its records no longer match the receipts"):
         difference(spark, ledger, Past(batch), past, [])
 
 
@@ -235,6 +235,6 @@ def test_what_is_gone_is_named_and_counts_for_nothing(
     assert [one["now"] for one in published] == [None, *["passed"] * 6, None]
     assert "no longer has partition 0: offsets 0 to" in published[0]["why"]
     with pytest.raises(
-        SettingsError, match="bounds need 7 published batches with records that can be read, and there are 6"
+        SettingsError, match="bounds need 7 published batches whose records can be read, and there are 6"
     ):
         run("suggest")

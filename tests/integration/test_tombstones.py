@@ -92,7 +92,7 @@ def test_a_tombstone_fails_its_batch_by_name_until_the_settings_drop_or_pass_it(
         spark, Ledger(dropping), Ledger(dropping).look(), place_of("--source", f"{dropping.source.topic}:1:1")
     )
     if layout == "source":  # under output nothing is looked for
-        assert traced.found == ("It is a tombstone, which no transform gets: source.tombstones is drop.",)
+        assert traced.found == ("It is a tombstone, and source.tombstones: drop gives none to the transform.",)
 
     silent = changed(make_pipeline, failing, plain, "pass", output=output)
     with pytest.raises(SettingsError, match=r"no column _tombstone, and source\.tombstones is pass"):

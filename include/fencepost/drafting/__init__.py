@@ -1,2 +1,3 @@
-"""Drafts a pipeline from a sample of its topic: types, checks, schedule and the three files; and says how a topic
-has drifted from what a pipeline declares. It reads Kafka and the registry, and starts no Spark. For commands and the doctor."""
+"""Drafts a pipeline from a sample of its topic: types, checks, schedule and the three files. Also finds how a topic has drifted
+from what a pipeline declares. Reads Kafka and the registry, and starts no Spark. For commands and the doctor.
+"""

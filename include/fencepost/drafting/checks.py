@@ -1,6 +1,7 @@
-"""The checks of a drafted suite: what held for the sample, as warnings, so that none stops a batch before a person has read it.
+"""The checks of a drafted suite: what held for the sample. They are warnings, so that none stops a batch before a person has read
+it.
 
-They are about single records. A sample says nothing of a batch's volume, and ids and times are others in every batch.
+They are about single records. A sample says nothing about a batch's volume, and ids and times differ in every batch.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from typing import Any
 from fencepost.drafting.columns import OF_TIME, DraftColumn, Fields
 
 MOST_CHECKS = 20
-MOST_OF_NULLS = 12  # of the checks
-MOST_VALUES = 20  # of a set
-LONGEST_VALUE = 64  # characters
-ENOUGH = 50  # values, for a check of what they are
-OFTEN = 0.01  # the least share of a value that belongs to a set, and five of it
-# Words of names that say who or which one: their values are of one record each, or nobody's to write down.
+MOST_OF_NULLS = 12  # the largest number of checks
+MOST_VALUES = 20  # members of a set
+LONGEST_VALUE = 64  # characters of a member
+ENOUGH = 50  # the least number of values for a check of their contents
+OFTEN = 0.01  # how often each member of a set has to be seen: this share of the values, and at least five times
+# Words of names that identify somebody or something: each value belongs to one record, or is too private to write down.
 OF_ONE = frozenset(
     "id ids uuid guid key email mail phone token password secret ssn iban ip user customer person name address card hash".split()
 )
 
 
 def draft_checks(fields: Fields) -> list[dict[str, Any]]:
-    """The checks as `expectations.yaml` has them: one at least, `MOST_CHECKS` at most. No description has a record's value."""
+    """The checks as `expectations.yaml` has them: at least one, at most `MOST_CHECKS`. No description has a record's value."""
     good = fields.records - fields.tombstones - fields.bad
-    columns = [column for column in fields.columns if re.fullmatch(r"\w+", column.output)]  # others cannot be checked
+    columns = [
+        column for column in fields.columns if re.fullmatch(r"\w+", column.output)
+    ]  # other columns cannot be checked
     known = [column for column in columns if column.values and None not in column.values]
     found = list(_not_null(known, fields, good))[:MOST_OF_NULLS]
     sets = list(_sets(columns))
@@ -36,7 +39,7 @@ def draft_checks(fields: Fields) -> list[dict[str, Any]]:
     found += list(_not_below_zero(columns))[: MOST_CHECKS - len(found)]
     if not found:
         column = fields.columns[0].output
-        found = [_check("expect_column_to_exist", "Of the sample nothing else is sure", column=column)]
+        found = [_check("expect_column_to_exist", "Nothing else is certain about the sample", column=column)]
     return found
 
 
@@ -45,7 +48,9 @@ def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
 
 
 def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
-    """Where the sample has tombstones, whose fields are null, a column is judged in records that have another one."""
+    """A check that the column is not null. If the sample has tombstones, whose fields are null, only records with a value in
+    another column are judged.
+    """
     for column in known:
         where = {}
         if fields.tombstones:

@@ -1,4 +1,4 @@
-"""The columns that a draft declares and selects, with what the sample has in them, and the names that it leaves out."""
+"""The columns that a draft declares and selects, with the sample's values, and the names that it leaves out."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ OF_TIME = frozenset(
     "ts time timestamp date datetime epoch at created updated modified deleted expires "
     "ms millis micros ns nanos".split()
 )
-SECONDS = (631_152_000, 4_102_444_800)  # the years 1990 to 2099: other numbers are no time that anybody means
+SECONDS = (631_152_000, 4_102_444_800)  # the years 1990 to 2099: other numbers are unlikely to be times
 UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
-YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999, which formats can say
+YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999, which formats can express
 
 
 @dataclass(frozen=True)
 class DraftColumn:
-    """A field of the source's records. `sql` is the type that the draft declares; None: the format, or the registry's schema, has
-    it. `type` is the type in Spark either way.
+    """A field of the source's records. `sql` is the type that the draft declares; None if the format, or the registry's schema,
+    has the type. `type` is the type in Spark either way.
 
-    `values` are those of the sample's good records; `name` is what the source calls it, `output` what the result does. `unit`
-    is that of epoch numbers, and `time` the name of the column that they are converted to.
+    `values` are those of the sample's good records. `name` is the name in the source, `output` the name in the result. `unit` is
+    the unit of epoch numbers, and `time` the name of the column that they are converted to.
     """
 
     name: str
@@ -53,7 +53,9 @@ class DraftColumn:
 
 @dataclass(frozen=True)
 class Fields:
-    """What a sample says of a topic's fields: the columns, why each other name is left out, and counts of its records."""
+    """What a sample says about a topic's fields: the columns, the reason why each other name is left out, and counts of its
+    records.
+    """
 
     columns: tuple[DraftColumn, ...]
     left_out: Mapping[str, str]
@@ -63,7 +65,7 @@ class Fields:
 
     @property
     def bad(self) -> int:
-        """Malformed records."""
+        """The number of malformed records."""
         return sum(self.malformed.values())
 
 
@@ -73,7 +75,7 @@ def words_of(name: str) -> list[str]:
 
 
 def json_fields(values: Sequence[bytes | None]) -> Fields:
-    """The fields of JSON records. With what the draft declares, every record that is an object is good."""
+    """The fields of JSON records. With the types that the draft declares, every record that is an object is good."""
     objects = [_object(value) for value in values]
     seen = Counter(name for one in objects if one is not None for name in one)
     left_out = undeclarable(seen)
@@ -113,7 +115,9 @@ def fields_of(
     values: Sequence[bytes | None],
     left_out: Mapping[str, str],
 ) -> Fields:
-    """What the decoder makes of the records. `declared` has its columns in order: the type to declare, if any, and a note."""
+    """The columns of the decoder for these records. `declared` has its columns in order, with the type to declare, if any, and a
+    note.
+    """
     arrays, why = decoder.decode_values(values)
     good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
     columns = [
@@ -132,7 +136,9 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
-    """Why each of these names, which are so often, cannot be declared as a column; of names that differ in case one can."""
+    """The reason why each of these names, given with its number of records, cannot be declared as a column. Of names that differ
+    only in case, the draft declares one.
+    """
     found, kept = dict[str, str](), dict[str, str]()
     for name in names:
         if why := why_no_column(name):
@@ -150,21 +156,21 @@ SAME_TO_SPARK = "to Spark it is the same as another name that differs only in ca
 
 
 def why_no_column(name: str) -> str | None:
-    """Why no column can have a name, or None."""
+    """The reason why no column can have this name, or None."""
     if name.startswith("_"):
         return "it begins with _"
     if not re.fullmatch(r"\w+", name):
-        return "a column's name has letters, digits and _ only"
+        return "a column's name may have letters, digits and _ only"
     return f"it is longer than {LONGEST_NAME} bytes" if len(name.encode()) > LONGEST_NAME else None
 
 
 def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
-    """The columns with their names in the result, and with what their epoch numbers are converted to."""
+    """The columns with their names in the result, and with the columns that their epoch numbers are converted to."""
     taken = {without_case(column.name) for column in columns}
     found = []
     for column in columns:
         output, unit, time = column.name, unit_of(column), ""
-        if output.startswith("_"):  # it would not be written
+        if output.startswith("_"):  # a column with this name would not be written
             output = free(output.lstrip("_") or "column", taken)
         if unit:
             time = free(f"{output}_time", taken)
@@ -173,7 +179,7 @@ def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
 
 
 def free(name: str, taken: set[str]) -> str:
-    """The name, or the first one like it that is not taken; it is taken then."""
+    """The name, or the first similar name that is not taken. It is taken from then on."""
     number, found = 1, name
     while without_case(found) in taken:
         number += 1
@@ -183,7 +189,7 @@ def free(name: str, taken: set[str]) -> str:
 
 
 def unit_of(column: DraftColumn) -> str:
-    """The unit of the epoch numbers in a column, if its name says that it has times and all its numbers are of these years."""
+    """The unit of the epoch numbers in a column; empty unless its name means times and all its numbers fall into these years."""
     numbers = [value for value in column.values if value is not None and value != 0]
     if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):
         return ""

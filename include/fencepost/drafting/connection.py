@@ -1,5 +1,6 @@
-"""The sections of a drafted `pipeline.yaml` that say where Kafka and the registry are: as another pipeline has them, as given, or
-of the services on this machine. No secret gets into the file: where one belongs, there is the name of a variable."""
+"""The sections of a drafted `pipeline.yaml` for Kafka and the registry: as another pipeline has them, as given, or for the
+services on this machine. The file gets no secret: in its place is the name of a variable.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat
 class Connection:
     """The text of the section `kafka`, of `schema_registry` if one is known, and of `spark` if another pipeline has one.
 
-    `given`: somebody has named the registry; otherwise it is the one on this machine, if it runs."""
+    `given` says that a person has named the registry; otherwise it is the one on this machine, if it runs.
+    """
 
     kafka: str
     registry: str
@@ -37,13 +39,13 @@ class Connection:
 
 
 def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> Connection:
-    """From `--like`, or `--kafka` and `--registry`, or the services on this machine.
+    """The connection by `--like`, or by `--kafka` and `--registry`, or to the services on this machine.
 
     Raises:
-        SettingsError: the options do not go together, are no `NAME=VALUE`, or hold a secret.
+        SettingsError: the options exclude each other, are not `NAME=VALUE`, or contain a secret.
     """
     if like is not None and (kafka or registry):
-        raise SettingsError("--like takes all settings of another pipeline: give it, or --kafka and --registry.")
+        raise SettingsError("--like takes all settings from another pipeline: give it, or --kafka and --registry.")
     if like is not None:
         return _like(folder_of(like) / "pipeline.yaml")
     of_kafka = _given("--kafka", KAFKA, kafka)
@@ -69,8 +71,9 @@ def _given(option: str, service: Service, texts: Sequence[str]) -> dict[str, str
             raise SettingsError(f"{option} {name}: unknown; {hint}")
         if name != "connection" and service.is_secret(name) and not is_reference(value):
             raise SettingsError(
-                f"{option} {name}: a secret; other users of this machine see arguments, and the file would keep it. Put it "
-                f"into a variable of the environment, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in single quotes."
+                f"{option} {name}: a secret. Other users of this machine can see arguments, and the file would keep "
+                f"it. Put it into an environment variable, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in "
+                "single quotes."
             )
         if name in given:
             raise SettingsError(f"{option} {name}: given twice.")
@@ -96,7 +99,9 @@ def _like(file: Path) -> Connection:
 
 
 def _as_written(text: str, name: str, value: Any) -> str:
-    """The lines of an outermost section, its comments among them; if they say something else by themselves, its values."""
+    """The lines of an outermost section with their comments. If they do not say the same on their own, the section's values
+    instead.
+    """
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if re.match(rf"{name}\s*:", line)), None)
     if begin is not None:

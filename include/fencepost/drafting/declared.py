@@ -25,7 +25,7 @@ SIMPLE: dict[str, pa.DataType] = {
 
 
 def arrow_of(sql: str) -> pa.DataType:
-    """The type of a text that `is_sql_type` takes."""
+    """The Arrow type of a text that `is_sql_type` accepts."""
     return _arrow(parse_sql_type(sql))
 
 

@@ -1,4 +1,4 @@
-"""`fencepost new`: drafts a pipeline's folder from a sample of its topic. It reads, and writes nothing but the folder."""
+"""`fencepost new`: drafts a pipeline's folder from a sample of its topic. It only reads, except that it writes the folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fencepost.protocol.unread import FIRST_CREDIBLE
 
 @dataclass(frozen=True)
 class Draft:
-    """What was written, and what a person should know. `command` runs the interval to begin with."""
+    """What was written, and what a person should know. `command` runs the first interval."""
 
     folder: Path
     format: str
@@ -51,17 +51,17 @@ class Draft:
 def draft_pipeline(
     wanted: DraftRequest, connection: Connection, look_up: Callable[[Pipeline], Pipeline] | None = None
 ) -> Draft:
-    """Write the folder, and say what is in it. It appears whole or not at all, and replaces nothing. `look_up` adds the settings
-    of Airflow's connections.
+    """Write the folder, and describe it. The folder appears whole or not at all, and replaces nothing. `look_up` adds the
+    settings of Airflow connections.
 
-    1. take the sample;
-    2. know the format, and the fields of it;
-    3. choose the interval to begin with;
-    4. write the three files aside, load them as any step would, and give the folder its name.
+    1. Take the sample.
+    2. Determine the format and its fields.
+    3. Choose the first interval.
+    4. Write the three files to a temporary folder, load them as a step would, and rename the folder.
 
     Raises:
         SettingsError: the folder exists, the options are wrong, or the topic's records cannot be read; says why.
-        FencepostError: Kafka or the registry does not answer, or denies.
+        FencepostError: Kafka or the registry does not answer, or denies access.
     """
     folder = _place_of(wanted.name)
     with _aside(folder) as aside:
@@ -72,8 +72,8 @@ def draft_pipeline(
         sample = take_sample(cluster, topic, wanted.reading_group, wanted.sample)  # 1
         if sample.cut and not sample.records:
             raise SettingsError(
-                f"topic {wanted.topic}: its sample has no record: {sample.cut}. What was read are markers and records that were "
-                "aborted. Run this again when there are newer records."
+                f"topic {wanted.topic}: the sample has no record: {sample.cut}. The offsets that were read are of "
+                "transaction markers and aborted records. Run this again when there are newer records."
             )
         values = [one.value for one in sample.records]
         source, fields = source_of(connected, wanted, connection, values)  # 2
@@ -108,7 +108,7 @@ def draft_pipeline(
 
 
 def known_topics(connection: Connection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
-    """The topics of a connection's cluster, asked for so many seconds.
+    """The topics of a connection's cluster. Waits at most `timeout` seconds.
 
     Raises:
         FencepostError: the settings are wrong, or Kafka does not answer.
@@ -123,7 +123,7 @@ def known_topics(connection: Connection, look_up: Callable[[Pipeline], Pipeline]
 def _place_of(name: str) -> Path:
     if not PIPELINE_NAME.fullmatch(name):
         raise SettingsError(
-            f"{name!r} is no name of a pipeline: at most 63 of a-z, 0-9 and _, and it begins with a letter."
+            f"{name!r} is not a pipeline's name. A name has at most 63 of a-z, 0-9 and _, and begins with a letter."
         )
     folder = pipelines_folder() / name
     if os.path.lexists(folder):
@@ -133,7 +133,7 @@ def _place_of(name: str) -> Path:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    """A folder of that name in another one beside it, which nobody takes for a pipeline; gone afterwards."""
+    """A folder of that name in a temporary folder beside it, which is not taken for a pipeline. It is deleted afterwards."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(mkdtemp(prefix=".new-", dir=folder.parent))
@@ -151,7 +151,7 @@ def _take_place(aside: Path, folder: Path) -> None:
     try:
         aside.rename(folder)
     except OSError as error:
-        raise SettingsError(f"{folder}: cannot be made: {error.strerror}. Choose another name.") from None
+        raise SettingsError(f"{folder}: cannot be created: {error.strerror}. Choose another name.") from None
 
 
 def _described(cluster: Cluster, name: str) -> Topic:
@@ -167,7 +167,7 @@ def _described(cluster: Cluster, name: str) -> Topic:
 
 
 def _cleanup_policy(cluster: Cluster, topic: str) -> str:
-    """The topic's `cleanup.policy`; empty if we may not ask."""
+    """The topic's `cleanup.policy`; empty without the right to read it."""
     try:
         return cluster.topic_configs(topic).get("cleanup.policy", "")
     except AccessDenied:
@@ -175,7 +175,7 @@ def _cleanup_policy(cluster: Cluster, topic: str) -> str:
 
 
 def _connected(aside: Path, wanted: DraftRequest, connection: Connection) -> Pipeline:
-    """A pipeline of this topic that knows its cluster and its registry, and takes values as they are."""
+    """A pipeline that reads this topic's values as bytes, with the settings of its cluster and registry."""
     text = (
         f"source: {{topic: {scalar(wanted.topic)}, format: bytes}}\n"
         f"output: {{topic: {scalar(wanted.output_topic)}}}\n"
@@ -200,8 +200,9 @@ def _warnings(
         yield f"The sample has {count_of(len(sample.records), 'record')}, not {wanted.sample:,}: {sample.cut}."
     if (largest := largest_of(sample)) >= LARGE:
         yield (
-            f"The largest sampled record has {largest:,} bytes. If topics of this cluster take less (max.message.bytes), make "
-            f"{wanted.output_topic} before the first run, with a higher one: the staging topic gets what the output has."
+            f"The largest sampled record has {largest:,} bytes. If topics of this cluster accept less "
+            f"(max.message.bytes), create {wanted.output_topic} with a higher limit before the first run. The "
+            "staging topic gets the same limit."
         )
     if fields.bad:
         reasons = sorted(fields.malformed.items(), key=lambda item: -item[1])
@@ -210,17 +211,23 @@ def _warnings(
             f"{'; '.join(f'{reason} ({count:,})' for reason, count in reasons[:3])}."
         )
     if fields.left_out:
-        yield f"Left out, because no column can have such a name: {len(fields.left_out):,}. pipeline.yaml lists them."
+        yield (
+            f"Fields whose names cannot be a column's: {len(fields.left_out):,}. They are left out, and "
+            "pipeline.yaml lists them."
+        )
     if chosen.unread and chosen.whole < FIRST_CREDIBLE:
         yield (
-            f"{count_of(chosen.unread, 'offset lies', 'offsets lie')} before the first record of {chosen.interval.told}, "
-            "and no run from there on reads "
-            "them: they are stamped long before it, ahead of the clock, or not at all. pipeline.yaml says how to have them."
+            f"{count_of(chosen.unread, 'offset', 'offsets')} before the first record of {chosen.interval.told} will "
+            "be read by no run from there on. The timestamps there are much older, ahead of the clock, or missing. "
+            "pipeline.yaml says where to start to include them."
         )
     if sample.records and not chosen.records:
-        yield f"No record is in the interval {chosen.interval.told}: the first run would publish nothing."
+        yield f"The interval {chosen.interval.told} has no record, so the first run would publish nothing."
     if sample.records and not chosen.ended:
-        yield "No interval with records has ended yet. The command below runs this one early: later records are the next one's."
+        yield (
+            "No interval with records has ended yet. The command below runs this one early. Later records then "
+            "belong to the next one."
+        )
     if changes := clock_changes(schedule, now):
         yield changes
     yield from doubts(sample, schedule.boundaries, now)

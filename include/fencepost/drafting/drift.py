@@ -1,7 +1,7 @@
-"""How a topic has drifted from what a pipeline declares: fields that nobody declared, and types that no longer fit.
+"""How a topic has drifted from what a pipeline declares: fields that are not declared, and types that no longer fit.
 
-What nobody can change by declaring it has not drifted: a field that no column can be for, and malformed records that the pipeline
-sets aside as its settings say. A declared field that producers now write in another case has drifted: its column is null.
+What a declaration cannot change is not drift: fields that cannot be columns, and malformed records that the settings drop or
+quarantine. A declared field that producers now write in another case has drifted, because its column is null.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from fencepost.quality.quarantine import Accounts, over_limit
 from fencepost.schemas.freeze import NOT_LOOKED_UP, NOT_THERE
 
 RECORD = "(the whole record)"
-LISTED = 5  # fields in a sentence
+LISTED = 5  # fields that a sentence names
 
 
 @dataclass(frozen=True)
 class FieldDrift:
-    """A field, in how many sampled records it drifted, and what is there: a type for a new field, a reason for one that does not
-    fit."""
+    """A field, the number of sampled records in which it drifted, and what is there: a type for a new field, a reason for one
+    that does not fit.
+    """
 
     name: str
     records: int
@@ -48,10 +49,11 @@ class FieldDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """What a sample says. `records` have a value, of which `malformed` do not fit; `absent` are declared fields that none has.
+    """What a sample says. Of its `records`, which have a value, `malformed` do not fit. `absent` are declared fields that no
+    record has.
 
-    `undeclarable` are fields that no column can be for, with the reason. `set_aside` is what becomes of malformed records where a
-    batch of such records is published all the same.
+    `undeclarable` are fields that cannot be columns, with the reason. `set_aside` says what becomes of malformed records if a
+    batch of such records is published nevertheless.
     """
 
     records: int
@@ -64,16 +66,16 @@ class Drift:
 
     @property
     def fits(self) -> bool:
-        """Whether a batch of such records would be published, as far as they are what is declared."""
+        """Whether a batch of such records would be published, as far as declared types decide."""
         return not self.misfits or bool(self.set_aside)
 
 
 def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: Any) -> tuple[Sample, Drift]:
-    """A sample of the pipeline's source, and how it drifted. Reads as any reader; starts no Spark.
+    """A sample of the pipeline's source, and its drift. Reads like any reader, and starts no Spark.
 
     Raises:
         TopicMissing, AccessDenied, KafkaUnavailable: the source cannot be read.
-        SettingsError, RegistryUnavailable: the registry does not say what the source is read with.
+        SettingsError, RegistryUnavailable: the registry does not say how the source is read.
     """
     topic = cluster.describe(pipeline.source.topic)
     sample = take_sample(cluster, topic, pipeline.group, wanted, **limits)
@@ -81,14 +83,15 @@ def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: 
 
 
 def drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
-    """How these values drifted from the source's format and schema."""
+    """The drift of these values from the source's format and schema."""
     found = _drift_of(pipeline, values)
     return replace(found, set_aside=_set_aside(pipeline, found, len(values)))
 
 
 def _set_aside(pipeline: Pipeline, drift: Drift, read: int) -> str:
-    """What becomes of malformed records; empty where they fail a batch like the sample, or where a declared type fits no more and
-    no limit would say so."""
+    """What becomes of malformed records. Empty if they would fail a batch like the sample, or if a declared type no longer fits
+    and no limit would report it.
+    """
     policy, limit = pipeline.source.on_malformed, pipeline.quality.quarantine_limit
     if not drift.malformed or policy == "fail":
         return ""
@@ -115,7 +118,9 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 
 
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
-    """What a malformed value is counted under: its schema's id, if the reader's schema cannot read that one; or the record."""
+    """A function that names what a malformed value is counted under: its schema's id, if the reader's schema cannot read that
+    schema; otherwise the record.
+    """
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 
     def place(value: bytes) -> str:
@@ -160,16 +165,16 @@ def _of_json(
 
 
 def _in_short(reason: str) -> str:
-    """Without the place in the text, so that like reasons are counted as one."""
+    """The reason without its place in the text, so that similar reasons are counted together."""
     return reason.partition(" at line ")[0]
 
 
-# A field's path, and why no column can be for it, or None.
+# A field's path, and the reason why it cannot be a column, or None.
 Unknown = tuple[str, str | None]
 
 
 def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: str) -> Iterator[Unknown]:
-    """An object's fields that are not among these, and those within it."""
+    """An object's fields that are not among these, and those nested in it."""
     taken = {without_case(name) for name in fields}
     for name, inner in value.items():
         if name in fields:
@@ -181,8 +186,8 @@ def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: st
 
 
 def _why_no_field(name: str) -> str | None:
-    """Why no field of a struct can have a name, or None."""
-    return None if NAME.fullmatch(name) else "the name of a struct's field has ASCII letters, digits and _ only"
+    """The reason why a struct's field cannot have this name, or None."""
+    return None if NAME.fullmatch(name) else ("the name of a struct's field may have ASCII letters, digits and _ only")
 
 
 def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
@@ -197,7 +202,7 @@ def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
 
 
 def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
-    """The type that an undeclared outermost field would be declared with; nothing for one within another."""
+    """The type to declare for an undeclared outermost field; empty for a nested one."""
     values = [one[path] for one in objects if path in one]
     return infer(values).sql if values else ""
 
@@ -227,11 +232,11 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
 
 
 def _why_not_read(one: AvroField, read: Collection[str]) -> str | None:
-    """Why no reader's schema can have a field of Avro beside those that are read and written, or None."""
+    """The reason why no reader's schema can have this Avro field beside those that are read and written, or None."""
     if without_case(one.name) in map(without_case, read):
         return SAME_TO_SPARK
     if taken_names([one.name]):
-        return "the transform's source has a column of that name already"
+        return "the transform's source already has a column of that name"
     try:
         check_holdable(AvroType("record", fields=(one,)))
     except BadSchema as error:
@@ -257,7 +262,7 @@ def _of_json_schema(
 
 
 def told(drift: Drift) -> Iterator[str]:
-    """A sentence for each thing that drifted, for the doctor."""
+    """A sentence for each field that drifted, for the doctor."""
     for one in drift.misfits if not drift.fits else ():
         yield f"{one.name} does not fit in {_share(one.records, drift.records)}: {one.what}"
     for one in drift.undeclared:
@@ -265,13 +270,13 @@ def told(drift: Drift) -> Iterator[str]:
 
 
 def noted(drift: Drift) -> Iterator[str]:
-    """A sentence for each thing that is otherwise than declared, and has not drifted."""
+    """A sentence for each difference from what is declared that is not drift."""
     if drift.set_aside:
         yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"
     if drift.undeclarable:
         names = [one.name for one in drift.undeclarable]
         more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-        yield f"no column can be for {', '.join(names[:LISTED])}{more}"
+        yield f"cannot be columns: {', '.join(names[:LISTED])}{more}"
 
 
 def _share(part: int, whole: int) -> str:
@@ -279,6 +284,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def check_size(wanted: int) -> None:
-    """Check how many records are asked for."""
+    """Check the size of the requested sample."""
     if not 1 <= wanted <= 100_000:
         raise SettingsError(f"--sample {wanted}: allowed are 1 to 100,000.")

@@ -1,4 +1,4 @@
-"""Which format a sample's values are in: JSON objects, values with a schema registry's five bytes in front, or neither."""
+"""The format of a sample's values: JSON objects, values with a schema registry's five bytes in front, or neither."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import parsed_record
 
-# What other values begin with, by a name for a person.
+# Beginnings of other values, and a name for each, for a person.
 KNOWN = (
-    (b"Obj\x01", "files of Avro, each with a schema of its own"),
+    (b"Obj\x01", "files of Avro, each with its own schema"),
     (b"\x03\x00", "frames of AWS Glue's schema registry"),
     (b"\x03\x05", "frames of AWS Glue's schema registry, compressed"),
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"PAR1", "Parquet"),
-    (b"[", "JSON arrays, and a record has to be an object"),
+    (b"[", "JSON arrays; a record has to be an object"),
 )
 
 
 @dataclass(frozen=True)
 class Frames:
-    """How many of a sample's values are JSON objects, how many have a schema's id in front and which, and what others are."""
+    """How many of a sample's values are JSON objects, how many have a schema id and which, and what the others are."""
 
     values: int
     objects: int
@@ -32,12 +32,12 @@ class Frames:
 
     @property
     def framed(self) -> int:
-        """Values that begin as a registry's serializers write them."""
+        """The number of values that begin as a registry's serializers write them."""
         return sum(self.ids.values())
 
 
 def look_at(values: Sequence[bytes | None]) -> Frames:
-    """What the values are; nulls are left out."""
+    """The frames of these values. Nulls are left out."""
     known = [value for value in values if value is not None]
     objects, ids, others = 0, Counter[int](), Counter[str]()
     for value in known:
@@ -59,7 +59,7 @@ def _is_object(value: bytes) -> bool:
 
 
 def _named(value: bytes) -> str:
-    """What a value seems to be; nothing of its content."""
+    """The name of what a value seems to be. It has nothing of the value's content."""
     for begin, name in KNOWN:
         if value.startswith(begin):
             return name
@@ -72,4 +72,4 @@ def _named(value: bytes) -> str:
         value.decode()
     except UnicodeDecodeError:
         return "binary"
-    return "text that is no JSON object"
+    return "text that is not a JSON object"

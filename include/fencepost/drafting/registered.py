@@ -1,4 +1,4 @@
-"""What the registry says of a topic's values: the format and the subject to read them by, and the columns that this gives."""
+"""What the registry says about a topic's values: their format and subject, and the columns that these give."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fencepost.schemas.freeze import look_up_ids, read_schemas, registry_for
 from fencepost.schemas.registry import NotRegistered, Registry
 
 BY_TYPE = {kind.schema_type: name for name, kind in REGISTRY_FORMATS.items()}
-MOST_IDS = 100  # that are asked about
+MOST_IDS = 100  # ids that are looked up
 
 
 def read_by(pipeline: Pipeline, frames: Frames, subject: str | None) -> tuple[str, str] | None:
-    """The format and the subject of values that have a schema's id in front, or of a topic without records; None: the registry
-    has neither a subject for it nor an id.
+    """The format and the subject of values with a schema id, or of a topic without records. None if the registry has no subject
+    for the topic and the values have no id.
 
     Raises:
-        SettingsError: the values are Protobuf, or of several subjects or types.
-        RegistryUnavailable, AccessDenied: the registry does not say.
+        SettingsError: the values are Protobuf, or have several subjects or types.
+        RegistryUnavailable, AccessDenied: the registry does not answer.
     """
     registry, topic = Registry(pipeline, ""), pipeline.source.topic
     usual = f"{topic}-value"
@@ -51,8 +51,8 @@ def read_by(pipeline: Pipeline, frames: Frames, subject: str | None) -> tuple[st
     formats = {_format(kind, topic) for kind in kinds}
     if len(formats) > 1:
         raise SettingsError(
-            f"topic {topic}: its records have schemas of several types ({', '.join(sorted(kinds))}), and a pipeline reads one. "
-            "Name the format to read with --format: records of the others are malformed then."
+            f"topic {topic}: its records have schemas of several types ({', '.join(sorted(kinds))}), and a pipeline "
+            "reads only one. Name it with --format. Records of the others are then malformed."
         )
     (found,) = formats
     return found, subject or _subject(topic, [subjects for _, subjects in known.values()])
@@ -61,8 +61,8 @@ def read_by(pipeline: Pipeline, frames: Frames, subject: str | None) -> tuple[st
 def _format(kind: str, topic: str) -> str:
     if kind not in BY_TYPE:
         raise SettingsError(
-            f"topic {topic}: its records are {kind.capitalize()} with a schema registry, which no pipeline reads. "
-            "`--format bytes` takes values as they are."
+            f"topic {topic}: its records are {kind.capitalize()} with a schema registry, which Fencepost does not "
+            "read. `--format bytes` takes values as they are."
         )
     return BY_TYPE[kind]
 
@@ -76,8 +76,8 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
         return everywhere.pop()
     names = sorted({name for those in subjects for name in those})
     raise SettingsError(
-        f"topic {topic}: the schemas of its records are of several subjects ({', '.join(names)}), and a pipeline reads by one. "
-        "Name it with --subject."
+        f"topic {topic}: the schemas of its records have several subjects ({', '.join(names)}), and a pipeline "
+        "reads by only one. Name it with --subject."
     )
 
 
@@ -86,11 +86,11 @@ def registered_source(
 ) -> tuple[Source, Fields]:
     """The source of a format with a registry, and the fields of its records: those of the subject's latest schema.
 
-    Of JSON Schema, fields whose type in the schema is no column's are declared with one that the sample has.
+    In JSON Schema, a field whose type cannot be a column's is declared with the type that the sample shows.
 
     Raises:
         SettingsError: Spark cannot hold the schema; names the field.
-        RegistryUnavailable, AccessDenied: the registry does not say.
+        RegistryUnavailable, AccessDenied: the registry does not answer.
     """
     own = None if subject == f"{pipeline.source.topic}-value" else subject
     source = Source(topic=pipeline.source.topic, format=name, subject=own, on_malformed="quarantine")
@@ -139,7 +139,9 @@ def decoder_for(name: str, schemas: ReadSchemas, declared: Mapping[str, Inferred
 
 
 def _declared(pipeline: Pipeline, values: Sequence[bytes | None]) -> dict[str, Inferred]:
-    """The outermost properties of the latest JSON Schema that have no column's type there, with types that the sample has."""
+    """The outermost properties of the latest JSON Schema whose types there cannot be a column's, with the types that the sample
+    shows.
+    """
     registry, subject = registry_for(pipeline, "source"), pipeline.subject("source")
     try:
         latest = registry.version(subject, registry.versions(subject)[-1])

@@ -17,14 +17,13 @@ from fencepost.kafka.sample import Sample
 from fencepost.model import Interval
 from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
-LIMIT = 0.01  # the default share that may go to quarantine
-LARGE = 900_000  # bytes of a record; producers send 1,000,000 by default, and a result may be longer than its source
+LIMIT = 0.01  # the default share of records that may go to quarantine
+LARGE = 900_000  # bytes of a record: producers send at most 1,000,000 by default, and a result may be longer than its source
 
 
 def settings_yaml(
     wanted: DraftRequest, connection: Connection, sample: Sample, source: Source, fields: Fields, chosen: Chosen
 ) -> str:
-    """`pipeline.yaml`."""
     registry = FORMATS[source.format].has_registry
     of = "" if sample.is_whole else f" of about {sample.offsets:,}"
     lines = [
@@ -37,7 +36,8 @@ def settings_yaml(
     if source.subject is not None:
         lines.append(f"  subject: {scalar(source.subject)}\n")
     lines.append(
-        "  on_malformed: quarantine  # a record that does not fit is kept aside with the reason; the others go on\n"
+        "  on_malformed: quarantine  # a record that does not fit goes to quarantine with the reason; the others "
+        "go on\n"
     )
     if source.tombstones == "pass":
         lines.append(
@@ -50,7 +50,7 @@ def settings_yaml(
         lines.append(listed(fields.left_out))
     lines += [
         "\noutput:\n",
-        f"  topic: {scalar(wanted.output_topic)}  # made by the first run\n",
+        f"  topic: {scalar(wanted.output_topic)}  # created by the first run\n",
         f"  format: {source.format}\n",
         "  key: _key\n",
         f"  partitions: {sample.topic.partitions}  # as many as the source has\n",
@@ -73,16 +73,17 @@ def settings_yaml(
 
 
 def _begins(chosen: Chosen, wanted: DraftRequest) -> str:
-    """What a run from there on reads of what the topic has."""
+    """A comment that says how many of the topic's offsets no run reads if runs start there, and how to include them."""
     if not chosen.unread:
-        return "  # nothing that the topic has lies before it"
+        return "  # the topic has nothing before it"
     lie = count_of(chosen.unread, "offset lies", "offsets lie")
     if chosen.whole >= FIRST_CREDIBLE:
         return (
-            f"  # {lie} before it, and no run reads them: begin at {in_zone(chosen.whole, wanted.timezone)} to have all"
+            f"  # {lie} before it, and no run reads them: start at {in_zone(chosen.whole, wanted.timezone)} to "
+            "include all"
         )
     reads = Interval(start=EPOCH, end=chosen.interval.start).command("run", wanted.name)
-    return f"  # {lie} before it, and no run reads them but {reads}"
+    return f"  # {lie} before it, and only this command reads them: {reads}"
 
 
 def largest_of(sample: Sample) -> int:
@@ -91,7 +92,7 @@ def largest_of(sample: Sample) -> int:
 
 
 def _with_size(section: str, largest: int) -> str:
-    """The section, with the size of records that producers send, if a record like the largest would not be sent without."""
+    """The section, with a larger size limit for producers if they could not send a record as large as the largest one."""
     if largest < LARGE or "message.max.bytes" in section:
         return section
     size = min(2 * math.ceil(largest / 1_000_000) * 1_000_000, 1_000_000_000)
@@ -107,6 +108,6 @@ def _auto_register(section: str) -> str:
 
 
 def _limit(fields: Fields) -> float:
-    """A share of malformed records that a batch like the sample keeps to, twice the sample's."""
+    """A limit for the share of malformed records: twice the sample's share, so that a similar batch keeps it."""
     known = max(1, fields.records)
     return min(1.0, max(LIMIT, math.ceil(200 * fields.bad / known) / 100)) if fields.bad else LIMIT

@@ -1,4 +1,4 @@
-"""The source that reads a sample's values, and the fields of it; or why no source does."""
+"""The source that reads a sample's values, and its fields; or the reason why no source does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.drafting.registered import read_by, registered_source
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS
 
-MOST_BAD = 0.5  # share of malformed records beyond which the sample is no sample of the format
+MOST_BAD = 0.5  # above this share of malformed records the format is probably wrong
 
 
 def source_of(
@@ -25,7 +25,7 @@ def source_of(
 
     Raises:
         SettingsError: no source does; says what the values are.
-        RegistryUnavailable, AccessDenied: the registry does not say.
+        RegistryUnavailable, AccessDenied: the registry does not answer.
     """
     topic, frames = wanted.topic, look_at(values)
     asked = wanted.format
@@ -33,7 +33,8 @@ def source_of(
         raise SettingsError(f"--format {asked}: allowed are {', '.join(FORMATS)}.")
     if asked is not None and wanted.subject is not None and not FORMATS[asked].has_registry:
         raise SettingsError(
-            f"--subject {wanted.subject}: format {asked} reads by no subject of a registry. Leave out --subject, or --format."
+            f"--subject {wanted.subject}: format {asked} uses no subject of a registry. Leave out --subject, or "
+            "--format."
         )
     if asked == "bytes":
         return Source(topic=topic, format="bytes", on_malformed="quarantine"), _bytes_fields(values)
@@ -49,23 +50,24 @@ def source_of(
     if not frames.values:
         what = "is empty" if not values else "has only records without a value in its sample"
         raise SettingsError(
-            f"topic {topic} {what}, and no registry has the subject {wanted.subject or f'{topic}-value'}: nothing says what its "
-            "records are. Run this again when it has records, or name a registry with --registry or --like."
+            f"topic {topic} {what}, and no registry has the subject {wanted.subject or f'{topic}-value'}, so the "
+            "format of its records is unknown. Run this again when it has records, or name a registry with "
+            "--registry or --like."
         )
     if not frames.objects:
         raise SettingsError(_no_frame(connected, wanted, frames))
     if wanted.subject is not None:
         raise SettingsError(
-            f"--subject {wanted.subject}: the values of topic {topic} are JSON objects without a schema's id in front, so no "
-            "subject of a registry says what they are. Leave out --subject."
+            f"--subject {wanted.subject}: the values of topic {topic} are JSON objects without a schema id, so they "
+            "have no subject in a registry. Leave out --subject."
         )
     fields = json_fields(values)
     _check_enough(wanted, fields, frames)
     if not fields.columns:
         names = f" (names that cannot be declared: {len(fields.left_out):,})" if fields.left_out else ""
         raise SettingsError(
-            f"topic {topic}: its JSON objects have no field that a column can be{names}. `--format bytes` takes values as "
-            "they are."
+            f"topic {topic}: its JSON objects have no field that can be a column{names}. `--format bytes` takes "
+            "values as they are."
         )
     declared = {column.name: column.sql or "string" for column in fields.columns}
     return Source(topic=topic, format="json", columns=declared, on_malformed="quarantine"), fields
@@ -76,14 +78,15 @@ def compaction(topic: str, policy: str) -> tuple[str, str]:
     if "compact" not in policy:
         return "", ""
     return (
-        f"Source topic {topic} is compacted (cleanup.policy={policy}): a record whose key gets a newer one before it is read is "
-        "lost to the pipeline, and a retry may read fewer records than the attempt before it.",
+        f"Source topic {topic} is compacted (cleanup.policy={policy}). If a record's key gets a newer record before "
+        "the pipeline reads it, the record is lost to the pipeline, and a retry may read fewer records than the "
+        "attempt before it.",
         "Read a topic with cleanup.policy=delete, or raise min.compaction.lag.ms above the time until a batch is published.",
     )
 
 
 def near_topics(name: str, topics: Sequence[str]) -> list[str]:
-    """The topics that somebody may have meant by a name, three at most, the nearest first. Fencepost's own are not meant."""
+    """The topics that a person may have meant by a name: at most three, the nearest first, without Fencepost's own."""
     by_lower = {topic.lower(): topic for topic in topics if not topic.startswith("fencepost.")}
     wanted = name.lower()
     within = [lower for lower in by_lower if wanted in lower or (len(lower) > 2 and lower in wanted)]
@@ -101,16 +104,16 @@ def _by_registry(
     except RegistryUnavailable:
         if connection.given or frames.framed:
             raise
-        return None  # the one on this machine does not run, and nobody asked for it
+        return None  # the registry on this machine does not run, and nobody has named it
 
 
 def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Frames) -> str:
-    """Why no schema of a registry reads these values, and what to do."""
+    """The reason why no schema of a registry reads these values, and what to do."""
     name_registry = "name theirs with --registry url=... or --like"
     if frames.values and not frames.framed:
         return (
-            f"none of the sampled values of topic {wanted.topic} has a schema's id in front, as a schema registry's serializers "
-            "write it. Leave out --format, or take values as they are by --format bytes."
+            f"none of the sampled values of topic {wanted.topic} begins with a schema id, as a schema registry's "
+            "serializers write it. Leave out --format, or take values as they are by --format bytes."
         )
     if connected.schema_registry is None:
         return f"no registry is named: {name_registry}."
@@ -118,14 +121,14 @@ def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Frame
     if not frames.values:
         subject = wanted.subject or f"{wanted.topic}-value"
         return (
-            f"topic {wanted.topic} has no value in its sample, and the registry at {url} no subject {subject}: name it with "
-            "--subject."
+            f"topic {wanted.topic} has no value in its sample, and the registry at {url} has no subject {subject}. "
+            "Name it with --subject."
         )
     if frames.framed <= frames.objects:
         return (
-            f"of {frames.values:,} sampled values of topic {wanted.topic} only {frames.framed:,} begin with a schema's id, and "
-            f"{frames.objects:,} are plain JSON objects. Leave out --format to read those, or take values as they are by "
-            "--format bytes."
+            f"of {frames.values:,} sampled values of topic {wanted.topic} only {frames.framed:,} begin with a "
+            f"schema id, and {frames.objects:,} are plain JSON objects. Leave out --format to read those, or take "
+            "values as they are by --format bytes."
         )
     return f"the registry at {url} knows none of the ids in topic {wanted.topic}: {name_registry}."
 

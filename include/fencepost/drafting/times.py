@@ -1,4 +1,6 @@
-"""Which interval a draft begins with, and what its sample's timestamps say of intervals: they decide in which one a record is."""
+"""Which interval a draft begins with, and what the sample's timestamps mean for intervals: they decide which interval a record
+falls into.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,11 @@ from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
 @dataclass(frozen=True)
 class Chosen:
-    """The interval to begin with. `ended`: it has ended. `records`: offsets that it has now. `unread`: offsets before it, which
-    no run from there on reads. `whole`: the start of the last interval from which a run reads all that the topic has."""
+    """The first interval to run.
+
+    `ended` says whether it has ended, and `records` is the number of its offsets now. `unread` is the number of offsets before
+    it, which no run from there on reads. `whole` is the latest start of an interval from which runs read everything in the topic.
+    """
 
     interval: Interval
     ended: bool
@@ -29,8 +34,9 @@ class Chosen:
 
 
 def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> Chosen:
-    """The newest interval that has ended and has records; of a topic without such records, the one of its newest record, or of
-    an empty topic the newest that has ended."""
+    """The newest interval that has ended and has records. If there is none, the interval of the newest record; for an empty
+    topic, the newest interval that has ended.
+    """
     current = cron.interval_at(now)
     topic, limit = sample.topic, _milliseconds(now + CLOCKS)
 
@@ -52,7 +58,7 @@ def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, no
             whole = cron.at_or_before(min(firsts, default=EPOCH))
             if between(
                 sample.earliest, first_at(whole)
-            ):  # what was aborted, or is dated ahead of the clock, comes first
+            ):  # earlier offsets are of aborted records, or of records with timestamps ahead of the clock
                 whole = cron.at_or_before(EPOCH)
         return Chosen(interval, ended, between(begins, first_at(interval.end)), unread, whole)
 
@@ -72,29 +78,29 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
-    """What a person should know of the sample's timestamps before intervals are cut by them."""
+    """What a person should know about the sample's timestamps, because intervals depend on them."""
     records = sample.records
     stamped = [one for one in records if one.timestamp is not None and one.timestamp > 0]
     if len(stamped) < len(records):
         missing = len(records) - len(stamped)
         yield (
-            f"{missing:,} of {count_of(len(records), 'sampled record')} have no timestamp. A plan searches by timestamp: "
-            "it cannot tell in "
-            "which interval they are. They fall into the one that is open where they lie, and before the first interval's first "
-            "record into none."
+            f"{missing:,} of {count_of(len(records), 'sampled record')} have no timestamp. A plan searches by "
+            "timestamp, so each of them falls into the interval that is open at its offset. Those before the first "
+            "record of the first interval fall into none."
         )
     times = [one.timestamp or 0 for one in stamped]
     early = sum(time_of(at) < FIRST_CREDIBLE for at in times)
     if early:
         yield (
-            f"{early:,} of {len(records):,} sampled records are stamped before {FIRST_CREDIBLE.year}, the first in "
-            f"{time_of(min(times)).year}: seconds taken for milliseconds? A plan goes by what they say."
+            f"{early:,} of {len(records):,} sampled records have timestamps before {FIRST_CREDIBLE.year}, the first "
+            f"in {time_of(min(times)).year}. Their producer may have written seconds instead of milliseconds. A "
+            "plan uses the timestamps as they are."
         )
     ahead = sum(at > _milliseconds(now + CLOCKS) for at in times)
     if ahead:
         yield (
-            f"{ahead:,} of {len(records):,} sampled records are stamped in the future. A plan passes them over when it looks "
-            "for the end of an interval. Check the producers' clocks and units."
+            f"{ahead:,} of {len(records):,} sampled records have timestamps in the future. A plan skips them when "
+            "it searches for the end of an interval. Check the producers' clocks and units."
         )
     credible = [one for one in stamped if (one.timestamp or 0) <= _milliseconds(now + CLOCKS)]
     back, moved = _disorder(credible, cron)
@@ -103,24 +109,28 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
         of = f"of {count_of(len(records), 'sampled record')}"
         extent = f"About {_percent(moved, len(records))} ({moved:,} {of})" if moved else f"None {of}"
         yield (
-            f"In {places} of the sample an older timestamp follows a newer one. An interval ends at the first record stamped at "
-            "or after its end, and an older one behind it is in a later interval. "
-            f"{extent} would be in another interval than their timestamp's."
+            f"In {places} of the sample an older timestamp follows a newer one. An interval ends at the first "
+            "record with a timestamp at or after its end, so older records after that record fall into a later "
+            f"interval. {extent} would be in another interval than their timestamp's."
         )
     if len(times) > 1 and len(set(times)) == 1:
-        yield "All sampled records have the same timestamp, so all fall into one interval, whatever they say."
+        yield "All sampled records have the same timestamp, so all fall into one interval, whatever their contents."
     elif len(times) > 1 and cron.interval_at(time_of(min(times))) == cron.interval_at(time_of(max(times))):
-        by = " by the broker, when they were loaded" if all(one.at_load for one in stamped) else ""
+        by = " (the broker set them when the records were loaded)" if all(one.at_load for one in stamped) else ""
         yield (
-            f"All sampled records are stamped{by} within {_told(max(times) - min(times))}, so they fall into one "
-            "interval, whatever they say. If they were loaded at once, produce them with their events' own timestamps."
+            f"All sampled records have timestamps within {_told(max(times) - min(times))}{by}, so they fall into one "
+            "interval, whatever their contents. If they were loaded at once, produce them with the timestamps of their "
+            "events."
         )
 
 
 def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
-    """Between how many neighbours of a partition timestamps go back, and how many records an interval would have that is not
-    their timestamp's: the one of the newest timestamp so far. `records` are in the order of partitions and offsets, and have
-    timestamps that a plan goes by."""
+    """How often an older timestamp follows a newer one in a partition, and how many records fall into another interval than their
+    timestamp's.
+
+    A record falls into the interval of the newest timestamp so far. `records` are in the order of partitions and offsets, and
+    have timestamps that a plan uses.
+    """
     back = moved = 0
     ends = _Ends(cron)
     newest: dict[int, int] = {}
@@ -135,7 +145,7 @@ def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
 
 
 class _Ends:
-    """Where the interval of a timestamp ends, in milliseconds. A cron is asked once for each interval."""
+    """The end of the interval of a timestamp, in milliseconds. The cron is evaluated once for each interval."""
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron

@@ -3,11 +3,11 @@
 | values | type |
 |---|---|
 | whole numbers | `bigint`, or `decimal(38,0)` beyond 64 bits |
-| numbers with fractions | `double`; `string` where a double would lose digits |
+| numbers with fractions | `double`; `string` if a double would lose digits |
 | texts that are all days, times with a zone, or times without | `date`, `timestamp`, `timestamp_ntz` |
 | true and false | `boolean` |
 | arrays | `array<...>` |
-| objects | `struct<...>`; `map<string, ...>` where the names look like data; `string` if a name cannot be a struct's |
+| objects | `struct<...>`; `map<string, ...>` if the names look like data; `string` if a name cannot be a struct field's |
 | several of these, or only null | `string`, which takes any value as its text |
 """
 
@@ -27,11 +27,11 @@ from fencepost.formats.framing import Malformed
 from fencepost.formats.json_columns import BELOW_MICROSECOND, ZONE, converter, exact
 from fencepost.formats.names import twins
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a field in a struct
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # bytes of the name of a struct's field
 LONGEST_NAME = 255
-MOST_FIELDS = 200  # of a struct
-DEEPEST = 8  # one type in another
-MOST_NAMES = 50  # of objects that share few of their names: beyond, names look like data
+MOST_FIELDS = 200  # fields of a struct
+DEEPEST = 8  # levels of nested types
+MOST_NAMES = 50  # with more names than this, and few in each object, the names look like data
 # Numbers, hashes, UUIDs, days and times, addresses.
 DATA = re.compile(
     r"[0-9]+|(?=.*[0-9])[0-9a-fA-F]{8,}|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+"
@@ -40,14 +40,14 @@ DATA = re.compile(
 )
 ZONED = re.compile(rf".*{ZONE}", re.DOTALL)
 HAS_TIME = re.compile(r".{10}[Tt ].*", re.DOTALL)
-MORE_DIGITS = "more than six digits of a second: a value with others than 0 behind the sixth would be malformed"
-MONEY = 6  # decimal places up to which a decimal is worth a word
+MORE_DIGITS = "more than six digits of a second: a value with a digit other than 0 after the sixth would be malformed"
+MONEY = 6  # decimal places up to which a note recommends a decimal
 STRING = pa.string()
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """A type, as Spark SQL and as Arrow has it, and what a person should know of it; the note quotes nothing of a record."""
+    """A type, in Spark SQL and in Arrow, and what a person should know about it. The note quotes no record."""
 
     sql: str
     arrow: pa.DataType
@@ -55,12 +55,12 @@ class Inferred:
 
 
 def as_text(note: str = "") -> Inferred:
-    """The type that takes every value."""
+    """The type that takes every value as its text."""
     return Inferred("string", STRING, note)
 
 
 def infer(values: Iterable[Any], depth: int = 0) -> Inferred:
-    """The type of these values, which are as the parser gives them. Nulls say nothing."""
+    """The type of these parsed values. Nulls do not count."""
     known = [value for value in values if value is not None]
     if not known:
         return as_text("only null in the sample")
@@ -115,7 +115,7 @@ def _number(values: Sequence[Any]) -> Inferred:
 
 
 def _loses(value: Any) -> bool:
-    """Whether the nearest double is written with other digits."""
+    """Whether the nearest double is written with different digits."""
     try:
         return Decimal(repr(float(value))) != exact(value)
     except DecimalException:
@@ -174,7 +174,7 @@ def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
 
 
 def _are_data(seen: Counter[str], objects: int) -> bool:
-    """Whether an object's names are values, such as a user's number or a day, and not what a program calls its fields."""
+    """Whether an object's names are data, such as a user's number or a day, and not the names of fields."""
     if all(DATA.fullmatch(name) for name in seen):
         return True
     return len(seen) > MOST_NAMES and sum(seen.values()) < 0.2 * len(seen) * objects
@@ -183,7 +183,7 @@ def _are_data(seen: Counter[str], objects: int) -> bool:
 def refine(
     types: Mapping[str, Inferred], misfits: Callable[[Mapping[str, Inferred]], Iterable[str]]
 ) -> dict[str, Inferred]:
-    """The types, with text for the fields that `misfits` names: what the decoder does not take, whatever it was inferred from."""
+    """The types, with text for the fields that `misfits` names, because the decoder does not accept some of their values."""
     found = dict(types)
     while wrong := [name for name in misfits(found) if found[name].sql != "string"]:
         found |= dict.fromkeys(wrong, as_text("kept as text: the decoder does not take every value as another type"))

@@ -1,4 +1,4 @@
-"""Writes the three files of a drafted pipeline: texts that YAML and Spark read as exactly what was meant, whatever names."""
+"""Writes the three files of a drafted pipeline. YAML and Spark read their texts exactly as meant, whatever the names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fencepost.errors import SettingsError
 
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORDS_OF_YAML = frozenset("true false null yes no on off y n nan inf".split())
-# Spark reads these as more than names, in one place or another.
+# Spark reads these words as more than names in some places.
 WORDS_OF_SQL = frozenset(
     """all and any anti array as asc at authorization both by case cast check collate column constraint create cross cube
     current current_date current_time current_timestamp current_user date day dec decimal delete desc describe distinct div drop
@@ -26,11 +26,11 @@ WORDS_OF_SQL = frozenset(
     references right rlike row rows second select semi session_user set some start struct table tablesample then time timestamp
     to trailing true union unique unknown unpivot update user using values view when where window with within year""".split()
 )
-LISTED = 20  # names in a comment
+LISTED = 20  # left-out names that are listed in comments
 
 
 def scalar(text: Any) -> str:
-    """A value of YAML that is read back as this text, number or boolean."""
+    """A YAML value that is read back as this text, number or boolean."""
     if not isinstance(text, str):
         return json.dumps(text)
     if PLAIN.fullmatch(text) and text.lower() not in WORDS_OF_YAML:
@@ -48,18 +48,18 @@ def _escaped(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text from a record without anything that could end a line or change a terminal."""
+    """A record's text without anything that could end a line or change a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def in_comment(text: str) -> str:
-    """A name from a record, printable and shortened."""
+    """A record's name, printable and shortened, for a comment."""
     shown = printable(text) or '""'
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def block(text: str) -> Any:
-    """What a text of YAML says by itself; None if it says nothing that can be read."""
+    """The content of a YAML text on its own; None if it cannot be read."""
     with TemporaryDirectory(prefix="fencepost-") as folder:
         file = Path(folder) / "section.yaml"
         file.write_text(text, encoding="utf-8")
@@ -70,7 +70,7 @@ def block(text: str) -> Any:
 
 
 def with_comments(lines: Sequence[tuple[str, str]], indent: str) -> str:
-    """Lines, with their comments below each other if the line is short."""
+    """Lines with aligned comments; after a long line the comment is not aligned."""
     width = min(34, max((len(line) for line, comment in lines if comment), default=0))
     return "".join(
         f"{indent}{line:{width}}  # {comment}\n" if comment else f"{indent}{line}\n" for line, comment in lines
@@ -93,8 +93,9 @@ def identifier(name: str) -> str:
 
 
 def transform_sql(fields: Fields, source: Source) -> str:
-    """`transform.sql`: every column by its name, epoch numbers beside what they mean, and the key as it is; `_tombstone` if the
-    source passes tombstones."""
+    """`transform.sql`: every column by its name, epoch numbers with the times that they mean, and the key unchanged; also
+    `_tombstone` if the source passes tombstones.
+    """
     selected = [("_key", "the source's key, which output.key names")]
     if source.tombstones == "pass":
         selected.append(("_tombstone", "a record without a value stays one"))
@@ -117,7 +118,7 @@ def transform_sql(fields: Fields, source: Source) -> str:
 
 def _converted(column: DraftColumn) -> str:
     name, per_second = identifier(column.name), UNITS[column.unit]
-    if column.unit == "nanoseconds":  # a bigint holds those of the years 1677 to 2262
+    if column.unit == "nanoseconds":  # a bigint of nanoseconds covers the years 1677 to 2262
         return f"timestamp_micros({name} div 1000) AS {identifier(column.time)}"
     first, last = YEARS[0] * per_second, (YEARS[1] + 1) * per_second - 1
     function = {"seconds": "timestamp_seconds", "milliseconds": "timestamp_millis"}.get(column.unit, "timestamp_micros")
@@ -125,11 +126,10 @@ def _converted(column: DraftColumn) -> str:
 
 
 def suite_yaml(checks: Sequence[Mapping[str, Any]], records: int) -> str:
-    """`expectations.yaml`."""
     lines = [
-        f"# Drafted from {records:,} sampled records: what held for all of them. A warning is reported and stops nothing.\n"
-        "# Make it `critical` to reject a batch, or `quarantine` to set a row aside. docs/expectations.md lists the types.\n"
-        "expectations:\n"
+        f"# Drafted from {records:,} sampled records: what held for all of them. A warning is reported and stops "
+        "nothing.\n# Make it `critical` to reject a batch, or `quarantine` to send a row to quarantine. "
+        "docs/expectations.md lists the types.\nexpectations:\n"
     ]
     for check in checks:
         lines.append(f"  - type: {check['type']}\n    severity: {check['severity']}\n")

@@ -1,1 +1,1 @@
-"""Looks back at batches that were written: what another suite would have said, how revisions differ. It changes nothing."""
+"""Looks back at batches that were written: the verdict of another suite on them, and how revisions differ. It changes nothing."""

@@ -17,8 +17,8 @@ from fencepost.model import Frozen
 from fencepost.quality.columns import JSON, prepared_column
 from fencepost.review.past import NotReadable, Past, check_receipts, read_past
 
-SHOWN = 10  # rows of a sample, of each kind
-KEY = "_key"  # the record's key, which may be named as a column
+SHOWN = 10  # sampled rows of each kind
+KEY = "_key"  # the record's key, which may be named like a column
 
 
 class ChangedRow(Frozen):
@@ -29,10 +29,10 @@ class ChangedRow(Frozen):
 
 
 class RevisionDifference(Frozen):
-    """What the second revision has otherwise than the first. Without a `key`, whole rows with the record's key are compared.
+    """How the second revision differs from the first. Without a `key`, whole rows with the record's key are compared.
 
-    `columns` has, by column, how many of the changed rows differ in it. `only_before` and `only_after` are columns that one
-    revision has, and `retyped` those whose type is another one: they are compared as text.
+    `columns` has, by column, how many of the changed rows differ in it. `only_before` and `only_after` are columns that only one
+    revision has. `retyped` are columns whose types differ; they are compared as text.
     """
 
     revisions: tuple[str, str]
@@ -52,10 +52,10 @@ class RevisionDifference(Frozen):
 def difference(
     spark: SparkSession, ledger: Ledger, before: Past, after: Past, key: Sequence[str]
 ) -> RevisionDifference:
-    """Compare two revisions, each with its published additions, after each is compared with its receipts.
+    """Compare two revisions, each with its published additions, after comparing each with its receipts.
 
     Raises:
-        NeedsOperator: records of a revision are gone; it is named.
+        NeedsOperator: records of a revision were deleted; the error names it.
         SettingsError: a column of the key is missing, or several rows of a revision have the same key.
     """
     frames = {name: _read(spark, ledger, past) for name, past in (("before", before), ("after", after))}
@@ -71,7 +71,7 @@ def difference(
     types, others = _types(first), _types(second)
     if unknown := [name for name in key if name not in types or name not in others]:
         common = ", ".join(name for name in types if name in others)
-        raise SettingsError(f"--key {', '.join(unknown)}: no column of both revisions; those are {common}.")
+        raise SettingsError(f"--key {', '.join(unknown)}: not a column of both revisions. Those are {common}.")
     retyped = [name for name in types if name in others and types[name] != others[name]]
     known |= {
         "only_before": tuple(name for name in types if name not in others),
@@ -89,7 +89,7 @@ def _read(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | None:
     """The records of a revision; None if it has none."""
     try:
         if past.batch.written is None:
-            raise NotReadable(f"it is {past.batch.state}, and nothing was recorded as written")
+            raise NotReadable(f"it is {past.batch.state}, and the ledger does not say that it was written")
         if not past.promised.rows:
             return None
         frame = read_past(spark, ledger, past)
@@ -109,7 +109,7 @@ def _types(frame: DataFrame) -> dict[str, str]:
 def _prepared(frame: DataFrame, names: Sequence[str], key: Sequence[str], as_text: Set[str]) -> DataFrame:
     """Rows with `key` and `row`, structs of values that can be compared, and `shown`, the row as JSON.
 
-    The fields of `row` are named by the position of the column: names of two revisions may be one to Spark.
+    The fields of `row` are named by the position of the column, because two names may be the same to Spark.
     """
     schema: StructType = frame.schema
 

@@ -1,4 +1,4 @@
-"""What a suite would have said of batches that were written, had it been switched on then."""
+"""The verdict that a suite would have given on batches that were written."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from fencepost.suite.declared import DeclaredExpectation, Suite, rule_names
 class Judged(Frozen):
     """One revision with its additions: the verdict that it had, and the one that the suite would have given.
 
-    `now` is None if it was not judged, and `why` says why not. `taken` are the rows that each rule of severity quarantine would
-    have kept from the output, `aside` those that are in quarantine by the same rule, or malformed, already.
+    `now` is None if it was not judged, and `why` has the reason. `taken` has the number of rows that each rule of severity
+    quarantine would have kept from the output. `aside` is the number that is already in quarantine by the same rules, or
+    malformed.
     """
 
     interval: Interval
@@ -48,7 +49,7 @@ class Judged(Frozen):
 def judge_past(
     spark: SparkSession, ledger: Ledger, view: View, pasts: Sequence[Past], suite: Suite, file: Path
 ) -> Iterator[Judged]:
-    """Each of them, judged by the suite, as it stands today under the pipeline's settings."""
+    """Each of these revisions, judged by the suite under the pipeline's present settings."""
     for past in pasts:
         try:
             yield _judged(spark, ledger, view, past, suite, file)
@@ -57,8 +58,13 @@ def judge_past(
 
 
 def _judged(spark: SparkSession, ledger: Ledger, view: View, past: Past, suite: Suite, file: Path) -> Judged:
-    """1. read it back, and compare it with its receipts; 2. take out the rows that a rule would have taken, and count them;
-    3. judge the others, as a whole batch; 4. hold what is in quarantine then against the limit."""
+    """Judge one revision.
+
+    1. Read it back, and compare it with its receipts.
+    2. Remove the rows that a rule would have taken, and count them.
+    3. Judge the others as a whole batch.
+    4. Compare all that would be in quarantine with the limit.
+    """
     pipeline, promised = ledger.pipeline, past.promised
     history = history_of(past.batch, past.batch.known_written, view.all() if suite.looks_back else ())
     taken: dict[str, int] = {}
@@ -89,7 +95,7 @@ def _judged(spark: SparkSession, ledger: Ledger, view: View, past: Past, suite: 
 def _without_taken(
     frame: DataFrame, past: Past, rules: Sequence[DeclaredExpectation], file: Path
 ) -> tuple[DataFrame, dict[str, int]]:
-    """The rows that no rule would have taken, and how many each would have."""
+    """The rows that no rule would have taken, and how many rows each rule would have taken."""
     names = [name for name in frame.columns if not name.startswith("_")]
     marked = frame.withColumn("_rule", first_failed(frame.select(*(f"`{name}`" for name in names)), rules, file))
     counts = [F.count_if(F.col("_rule") == n).alias(f"rule_{n}") for n in range(len(rules))]
@@ -101,14 +107,14 @@ def _without_taken(
 
 
 def _of_rows(history: History, rows: int) -> History:
-    """The history of a batch of so many rows."""
+    """The history, with this number of rows for the batch."""
     return history.model_copy(update={"batch": history.batch.model_copy(update={"rows": rows})})
 
 
 def _concluded(
     past: Past, pipeline: Pipeline, suite: Suite, evaluation: Evaluation, taken: Mapping[str, int]
 ) -> Judged:
-    """The verdict, with what is in quarantine held against the limit."""
+    """The verdict, after comparing what would be in quarantine with the limit."""
     written = past.batch.known_written
     known = {name: rows for name, rows in written.rules.items() if name in rule_names(suite.rules)}
     accounts = Accounts.of(past.batch.plan, written)
@@ -122,7 +128,10 @@ def _concluded(
         outcome, why = Outcome.REJECTED, f"{above}. {why if evaluation.outcome is Outcome.REJECTED else ''}".strip()
     back = sum(rows for name, rows in written.rules.items() if name not in known)
     if back:
-        why += f" {count_of(back, 'row')} in quarantine, taken by a rule that this suite does not have, went unjudged."
+        why += (
+            f" {count_of(back, 'row')} in quarantine were not judged: a rule that this suite does not have put "
+            "them there."
+        )
     aside = accounts.malformed_kept + sum(known.values())
     return _of(past, outcome, why, taken=dict(taken), aside=aside, checks=evaluation.checks)
 

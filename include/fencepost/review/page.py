@@ -1,4 +1,4 @@
-"""What a review found, as one HTML file that needs no network: it loads nothing and runs nothing, and all data are escaped."""
+"""The result of a review as one HTML file that needs no network: it loads nothing and runs nothing, and all data are escaped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fencepost.quality.report_html import template_of
 from fencepost.review.judged import Judged
 from fencepost.review.suggested import Suggestion
 
-WIDE, HIGH = 160, 28  # of a line of figures, in pixels
+WIDE, HIGH = 160, 28  # size of a line of figures, in pixels
 
 
 def write_judged(pipeline: Pipeline, suite: Path, published: Sequence[Judged], rejected: Sequence[Judged]) -> Path:
     """The page of `fencepost judge`."""
     html = template_of("fencepost.review", "review.html.j2").render(
-        title=f"What {suite.name} would have said",
+        title=f"The verdicts of {suite.name} on past batches",
         pipeline=pipeline.name,
         made=utc_now(),
         judged={"Published": list(published), "Rejected": list(rejected)},
@@ -53,7 +53,7 @@ def write_suggested(
 
 
 def checks_of(judged: Sequence[Judged]) -> list[tuple[str, str, int, list[tuple[Interval, str]]]]:
-    """Each check: its title and description, how many batches it judged, and those that it did not pass, with a word of each."""
+    """Each check: its title and description, how many batches it judged, and those that it did not pass, with a word for each."""
     found: dict[int, tuple[str, str, int, list[tuple[Interval, str]]]] = {}
     for one in judged:
         for check in one.checks:
@@ -66,7 +66,7 @@ def checks_of(judged: Sequence[Judged]) -> list[tuple[str, str, int, list[tuple[
 
 
 def line(figures: Sequence[float]) -> str:
-    """The points of a line through the figures, for a drawing that is `WIDE` and `HIGH`."""
+    """The points of a line through the figures, in a drawing of size `WIDE` and `HIGH`."""
     low, high = min(figures), max(figures)
     span = (high - low) or 1.0
     step = (WIDE - 4) / max(1, len(figures) - 1)

@@ -1,4 +1,4 @@
-"""What was written for an interval, read back as its readers see it, and compared with its receipts before anybody looks."""
+"""A batch that was written for an interval, read back as its readers see it, and compared with its receipts before it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fencepost.rows.unions import check_types
 
 
 class NotReadable(Exception):
-    """A batch that cannot be looked at any more; the text says why, for a person."""
+    """A batch that can no longer be read. The text says why, for a person."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Past:
 
     @property
     def interval(self) -> Interval:
-        """Its interval."""
         return self.batch.interval
 
     @property
@@ -44,7 +43,7 @@ class Past:
 
     @property
     def promised(self) -> Tally:
-        """What the receipts of all promise together."""
+        """The sum of the receipts of all of them."""
         return Tally.total(one.written.tally for one in self.all if one.written is not None)
 
     @property
@@ -54,7 +53,7 @@ class Past:
 
 
 def newest_published(view: View, over: int) -> list[Past]:
-    """The newest so many intervals that have a published batch, in order of time, each as it is in force."""
+    """The `over` newest intervals that have a published batch, in order of time, each with the batch in force."""
     found: list[Past] = []
     for _, revisions in reversed(view.in_order):
         if len(found) == over:
@@ -65,13 +64,13 @@ def newest_published(view: View, over: int) -> list[Past]:
 
 
 def rejected_since(view: View, first: Interval) -> list[Past]:
-    """The rejected batches of the intervals from this one on, in order of time."""
+    """The rejected batches of the intervals from `first` on, in order of time."""
     since = [revisions for interval, revisions in view.in_order if interval.start >= first.start]
     return [Past(b) for revisions in since for b in revisions.batches if b.state is State.REJECTED]
 
 
 def revision_of(revisions: Revisions, number: int) -> Past | None:
-    """That revision of an interval with the published additions to it; None if there is none, or it is an addition."""
+    """That revision of an interval with its published additions; None if there is none, or it is itself an addition."""
     batch = next((b for b in revisions.batches if b.revision == number), None)
     if batch is None:
         return None
@@ -85,15 +84,15 @@ def read_past(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame:
     A column that an addition does not have is null in its records.
 
     Raises:
-        NotReadable: records are gone, or cannot be told from others.
-        OpenTransaction: another producer's open transaction hides part of them.
+        NotReadable: records were deleted, or cannot be distinguished from others.
+        OpenTransaction: another producer's open transaction hides some of them.
     """
     with_rows = [batch for batch in past.all if batch.written is not None and batch.written.rows]
     types = {str(batch.id): columns_of(batch) for batch in with_rows}
     try:
         check_types(types)
     except SettingsError:
-        raise NotReadable("its additions have another type of a column") from None
+        raise NotReadable("its additions have a column of another type") from None
     frames = [_frame(spark, ledger, batch, types[str(batch.id)]) for batch in with_rows]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
@@ -113,10 +112,10 @@ def check_receipts(frame: DataFrame, past: Past) -> None:
 
 
 def as_promised(past: Past, rows: int, fingerprint: int) -> None:
-    """Raise NotReadable unless so many records with this fingerprint are what the receipts promise."""
+    """Raise NotReadable if number and fingerprint of the rows differ from the receipts."""
     if (rows, fingerprint) != (past.promised.rows, past.promised.fingerprint):
         raise NotReadable(
-            f"its records are not those of the receipts any more: {past.promised.rows:,} were written, and {rows:,} are there"
+            f"its records no longer match the receipts: {past.promised.rows:,} were written, and {rows:,} are there"
         )
 
 

@@ -1,7 +1,7 @@
-"""Checks with bounds that published batches keep: what is usual, with room around it.
+"""Checks that published batches pass: the usual values, with some room.
 
 Every suggestion holds for each batch that it was drawn from. The room is four times the median absolute deviation around the
-median, so that one odd batch does not set the bounds. Nothing is suggested of values that only grow, such as ids and times.
+median, so that one odd batch does not set the bounds. Nothing is suggested for values that only grow, such as ids and times.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from fencepost.suite.catalogue import Kind
 from fencepost.suite.numbers import number_of
 
 AT_LEAST = 7  # batches
-MOST_VALUES = 20  # of a set that is suggested
-OFTEN = 5  # times that each of them was seen, at least
+MOST_VALUES = 20  # members of a suggested set
+OFTEN = 5  # least number of times that each member was seen
 SPREADS = 4
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.NUMBER)
 
 
 class Suggestion(Frozen):
-    """One expectation to add, and in words what it was drawn from. `seen` has the figure of each batch, in order of time."""
+    """One expectation to add, and a description of what it was drawn from. `seen` has the figure of each batch, in order of
+    time.
+    """
 
     type: str
     kwargs: dict[str, JsonValue]
@@ -48,25 +50,25 @@ class Suggestion(Frozen):
 
     @property
     def arguments(self) -> str:
-        """Its arguments, as YAML on one line."""
+        """The arguments as YAML on one line."""
         return "{" + ", ".join(f"{name}: {as_json(value)}" for name, value in self.kwargs.items()) + "}"
 
     @property
     def yaml(self) -> str:
-        """As an entry of expectations.yaml."""
+        """The suggestion as an entry of expectations.yaml."""
         said = f"  - type: {self.type}\n    severity: warning\n    description: {as_json(self.description)}\n"
         return f"{said}    kwargs: {self.arguments}\n"
 
 
 def as_json(value: object) -> str:
-    """A value in JSON; with a character in it that draws nothing or moves others, in ASCII."""
+    """A value in JSON. If a character in it draws nothing or moves others, the text is in ASCII."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
 
 
 @dataclass
 class Figures:
-    """What one batch has: its rows, and of each column its nulls, least, greatest and mean number, and distinct texts."""
+    """The figures of one batch: its rows, and for each column its nulls, least, greatest and mean number, and distinct texts."""
 
     rows: int
     nulls: dict[str, int] = field(default_factory=dict)
@@ -80,7 +82,8 @@ class Figures:
 def suggest(
     spark: SparkSession, ledger: Ledger, pasts: Sequence[Past], told: Callable[[Past, str], None]
 ) -> tuple[list[Suggestion], int]:
-    """Suggestions from these batches, and from how many. `told` hears of each that could not be read, and why.
+    """Suggestions from these batches, and the number of batches used. `told` is called for each batch that could not be read,
+    with the reason.
 
     Raises:
         SettingsError: fewer than seven could be read.
@@ -97,8 +100,8 @@ def suggest(
             told(past, str(error))
     if len(found) < AT_LEAST:
         raise SettingsError(
-            f"pipeline {ledger.pipeline.name}: bounds need {AT_LEAST} published batches with records that can be read, and there "
-            f"are {len(found)}. Run more intervals, or ask again with a larger --over."
+            f"pipeline {ledger.pipeline.name}: bounds need {AT_LEAST} published batches whose records can be read, "
+            f"and there are {len(found)}. Run more intervals, or ask again with a larger --over."
         )
     kinds = {name: kind for name, kind in found[-1][3].items() if all(other.get(name) is kind for *_, other in found)}
     figures = [one for _, _, one, _ in found]
@@ -132,7 +135,7 @@ def drawn(figures: Sequence[Figures], kinds: Mapping[str, Kind]) -> Iterator[Sug
 
 
 def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = None) -> tuple[float, float]:
-    """Bounds that hold for all figures, with room around them; `whole` numbers, and never below `least`. Pure."""
+    """Bounds that all figures keep, with some room. With `whole` they are whole numbers; they are never below `least`. Pure."""
     middle = median(seen)
     room = SPREADS * median(abs(one - middle) for one in seen)
     low, high = min(*seen, middle - room), max(*seen, middle + room)
@@ -146,11 +149,11 @@ def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = 
 
 
 def _rounded(value: float, way: Callable[[float], int]) -> float:
-    """Three digits, away from what was seen."""
+    """Three digits, rounded away from the figures."""
     if value == 0 or not math.isfinite(value):
         return value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
-    if unit < sys.float_info.min:  # no three digits so near to zero
+    if unit < sys.float_info.min:  # three digits cannot express a number so near to zero
         return value
     rounded = float(f"{way(value / unit) * unit:.6g}")
     return rounded if math.isfinite(rounded) else value
@@ -214,7 +217,7 @@ def _of_texts(name: str, figures: Sequence[Figures]) -> Iterator[Suggestion]:
 
 
 def grows(lows: Sequence[float], highs: Sequence[float]) -> bool:
-    """Whether each batch begins above the last one, or below it: such as ids, times and counters. Pure."""
+    """Whether each batch begins above the previous one, or each below it: such as ids, times and counters. Pure."""
     pairs = list(pairwise(zip(lows, highs, strict=True)))
     up = all(after[0] > before[1] for before, after in pairs)
     down = all(after[1] < before[0] for before, after in pairs)
@@ -226,7 +229,7 @@ def _seen(figures: Sequence[float], batches: int, unit: str = "") -> str:
 
 
 def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures:
-    """The figures of a batch, in one read, which compares it with its receipts."""
+    """The figures of a batch, in one read, which also compares it with its receipts."""
     types = {f.name: f.dataType for f in frame.schema.fields}
     wanted: list[Column] = []
     asked = [name for name, kind in kinds.items() if kind in (*NUMBERS, Kind.TEXT)]
@@ -247,7 +250,7 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures
             found.distinct[name] = int(row[f"distinct_{number}"])
         elif kinds[name] in NUMBERS and row[f"least_{number}"] is not None and math.isfinite(row[f"mean_{number}"]):
             least, greatest = row[f"least_{number}"], row[f"greatest_{number}"]
-            whole = kinds[name] is Kind.INTEGER  # a double has not all digits of a bigint
+            whole = kinds[name] is Kind.INTEGER  # a double does not have all digits of a bigint
             found.least[name] = int(least) if whole else _beside(least, -math.inf)
             found.greatest[name] = int(greatest) if whole else _beside(greatest, math.inf)
             found.mean[name] = float(row[f"mean_{number}"])
@@ -255,7 +258,7 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures
 
 
 def _beside(value: float | Decimal, way: float) -> float:
-    """The double that a number is; of a decimal that none is, the next one that way."""
+    """The number as a double. If no double equals it, the next double in the given direction."""
     near = float(value)
     exact, stands_for = Fraction(value) if math.isfinite(near) else None, number_of(near)
     if exact is None or stands_for is None or (exact - Fraction(stands_for)) * (1 if way > 0 else -1) <= 0:
@@ -264,7 +267,7 @@ def _beside(value: float | Decimal, way: float) -> float:
 
 
 def _times(frame: DataFrame, name: str) -> dict[str, int]:
-    """How often each text is in a column of few."""
+    """How often each text occurs in a column of few distinct texts."""
     value = prepared_column(name, frame.schema[name].dataType)
     rows = frame.where(value.isNotNull()).groupBy(value.alias("value")).count().limit(4 * MOST_VALUES).collect()
     return {row["value"]: row["count"] for row in rows}

@@ -1,7 +1,7 @@
-"""Where a record came from, and what became of it: from an output record to its batch, and from a source record to its batch.
+"""Traces a record: from an output record to its batch, and from a source record to its batch and its rows.
 
-Which rows a source record became is not recorded. Under layout `source` today's transform is run on that one record, and its rows
-are looked for in the batch. Under `output` a row may be made of many records, so nothing is looked for.
+Which rows a source record became is not recorded. Under layout `source`, today's transform is run on that one record, and its
+rows are looked up in the batch. Under `output` a row may be made of many records, so no rows are looked up.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Place(Frozen):
 
     @property
     def range(self) -> OffsetRange:
-        """The range that holds it alone."""
+        """The range of this record alone."""
         return OffsetRange(topic=self.topic, partition=self.partition, start=self.offset, end=self.offset + 1)
 
 
 class Kept(Frozen):
-    """The record in quarantine: the rule that took it, or `malformed`, and why."""
+    """The record in quarantine: the rule that took it, or `malformed`, and the reason."""
 
     rule: str
     reason: str
@@ -54,9 +54,10 @@ class Kept(Frozen):
 
 
 class Traced(Frozen):
-    """What is known of a record. `batches` are those whose it is, with the one that counts last; `found` says the rest in words.
+    """What is known about a record. `batches` are those that it belongs to, the one that counts last. `found` has further
+    sentences.
 
-    Of a source record, `rows` are the places of its rows in the output, and `kept` what quarantine has of it.
+    For a source record, `rows` are the places of its rows in the output, and `kept` are its records in quarantine.
     """
 
     place: Place
@@ -75,7 +76,7 @@ def place_of(option: str, text: str) -> Place:
 
 
 def check_output(ledger: Ledger, view: View, place: Place) -> None:
-    """Refuse a place that no output record of the pipeline's has, or can have had. It needs no Spark.
+    """Refuse a place that no output record of the pipeline has or ever had. Needs no Spark.
 
     Raises:
         SettingsError, TopicMissing: says what there is instead.
@@ -92,7 +93,7 @@ def check_output(ledger: Ledger, view: View, place: Place) -> None:
 
 
 def check_source(ledger: Ledger, view: View, place: Place) -> None:
-    """The same of a source record. One that a batch has read may be gone by now."""
+    """Refuse a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
     topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
     _check_topic(ledger.pipeline.name, place, "reads", topics)
@@ -109,7 +110,7 @@ def _check_topic(pipeline: str, place: Place, does: str, topics: Sequence[str]) 
 
 
 def _check_offset(ledger: Ledger, place: Place) -> Topic:
-    """The topic, if the record's partition is there and has reached its offset."""
+    """The topic, if it has the record's partition and the partition has reached its offset."""
     topic = ledger.cluster.describe(place.topic)
     if place.partition >= topic.partitions:
         raise SettingsError(
@@ -123,7 +124,8 @@ def _check_offset(ledger: Ledger, place: Place) -> Topic:
 
 
 def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
-    """The batch of an output record, by its header; without one, by the ranges in the ledger. Of a staged one, by its timestamp.
+    """The batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged record, by its
+    timestamp.
 
     Raises:
         SettingsError: there is no such record.
@@ -145,16 +147,12 @@ def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: Place) 
         )
     holding = tuple(batch for batch in view.all() if _holds(batch, place))
     told = "It has no header that names a batch"
-    told += (
-        "; by the ranges in the ledger it may be of these batches."
-        if holding
-        else ", and no batch has it in its ranges."
-    )
+    told += "; by its offset it may belong to these batches." if holding else ", and no batch has it in its ranges."
     return Traced(place=place, batches=holding, found=(told,))
 
 
 def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
-    """The batches that read a source record, what quarantine has of it, and under layout `source` where its rows are now."""
+    """The batches that read a source record, its records in quarantine, and under layout `source` where its rows are now."""
     read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
     if not read:
         return Traced(place=place, found=(_unread(view, place),))
@@ -185,16 +183,18 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
     """
     first = ledger.cluster.earliest(_check_offset(ledger, place))[place.partition]
     if place.offset < first:
-        raise SettingsError(f"{place}: the partition begins at offset {first}; earlier records are gone.")
+        raise SettingsError(f"{place}: the partition now begins at offset {first}; earlier records were deleted.")
     raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
     found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
     if not found:
-        raise SettingsError(f"{place}: no record; a marker of a transaction, or an aborted record, has this offset.")
+        raise SettingsError(
+            f"{place}: there is no record. This offset belongs to a transaction marker or an aborted record."
+        )
     return found[0]
 
 
 def _holds(batch: Batch, place: Place) -> bool:
-    """Whether the batch's records lie around this place."""
+    """Whether the offsets of the batch's records include this place."""
     return any(part.holds((place.topic, place.partition), place.offset) for part in batch.published_ranges)
 
 
@@ -214,13 +214,16 @@ def _unread(view: View, place: Place) -> str:
         return f"No batch of this pipeline has read partition {place.partition} of topic {place.topic}."
     if place.offset >= max(r.end for r in ranges):
         return (
-            f"No batch has read it yet: what is planned ends at offset {max(r.end for r in ranges)} of its partition."
+            f"No batch has read it yet: the last planned range ends at offset {max(r.end for r in ranges)} of its "
+            "partition."
         )
-    return f"No batch reads it: what is planned begins at offset {min(r.start for r in ranges)} of its partition."
+    return (
+        f"No batch reads it: the first planned range begins at offset {min(r.start for r in ranges)} of its partition."
+    )
 
 
 def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> list[Kept]:
-    """What the batch sent to quarantine of this source record."""
+    """The records in quarantine that came from this source record."""
     if batch.plan.quarantine is None or batch.written is None or not batch.written.quarantined:
         return []
     found = QuarantineTopic(ledger, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
@@ -230,22 +233,22 @@ def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> li
 
 
 def _rows(spark: SparkSession, ledger: Ledger, past: Past, place: Place) -> tuple[tuple[Place, ...], str]:
-    """Where the rows are that today's transform makes of the record, and what there is to say about that."""
+    """The places of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
             record, tombstones = _record(spark, ledger, place), ledger.pipeline.source.tombstones
             if record["value"] is None and tombstones != "pass":
-                return (), f"It is a tombstone, which no transform gets: source.tombstones is {tombstones}."
+                return (), f"It is a tombstone, and source.tombstones: {tombstones} gives none to the transform."
             frame = _read_back(spark, ledger, past)
             made = _made(spark, ledger, past.batch, place)
     except (NotReadable, FencepostError) as error:
-        return (), f"Which rows it became is not recorded, and cannot be found out: {error}"
+        return (), f"Which rows it became is not recorded, and cannot be found: {error}"
     if not made:
-        return (), "Today's transform makes no row of it."
+        return (), "Today's transform makes no row from it."
     changed = past.batch.plan.digests != ledger.pipeline.write_digests()
     since = " The transform, or what it reads, has changed since the batch was written." if changed else ""
     if frame is None:
-        return (), f"Today's transform makes {len(made)} of it, and the batch has no rows.{since}"
+        return (), f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has no rows.{since}"
     hits = (
         frame.where(F.col("_hash").isin(sorted(made)))
         .select("_topic", "_partition", "_offset")
@@ -253,8 +256,12 @@ def _rows(spark: SparkSession, ledger: Ledger, past: Past, place: Place) -> tupl
     )
     rows = tuple(Place(topic=r["_topic"], partition=r["_partition"], offset=r["_offset"]) for r in hits.collect())
     if not rows:
-        return (), f"Today's transform makes {len(made)} of it, and the batch has none of them.{since}"
-    return rows, f"Which rows it became is not recorded; these are equal to what today's transform makes of it.{since}"
+        return (), (
+            f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has none of them.{since}"
+        )
+    return rows, (
+        f"Which rows it became is not recorded. These rows are equal to what today's transform makes from it.{since}"
+    )
 
 
 def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | None:
@@ -266,8 +273,9 @@ def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | N
 
 
 def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> set[int]:
-    """The hashes of the rows that today's transform makes of the record."""
-    # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's rules say.
+    """The hashes of the rows that today's transform makes from the record."""
+    # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
+    # rules say.
     path = RowPath(ledger.pipeline, batch.plan.schemas, rules=None)
     raw = read_ranges(spark, ledger.settings, [place.range], headers=path.reads_headers)
     flagged = path.flag(path.transform(path.decode(raw)))

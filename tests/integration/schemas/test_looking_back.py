@@ -102,5 +102,5 @@ def test_batches_in_avro_are_looked_back_on(
     traced = said("trace", "--source", f"{pipeline.source.topic}:0:3")
     assert traced["rows"] == [place]
     assert said("trace", "--source", f"{pipeline.source.topic}:0:5")["found"] == [
-        "Today's transform makes no row of it."
+        "Today's transform makes no row from it."
     ]

@@ -77,7 +77,7 @@ def test_a_type_is_one_that_holds_every_value(sql: str) -> None:
 
 def test_a_draft_says_that_times_have_more_digits_than_a_timestamp() -> None:
     zeros, digits = '"2026-01-31T10:00:00.1200000"', '"2026-01-31T10:00:00.1200001"'
-    more = "more than six digits of a second: a value with others than 0 behind the sixth would be malformed"
+    more = "more than six digits of a second: a value with a digit other than 0 after the sixth would be malformed"
     for values, sql, note in (
         ([f'{zeros[:-1]}Z"'], "timestamp", more),
         ([zeros], "timestamp_ntz", f"times without a zone, {more}"),
@@ -219,7 +219,7 @@ TODAY = round(NOW.timestamp() * 1000)
     [
         ([(0, TODAY - 3 * DAY), (0, TODAY - DAY), (1, TODAY - 2 * DAY)], []),
         ([(0, TODAY - 3 * DAY), (0, None), (1, TODAY - DAY)], ["1 of 3 sampled records have no timestamp"]),
-        ([(0, TODAY - 3 * DAY), (1, TODAY + DAY)], ["1 of 2 sampled records are stamped in the future"]),
+        ([(0, TODAY - 3 * DAY), (1, TODAY + DAY)], ["1 of 2 sampled records have timestamps in the future"]),
         (
             [(0, TODAY - DAY), (0, TODAY - 3 * DAY)],
             [
@@ -236,9 +236,15 @@ TODAY = round(NOW.timestamp() * 1000)
             [r"In 2 places .* About 66.7 % \(4 of 6 sampled records\)"],
         ),
         # What is ahead of the clock ends no interval.
-        ([(0, TODAY + DAY), (0, TODAY - DAY), (0, TODAY - DAY)], ["1 of 3 sampled records are stamped in the future"]),
+        (
+            [(0, TODAY + DAY), (0, TODAY - DAY), (0, TODAY - DAY)],
+            ["1 of 3 sampled records have timestamps in the future"],
+        ),
         ([(0, TODAY - DAY), (1, TODAY - DAY)], ["All sampled records have the same timestamp"]),
-        ([(0, TODAY - DAY), (1, TODAY - DAY + 5000)], ["stamped within 0:00:05, so they fall into one interval"]),
+        (
+            [(0, TODAY - DAY), (1, TODAY - DAY + 5000)],
+            ["have timestamps within 0:00:05, so they fall into one interval"],
+        ),
     ],
 )
 def test_timestamps_that_cut_intervals_badly_are_told(times: list[tuple[int, int | None]], said: list[str]) -> None:
@@ -301,11 +307,11 @@ def without_registry(tmp_path: Path) -> Pipeline:
         (
             {"format": "avro"},
             [b"{}"],
-            "none of the sampled values of topic t has a schema's id in front.* Leave out --format",
+            "none of the sampled values of topic t begins with a schema id.* Leave out --format",
         ),
         ({"subject": "s"}, [b'{"n": 1}'], "--subject s: the values of topic t are JSON objects.* Leave out --subject"),
-        ({"subject": "s", "format": "json"}, [b'{"n": 1}'], "--subject s: format json reads by no subject"),
-        ({"subject": "s", "format": "bytes"}, [b"x"], "--subject s: format bytes reads by no subject"),
+        ({"subject": "s", "format": "json"}, [b'{"n": 1}'], "--subject s: format json uses no subject"),
+        ({"subject": "s", "format": "bytes"}, [b"x"], "--subject s: format bytes uses no subject"),
     ],
 )
 def test_options_that_do_not_fit_the_values_are_refused_with_the_reason(
