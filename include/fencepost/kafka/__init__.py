@@ -1,1 +1,1 @@
-"""Kafka: clients, the meaning of their errors, questions to the cluster, and transactions."""
+"""Kafka: clients, the meaning of their errors, requests to the cluster, and transactions."""

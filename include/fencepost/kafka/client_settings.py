@@ -15,7 +15,7 @@ TRANSACTION_TIMEOUT_MS = 600_000  # below the broker's default limit of 900,000
 
 @dataclass
 class ClientSettings:
-    """A pipeline's resolved librdkafka settings, secrets included: never printed, never logged."""
+    """A pipeline's resolved librdkafka settings with their secrets. They are never printed or logged."""
 
     values: dict[str, str]
 
@@ -41,10 +41,10 @@ class ClientSettings:
 
 
 def client_settings(config: ClientConfig) -> ClientSettings:
-    """The Kafka settings of a pipeline, or of a reader, with their secrets in plain text, for clients only.
+    """The Kafka settings of a pipeline or a reader, with their secrets in plain text. Only clients may get them.
 
     Raises:
-        SettingsError: `bootstrap.servers` is missing, or in a connection that nobody has looked up.
+        SettingsError: `bootstrap.servers` is missing, or in a connection that was not looked up.
     """
     values = config.plain(KAFKA)
     if not values.get("bootstrap.servers"):
@@ -58,6 +58,6 @@ def client_settings(config: ClientConfig) -> ClientSettings:
 
 
 def lineage_namespace(config: ClientConfig, named: str | None) -> str:
-    """The namespace of topics, as OpenLineage's specification names a cluster: its first broker, unless it is `named`."""
+    """The namespace of topics. OpenLineage's specification names a cluster by its first broker; `named` replaces that."""
     first = client_settings(config).bootstrap.partition(",")[0].strip()
     return f"kafka://{named or first}"

@@ -1,7 +1,7 @@
-"""The only module that makes confluent-kafka clients. `errors.py` says what their errors mean.
+"""The only module that creates confluent-kafka clients. `errors.py` says what their errors mean.
 
 Every client gets a logger, because librdkafka would write to stderr. It also gets an error callback: librdkafka reports refused
-credentials and absent brokers only there, so a time-out can name its real cause.
+credentials and unreachable brokers only there, so the error of a time-out can name its cause.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fencepost.kafka.errors import Complaints, RequiredRight
 from fencepost.kafka.librdkafka import Producer
 
 client_log = logging.getLogger("fencepost.kafka.librdkafka")
-# librdkafka's own lines (a broken connection, several a second) say nothing that an error would not say.
-# FENCEPOST_LOG=DEBUG shows them.
+# librdkafka's own lines (a broken connection, several a second) add nothing to the errors. FENCEPOST_LOG=DEBUG shows
+# them.
 client_log.setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
@@ -55,13 +55,13 @@ def _settings_refused(doing: str) -> Iterator[None]:
         yield
     except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        # librdkafka quotes a value that it refuses, and a password may stand under the wrong name.
+        # librdkafka quotes a value that it refuses, and it may be a password under the wrong name.
         cause = re.sub(r'(alue) ".*" (for configuration property)', r"\1 \2", cause, flags=re.DOTALL)
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
 
 
 def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
-    """A client with our logger and error callback; SettingsError if librdkafka refuses the settings."""
+    """A client with Fencepost's logger and error callback. SettingsError if librdkafka refuses the settings."""
     with _settings_refused(doing):
         # log_level 3 is error: librdkafka writes its first lines to stderr, until its log queue is set.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
@@ -83,10 +83,10 @@ def make_producer(settings: ClientSettings, transactional_id: str | None) -> tup
 
 
 class ConsumerReports(Complaints):
-    """What a consumer's callbacks heard: errors, and once a second how far it is.
+    """What a consumer's callbacks have received: errors, and once a second the consumer's progress.
 
-    `fetched` has, by partition, the offset to fetch next, as far as it is known. It moves over aborted records and transaction
-    markers too, of which no message tells. A consumer has partitions of one topic.
+    `fetched` has, by partition, the next offset to fetch, as far as it is known. It also moves over aborted records and
+    transaction markers, which give no message. A consumer has partitions of one topic.
     """
 
     def __init__(self, *needs: RequiredRight) -> None:
@@ -106,8 +106,8 @@ def make_consumer(
     """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
     reports = ConsumerReports(RequiredRight("Read", "group", group))
     config = {
-        "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
-        # By default it fetches nothing for a second once so many records wait here that it need not fetch now.
+        "fetch.wait.max.ms": 20,  # all reads have an end; by default the broker waits half a second for more at each end
+        # By default the consumer stops fetching for a second once this many records wait here.
         "fetch.queue.backoff.ms": 5,
         **settings.for_consumer(),
         "group.id": group,

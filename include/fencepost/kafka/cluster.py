@@ -1,4 +1,4 @@
-"""Asks the cluster about topics, offsets and settings, and creates topics."""
+"""Requests to the cluster about topics, offsets and settings, and the creation of topics."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 from fencepost.model import time_of, told_time
 
 log = logging.getLogger("fencepost.kafka.clients")
-FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
+FIRST_CONTACT = 10.0  # seconds to reach any broker; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
-CLUSTER = "kafka-cluster"  # Kafka's name of the only resource of its kind
-LEARNT = 5.0  # seconds after which every broker certainly knows of a new topic
+CLUSTER = "kafka-cluster"  # Kafka's name for the only resource of its kind
+LEARNT = 5.0  # seconds after which every broker certainly knows a new topic
 T = TypeVar("T")
 
 
@@ -68,14 +68,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Copies:
-    """How many replicas the partition of a topic has that has fewest, and how many of a partition are in sync."""
+    """The smallest number of replicas of any partition of a topic, and the smallest number of them in sync."""
 
     replicas: int
     in_sync: int
 
 
 class Cluster:
-    """Asks the cluster and creates topics. Holds one admin client for as long as it lives.
+    """Sends requests to the cluster, and creates topics. Keeps one admin client as long as it lives.
 
     `timeout` is for one answer, in seconds.
     """
@@ -88,7 +88,7 @@ class Cluster:
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any, *needs: RequiredRight) -> Any:
-        """One answer. Our own time-out raises the same error as librdkafka's.
+        """One answer. A time-out of this class raises the same error as one of librdkafka.
 
         The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
         unknown.
@@ -96,7 +96,7 @@ class Cluster:
         began = time.monotonic()
         told = False
         while not wait([future], timeout=0.2).done:
-            self._admin.poll(0)  # serves the error callback: only that one hears of refused credentials
+            self._admin.poll(0)  # serves the error callback, which alone receives refused credentials
             waited = time.monotonic() - began
             absent = self._complaints.unreachable and not self._reached
             limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
@@ -122,7 +122,9 @@ class Cluster:
         return self._once_known(lambda: self._describe(topic), LEARNT)
 
     def find(self, topic: str) -> Topic | None:
-        """The topic, as `describe`; None if the broker that answers knows of none. For callers that only show it, or make it."""
+        """The topic, as `describe`; None if the answering broker knows none. For callers that only show the topic, or create
+        it.
+        """
         try:
             return self._describe(topic)
         except TopicMissing:
@@ -141,9 +143,9 @@ class Cluster:
         return sorted(name for name in listed if not name.startswith("__"))
 
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
-        """What this user may do with each topic, by the names of Kafka's operations; nothing with one that it may not see.
+        """The operations that this user may do on each topic, by Kafka's names; empty for a topic that the user may not see.
 
-        Topics that do not exist are left out, and so is what an old cluster does not tell.
+        Topics that do not exist are left out, as are those for which an old cluster does not report rights.
         """
         asked = self._admin.describe_topics(
             TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self._timeout
@@ -176,17 +178,17 @@ class Cluster:
         return str(self._ask("describing the cluster", answer).cluster_id)
 
     def brokers(self) -> int:
-        """How many brokers the cluster has now; it has to answer for that."""
+        """The number of brokers in the cluster now. Always a new request."""
         answer = self._admin.describe_cluster(request_timeout=self._timeout)
         return len(self._ask("describing the cluster", answer).nodes)
 
     def rights(self, resource: str, name: str) -> frozenset[str] | None:
-        """The operations, by Kafka's names, that our user may do on a `topic`, a `group` or the `cluster`; None: Kafka does
-        not tell.
+        """The operations, by Kafka's names, that this user may do on a `topic`, a `group` or the `cluster`; None if Kafka does
+        not report them.
 
         Raises:
-            AccessDenied: none at all.
-            TopicMissing: there is no such topic, as far as we may know.
+            AccessDenied: the user may do none at all.
+            TopicMissing: there is no such topic, as far as the user may know.
         """
         options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": self._timeout}
         ask: dict[str, Callable[[], Any]] = {
@@ -199,7 +201,9 @@ class Cluster:
         return None if told is None else frozenset(operation.name.title().replace("_", "") for operation in told)
 
     def _settled(self, ask: Callable[[], T], moving: Container[int]) -> T:
-        """The answer, asked for again while a leader or a coordinator is being elected or has moved: these codes."""
+        """The answer. The request is repeated while it fails with these codes: a leader or a coordinator is being elected or has
+        moved.
+        """
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -223,16 +227,16 @@ class Cluster:
         return self._once_known(lambda: self._describe(topic))
 
     def check_may_create(self, topic: str) -> None:
-        """Check that this user may create a topic that is missing. The cluster judges the request, and creates nothing.
+        """Check that this user may create a missing topic. The cluster judges the request, and creates nothing.
 
         Raises:
             AccessDenied: the user may not.
-            NeedsOperator, SettingsError: the cluster would refuse it to anybody, by a policy for example.
+            NeedsOperator, SettingsError: the cluster would refuse it to anybody, for example by a policy.
         """
         self._create(NewTopic(topic, num_partitions=1, replication_factor=-1), validate_only=True)
 
     def _create(self, new: NewTopic, *, validate_only: bool = False) -> None:
-        """Create it, if another run has not."""
+        """Create the topic, unless another run has created it."""
         name = new.topic
         futures = self._admin.create_topics([new], request_timeout=self._timeout, validate_only=validate_only)
         try:
@@ -243,7 +247,7 @@ class Cluster:
                 raise
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until it is not seen any more. Nothing to do where there is none.
+        """Delete a topic, and wait until it is gone. Does nothing if there is none.
 
         Raises:
             AccessDenied: this user may not.
@@ -262,7 +266,7 @@ class Cluster:
         """The consumer groups that this user may see, in order.
 
         Raises:
-            KafkaUnavailable: a broker does not answer, so some are not known.
+            KafkaUnavailable: a broker does not answer, so some groups may be missing.
         """
         doing = "listing consumer groups"
         listed = self._ask(doing, self._admin.list_consumer_groups(request_timeout=self._timeout))
@@ -272,7 +276,7 @@ class Cluster:
         return sorted(group.group_id for group in listed.valid)
 
     def delete_group(self, group: str) -> None:
-        """Delete a consumer group and its offsets. Nothing to do where there is none.
+        """Delete a consumer group and its offsets. Does nothing if there is none.
 
         Raises:
             AccessDenied: this user may not.
@@ -295,14 +299,16 @@ class Cluster:
                 raise
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """The topic with so many partitions, at least as many as it has; they are known to the broker that is asked then."""
+        """The topic with this many partitions, which is at least as many as it has. The answering broker knows them on return."""
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
         futures = self._admin.create_partitions([new], request_timeout=self._timeout)
         refused: SettingsError | None = None
         try:
             self._ask(doing, futures[topic.name], RequiredRight("Alter", "topic", topic.name))
-        except SettingsError as error:  # the controller has them already: `topic` is older than another run's growth
+        except (
+            SettingsError
+        ) as error:  # the controller has them already, because another run added them after `topic` was read
             refused = error
         deadline = time.monotonic() + self._timeout
         while (grown := self.describe(topic.name)).partitions < partitions:
@@ -317,11 +323,11 @@ class Cluster:
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """All settings of an existing topic, by name; AccessDenied if we may not ask."""
+        """All settings of an existing topic, by name. AccessDenied without the right to read them."""
         return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
     def _once_known(self, ask: Callable[[], T], limit: float | None = None) -> T:
-        """The answer about a topic, or a partition, that may just have been created: a broker may learn of it a moment later."""
+        """The answer about a topic or a partition that may just have been created. A broker may learn of it a moment later."""
         deadline = time.monotonic() + (self._timeout if limit is None else limit)
         while True:
             try:
@@ -332,7 +338,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def broker_config(self, name: str, default: str) -> str:
-        """One setting of a broker; the default if we may not ask."""
+        """One setting of a broker; the default without the right to read it."""
         doing = f"reading broker setting {name}"
         brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
         if not brokers:  # the cluster is starting
@@ -378,13 +384,14 @@ class Cluster:
         starts: Sequence[int] | None = None,
         until: int | None = None,
     ) -> list[int | None]:
-        """The offset of each partition's first committed record, from `starts` on, with at least that timestamp, or None.
+        """The offset of each partition's first committed record, from `starts` on, with at least this timestamp; None if there is
+        none.
 
-        Records with a timestamp after `until` do not count; the first one met in a partition is logged.
+        Records with a timestamp after `until` do not count; the first such record in a partition is logged.
 
-        Kafka's own search by timestamp also finds aborted records and transaction markers, which carry the wall clock. So
-        this reads on from the offset it finds until a record has the timestamp. If records are in order of time, that is the
-        first one. Behind a record that does not count, that may be as many as an interval has.
+        Kafka's own search by timestamp also finds aborted records and transaction markers, whose timestamps are times of the
+        clock. So this method reads on from the offset found until a record has the timestamp. If records are in order of time,
+        that is the first one. After a record that does not count, it may read as many records as an interval has.
         """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         stable = self.last_stable(topic)
@@ -416,25 +423,30 @@ class Cluster:
         return result
 
     def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
-        """The first offset of each partition that is stamped at or after a moment, else its stable end, by Kafka's search alone.
+        """The first offset of each partition with a timestamp at or after this time, or else its stable end, by Kafka's search
+        alone.
 
-        That finds aborted records and markers too, so `first_at_or_after` may find a later one.
+        That search finds aborted records and markers too, so `first_at_or_after` may find a later offset.
         """
         milliseconds = max(0, round(moment.timestamp() * 1000))
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         return [end if offset < 0 else offset for offset, end in zip(found, self.last_stable(topic), strict=True)]
 
     def record_times(self, topic: Topic, offsets: Mapping[int, int], group: str) -> dict[int, datetime]:
-        """The timestamp of the first record at or after an offset of each partition, committed or not; none where none is.
+        """The timestamp of the first record at or after the offset in each partition, committed or not. Partitions without such a
+        record are left out.
 
-        A consumer names a group, which its user has to be allowed to read; it does not join it.
+        A consumer names a group that its user may read, and does not join it.
         """
         ends = self.high_watermarks(topic)
         waiting = {p: ends[p] for p, offset in offsets.items() if offset < ends[p]}
         found: dict[int, datetime] = {}
         if not waiting:
             return found
-        small = {**self.settings.values, "fetch.message.max.bytes": "1"}  # a broker sends one batch of records even so
+        small = {
+            **self.settings.values,
+            "fetch.message.max.bytes": "1",
+        }  # even then a broker sends one batch of records
         small.pop("max.partition.fetch.bytes", None)
         consumer, complaints = make_consumer(ClientSettings(small), group, committed_only=False)
         try:
@@ -452,7 +464,9 @@ class Cluster:
         return found
 
     def largest_times(self, topic: Topic) -> dict[int, tuple[int, int]]:
-        """Offset and timestamp, in milliseconds, of the record with the largest one, of each partition that has records."""
+        """For each partition with records, the offset and the timestamp, in milliseconds, of the record with the largest
+        timestamp.
+        """
         told = self._listed(topic, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)
         return {p: (one.offset, one.timestamp) for p, one in enumerate(told) if one.offset >= 0}
 
@@ -462,8 +476,8 @@ class Cluster:
     def _listed(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[Any]:
         """The answer for each partition.
 
-        This asks again if a leader is being elected or has moved, or does not know of the topic yet. It also asks again if a
-        partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
+        The request is repeated if a leader is being elected or has moved, or does not know the topic yet. It is also repeated if
+        a partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing, need = f"listing offsets of topic {topic.name}", RequiredRight("Describe", "topic", topic.name)
@@ -505,7 +519,7 @@ class Cluster:
 
 
 def check_allowed(cluster: Cluster, needs: Iterable[RequiredRight], doing: str) -> None:
-    """Check that the user has these rights on topics, as far as the cluster tells; a topic that is missing needs none yet.
+    """Check that the user has these rights on topics, as far as the cluster reports them. A missing topic needs none yet.
 
     Raises:
         AccessDenied: names all that are lacking.

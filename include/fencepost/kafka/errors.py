@@ -1,8 +1,9 @@
 """What Kafka's errors mean: the codes that are final, each with an error class and a sentence that says what to do.
 
-A code is a broker's answer (positive, or -1: unknown) or comes from librdkafka itself (negative). Silence is not an answer:
-only then does a message ask whether the broker is up. What is not listed as final is retriable: a new attempt looks where it
-stands, and has new clients. librdkafka's own `retriable()` says less: it is set only on what a call of a producer returned.
+A code is a broker's answer (positive, or -1: unknown) or comes from librdkafka itself (negative). Only after silence, which is
+not an answer, does a message ask whether the broker is up. A code that is not listed as final is retriable: a new attempt reads
+the state again, and has new clients. librdkafka's own `retriable()` covers less: it is set only on errors that a producer's call
+returned.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ K = KafkaError
 
 
 class RequiredRight(NamedTuple):
-    """A right that a request needs: an operation on a resource. For each kind of resource the code of the denial differs."""
+    """A right that a request needs: an operation on a resource. Each kind of resource has its own error code for a denial."""
 
     operation: str
     resource: str  # topic, group, transactional id or cluster
@@ -64,24 +65,24 @@ DENIED = _codes(
     INVALID_PRINCIPAL_TYPE UNACCEPTABLE_CREDENTIAL PRINCIPAL_DESERIALIZATION_FAILURE"""
 )
 FENCED = _codes("_FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH INVALID_PRODUCER_ID_MAPPING")
-# No broker answered. What librdkafka's error callback heard last says more than the time-out itself.
+# No broker answered. The last error that librdkafka's error callback received says more than the time-out itself.
 SILENCE = _codes(
     """_TRANSPORT _TIMED_OUT _TIMED_OUT_QUEUE _MSG_TIMED_OUT _ALL_BROKERS_DOWN _RESOLVE _FAIL _DESTROY_BROKER _WAIT_COORD
     _WAIT_CACHE _ISR_INSUFF _UNKNOWN_BROKER _NODE_UPDATE _RETRY _INTR NETWORK_EXCEPTION"""
 )
-# The producer cannot go on, and a new one can.
+# The producer cannot continue, and a new one can.
 PRODUCER_FAILED = _codes(
     """INVALID_TXN_STATE UNKNOWN_PRODUCER_ID OUT_OF_ORDER_SEQUENCE_NUMBER DUPLICATE_SEQUENCE_NUMBER TRANSACTION_ABORTABLE
     _STATE _CONFLICT _INCONSISTENT _GAPLESS_GUARANTEE _PURGE_QUEUE _PURGE_INFLIGHT _FATAL _DESTROY _IN_PROGRESS
     _PREV_IN_PROGRESS"""
 )
 LEADER_MOVED = _codes("NOT_LEADER_FOR_PARTITION LEADER_NOT_AVAILABLE FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH")
-# A new cluster also answers this while it makes its topic for offsets.
+# A new cluster also answers this while it creates its topic for offsets.
 COORDINATOR_MOVED = _codes("NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS")
 
 
 class Meaning(NamedTuple):
-    """The class of an error, and the advice that follows Kafka's own words."""
+    """The class of an error, and the advice that follows Kafka's own message."""
 
     kind: type[FencepostError]
     advice: str
@@ -91,7 +92,7 @@ def _all(kind: type[FencepostError], codes: str, advice: str) -> dict[int, Meani
     return dict.fromkeys(_codes(codes), Meaning(kind, advice))
 
 
-# A retry ends the same way: a person has to change a record, a topic, a setting or the cluster.
+# A retry ends in the same way: a person has to change a record, a topic, a setting or the cluster.
 FINAL: dict[int, Meaning] = {
     **_all(
         RecordRefused,
@@ -108,15 +109,15 @@ FINAL: dict[int, Meaning] = {
     **_all(
         RecordRefused,
         "INVALID_RECORD _INVALID_DIFFERENT_RECORD",
-        "The topic refuses such a record: a topic with cleanup.policy=compact needs keys (output.key), and a broker may have "
-        "rules of its own.",
+        "The topic refuses such a record: a topic with cleanup.policy=compact needs keys (output.key), and a "
+        "broker may have its own rules.",
     ),
     **_all(
         RecordRefused,
         "INVALID_TIMESTAMP",
         "A record's timestamp is too far from now for the topic: change what output.timestamp gives, or raise "
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic. Of a staging topic, whose records have "
-        "the time of their plan: see that the clocks of the broker and of who plans agree.",
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic. In a staging topic, "
+        "records have the time of their plan: check that the clocks of the broker and of the plan's machine agree.",
     ),
     **_all(
         TopicMissing,
@@ -126,9 +127,10 @@ FINAL: dict[int, Meaning] = {
     **_all(
         SettingsError,
         "TOPIC_EXCEPTION",
-        "A topic's name has at most 249 letters, digits, '.', '_' and '-', and Kafka takes '.' and '_' for the same: a.b cannot "
-        "stand beside a_b. Name another topic in pipeline.yaml: output.topic, output.staging_topic or quality.quarantine_topic. "
-        "The other topics of a pipeline have the name of its folder: rename that.",
+        "A topic's name has at most 249 letters, digits, '.', '_' and '-'. Kafka does not distinguish '.' and '_', "
+        "so a.b and a_b cannot both exist. Name another topic in pipeline.yaml: output.topic, output.staging_topic "
+        "or quality.quarantine_topic. The other topics of a pipeline have the name of its folder: rename the "
+        "folder.",
     ),
     **_all(
         SettingsError,
@@ -182,7 +184,7 @@ FINAL: dict[int, Meaning] = {
         "broker's log.",
     ),
 }
-# Retriable, and a person may have to help. What Kafka says of any other is enough.
+# Retriable errors that may need a person. For all others Kafka's own message is enough.
 HELP: dict[int, str] = {
     K.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas requires: bring back the broker that is down.",
     K.KAFKA_STORAGE_ERROR: "A broker cannot use its disk: see its log, and free or repair the disk.",
@@ -199,7 +201,7 @@ HELP[K.NOT_ENOUGH_REPLICAS_AFTER_APPEND] = HELP[K.NOT_ENOUGH_REPLICAS]
 HELP[K.LOG_DIR_NOT_FOUND] = HELP[K.KAFKA_STORAGE_ERROR]
 HELP |= dict.fromkeys(_codes("INVALID_MSG _BAD_COMPRESSION _PARTIAL _UNDERFLOW _UNKNOWN_PROTOCOL"), HELP[K._BAD_MSG])
 
-# A broker refuses a client's certificate behind its own handshake: librdkafka takes that for a broken connection.
+# A broker refuses a client's certificate after its own handshake, and librdkafka takes that for a broken connection.
 REFUSED_CERTIFICATE = re.compile(
     r"\balert (certificate|bad certificate|unsupported certificate|unknown ca|access denied)"
 )
@@ -207,24 +209,26 @@ WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 
 
 class Complaints:
-    """What a client's error callback heard last. Often the cause shows nowhere else. `needs` are the client's rights."""
+    """The last errors that a client's error callback received. The cause of an error is often only there. `needs` are the
+    client's rights.
+    """
 
     def __init__(self, *needs: RequiredRight) -> None:
         self.needs = needs
         self.last: KafkaError | None = None
         self.denied: KafkaError | None = None
-        self.unreachable = False  # no connection to any broker succeeded, as far as heard
+        self.unreachable = False  # no connection to any broker has succeeded, as far as the callback reports
         self.unresolved = False  # and no host name could be resolved
 
     def __call__(self, error: KafkaError) -> None:
         code = error.code()
-        if code == K._ALL_BROKERS_DOWN:  # it follows the error that says why
+        if code == K._ALL_BROKERS_DOWN:  # it follows the error with the reason
             self.unreachable = True
             self.unresolved = self.last is not None and self.last.code() == K._RESOLVE
             self.last = self.last or error
             return
         self.last = error
-        # librdkafka reports a broker that goes away during a login as a failed login; the broker refused nothing.
+        # librdkafka reports a broker that stops during a login as a failed login, although the broker refused nothing.
         if (code in DENIED and not WENT_AWAY.search(error.str())) or REFUSED_CERTIFICATE.search(error.str()):
             self.denied = error
 
@@ -236,7 +240,7 @@ def translate(
     complaints: Complaints | None = None,
     needs: Iterable[RequiredRight] = (),
 ) -> FencepostError:
-    """The FencepostError for a KafkaError met while `doing` something. `needs` are the rights that this takes."""
+    """The FencepostError for a KafkaError that occurred while `doing` something. `needs` are the rights that this requires."""
     code = error.code()
     denied = complaints.denied if complaints else None
     if code in DENIED or denied is not None:
@@ -244,7 +248,7 @@ def translate(
     if code in FENCED:
         return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
     meaning = FINAL.get(code)
-    # A topic that is missing is no reason to stop here: the broker that answered may not know it yet.
+    # A missing topic is no reason to stop here: the answering broker may not know the topic yet.
     if error.txn_requires_abort() and (meaning is None or meaning.kind is TopicMissing):
         return WriteFailed(
             f"{doing}: the transaction cannot be committed: {_said(error, at)} None of it is visible; run again."
@@ -273,8 +277,9 @@ def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[R
         return not_authorized(refused, [need for need in needs if need.resource == NOT_AUTHORIZED[code]])
     if code in {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
         return LoginRefused(
-            f"{refused} Authentication failed: check sasl.username, sasl.password and sasl.mechanism in the pipeline's kafka "
-            "settings. Was the password changed? A running process keeps the one that it began with."
+            f"{refused} Authentication failed: check sasl.username, sasl.password and sasl.mechanism in the "
+            "pipeline's kafka settings. If the password was changed, note that a running process keeps the one "
+            "that it started with."
         )
     if code == K._SSL or REFUSED_CERTIFICATE.search(text):
         return LoginRefused(
@@ -289,7 +294,11 @@ def not_authorized(refused: str, lacking: Iterable[RequiredRight]) -> AccessDeni
     """The error of a user who lacks rights. A topic that the user may not see may also be missing."""
     lacking = list(lacking)
     named = "; ".join(dict.fromkeys(map(str, lacking)))
-    unseen = " The topic may be missing too: who may not see it is not told." if _sees_nothing(lacking) else ""
+    unseen = (
+        " The topic may also be missing: Kafka does not say so to users who may not see it."
+        if _sees_nothing(lacking)
+        else ""
+    )
     return AccessDenied(f"{refused}{f' Not authorized: the user lacks {named}.' if named else ''}{unseen} {GRANT}")
 
 
@@ -313,9 +322,9 @@ def _silence(error: KafkaError, doing: str, at: ClientSettings, complaints: Comp
 def unwrapped() -> Iterator[None]:
     """Raise a KafkaException instead of confluent-kafka's SystemError.
 
-    A client can fail for good, for example because it was fenced, while a call serves its callbacks. The call then ends with
-    a SystemError, whose cause is the KafkaException, or which has no cause *(measured)*. Without a cause the transaction has
-    to be aborted. Our own `librdkafka.Producer` raises no SystemError.
+    A client can fail for good, for example because it was fenced, while a call serves its callbacks. The call then ends with a
+    SystemError. Its cause is the KafkaException, or it has no cause *(measured)*; then the transaction has to be aborted.
+    Fencepost's own `librdkafka.Producer` raises no SystemError.
     """
     try:
         yield
@@ -330,7 +339,7 @@ def unwrapped() -> Iterator[None]:
 def translated(
     doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: RequiredRight
 ) -> Iterator[None]:
-    """Raise Fencepost's errors instead of confluent-kafka's; the message says what was being done."""
+    """Raise Fencepost's errors instead of confluent-kafka's. The message says what was being done."""
     try:
         with unwrapped():
             yield

@@ -2,8 +2,8 @@
 
 confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work. This producer passes whole
 Arrow batches by address (`produce_arguments.py`). It calls only functions that rdkafka.h documents, in the librdkafka that
-confluent-kafka includes: the symbols of a library are visible in an extension module that is linked with it. It looks them up
-for the first producer, so commands that only read work without them.
+confluent-kafka includes: an extension module makes the symbols of its libraries visible. They are looked up for the first
+producer, so commands that only read work without them.
 
 Every error is a KafkaException with a KafkaError, as in confluent-kafka. Only `poll` and `flush` serve callbacks (failed
 deliveries, errors of the client, its log), in the caller's thread.
@@ -66,9 +66,9 @@ class _Library:
     """
 
     def __init__(self, file: str) -> None:
-        # These wait for threads or brokers: other Python threads run in the meantime.
+        # These wait for threads or brokers, so they let other Python threads run.
         waiting = ctypes.CDLL(file)
-        # These return at once: releasing the interpreter for each row would cost more than the call.
+        # These return at once: letting other threads run would cost more than the call.
         at_once = ctypes.PyDLL(file)
         missing: list[str] = []
 
@@ -155,7 +155,9 @@ def library() -> _Library:
 
 @dataclass
 class _Heard:
-    """What callbacks reported. Separate from the producer, which its own callbacks would otherwise keep alive."""
+    """What callbacks have reported. It is separate from the producer, because the callbacks would otherwise keep the producer
+    alive.
+    """
 
     on_error: Callable[[KafkaError], None]
     logger: logging.Logger
@@ -164,7 +166,7 @@ class _Heard:
     topics: dict[str, int] = field(default_factory=dict)
 
     def delivered(self, client: int, message: Any, opaque: int | None) -> None:
-        """Called only for records that could not be delivered; keeps the first one's error."""
+        """Keep the error of the first record that could not be delivered. librdkafka calls this only for such records."""
         if self.failed is None:
             self.failed = _fatal(client) or KafkaError(message.contents.err)
             self.failed_topic = _text(library().topic_name(message.contents.rkt))
@@ -177,9 +179,10 @@ class _Heard:
 
 
 class Producer:
-    """One librdkafka producer, destroyed with this object. Records that it has not delivered by then are lost.
+    """One librdkafka producer, destroyed with this object. Records that are not delivered by then are lost.
 
-    `config` holds librdkafka's settings; `on_error` hears of errors that no call of ours returns. Times are in seconds.
+    `config` holds librdkafka's settings. `on_error` is called for errors that no call of this class returns. Times are in
+    seconds.
     """
 
     def __init__(
@@ -202,8 +205,8 @@ class Producer:
         if not self._client:
             library().conf_destroy(conf)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        library().set_log_queue(self._client, None)  # poll serves the log, like all else
-        # At the interpreter's end the process takes the client with it: destroying it could wait for brokers.
+        library().set_log_queue(self._client, None)  # poll serves the log too
+        # At the interpreter's end the client ends with the process: destroying it could wait for brokers.
         weakref.finalize(self, _close, self._client, self._heard.topics, callbacks).atexit = False
 
     @property
@@ -246,19 +249,19 @@ class Producer:
         return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
-        """Serve callbacks; wait for one if there is none."""
+        """Serve callbacks, and wait for one if there is none."""
         library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:
-        """Send without delay and serve callbacks until nothing is queued; return how many still are."""
+        """Send without delay and serve callbacks until nothing is queued. Returns how many records still are."""
         library().flush(self._client, round(timeout * 1000))
         return self.queued()
 
     def init_transactions(self, timeout: float) -> None:
-        """See rdkafka.h. This may be called again after a time-out, as may commit and abort.
+        """See rdkafka.h. After a time-out this may be called again, and so may commit and abort.
 
-        It waits for any answer of a broker first: init finds no broker while its first connection is being replaced, and
-        looks again only half a second later *(measured: a third of all inits)*.
+        It first waits for any answer of a broker. While its first connection is being replaced, init finds no broker and tries
+        again only half a second later *(measured: a third of all inits)*.
         """
         metadata = c_void_p()
         if library().metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
@@ -266,7 +269,7 @@ class Producer:
         self._check(library().init(self._client, round(timeout * 1000)))
 
     def begin_transaction(self) -> None:
-        """Begin; records belong to the transaction from here on."""
+        """Begin a transaction. Records belong to it from here on."""
         self._check(library().begin(self._client))
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
@@ -293,7 +296,7 @@ class Producer:
             raise KafkaException(self._taken(error))
 
     def _taken(self, error: int) -> KafkaError:
-        """The KafkaError for an rd_kafka_error_t, which this destroys; a fatal error of the client takes precedence."""
+        """The KafkaError for an rd_kafka_error_t, which this function destroys. A fatal error of the client takes precedence."""
         try:
             return _fatal(self._client) or KafkaError(
                 library().error_code(error),
@@ -307,7 +310,7 @@ class Producer:
 
 
 def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) -> None:
-    """Destroy a client; its callbacks live until here."""
+    """Destroy a client. Its callbacks live until here."""
     for topic in topics.values():
         library().topic_destroy(topic)
     library().destroy(client)

@@ -20,7 +20,7 @@ from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, RequiredRight, tra
 from fencepost.model import OffsetRange
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
-SLICE = 2.0  # seconds between looks at what the error callback heard
+SLICE = 2.0  # seconds between checks of what the error callback received
 
 
 def read_until(
@@ -46,16 +46,17 @@ def batches_until(
     timeout: float = REQUEST_TIMEOUT,
     until: float = math.inf,
 ) -> Iterator[list[Message]]:
-    """The messages below `ends` in the assigned partitions (of one topic), as they come, until each has reached its end.
+    """The messages below `ends` in the assigned partitions (of one topic), as they come, until each partition has reached its
+    end.
 
-    If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition
-    that the caller unassigns on the way counts as read.
+    If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition that
+    the caller unassigns meanwhile counts as read.
 
-    Progress is what moves a partition that has not reached its end: a message, or aborted records and markers that were fetched,
-    of which none comes. So a stretch of aborted records may take any time, and a broker that is gone is noticed although others
-    go on sending what lies behind the ends.
+    Progress means that a partition below its end moves: by a message, or by fetched aborted records and markers, which give no
+    message. So a stretch of aborted records may take any time. A broker that is down is noticed even if others still send records
+    after the ends.
 
-    A read ends early, without an error, where it still makes progress at `until`, a moment of the monotonic clock.
+    A read that still makes progress at `until`, a time of the monotonic clock, ends early without an error.
 
     Raises:
         KafkaUnavailable: no progress for `timeout` seconds.
@@ -124,13 +125,14 @@ def committed_offsets(
 ) -> dict[tuple[str, int], TopicPartition]:
     """A group's committed offsets with their metadata.
 
-    With `settled`, no open transaction is about to change one of them: on UNSTABLE_OFFSET_COMMIT librdkafka and this function
-    ask again until the request times out, which may be as long as a dead producer's transaction is open. Without it, nothing
-    is awaited. The request names each partition and asks for stable offsets; otherwise Kafka can silently leave out an offset
+    With `settled`, no open transaction is about to change one of them. On UNSTABLE_OFFSET_COMMIT librdkafka and this function
+    repeat the request until it times out, which may be as long as a dead producer's transaction is open. Without it, the function
+    does not wait. The request names each partition and asks for stable offsets; otherwise Kafka can silently leave out an offset
     that a transaction just committed.
 
     Raises:
-        AccessDenied: the login is refused, or the group or a topic to its user. Only a poll hears of the login and the group.
+        AccessDenied: the login is refused, or the user may not read the group or a topic. Only a poll reports the login and the
+        group.
     """
     needs = [RequiredRight("Read", "topic", tp.topic) for tp in partitions]
     consumer, complaints = make_consumer(settings, group, committed_only=settled)

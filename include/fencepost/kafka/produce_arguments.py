@@ -1,7 +1,7 @@
 """Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`: by address, a batch at a time.
 
-A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union with its value. librdkafka copies what they point
-to (`MSG_F_COPY`), so the columns have to live only until the call returns.
+A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union with its value. librdkafka copies what they point to
+(`MSG_F_COPY`), so the columns have to live only until the call returns.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def arguments_of(
     header: tuple[str, bytes] | None = None,
     staged_at: int | None = None,
 ) -> ProduceArguments:
-    """The arguments that produce these rows to a topic. `topic` is librdkafka's address of it.
+    """The arguments that produce these rows to a topic. `topic` is the address of librdkafka's topic.
 
-    Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
-    means now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same
-    name. Staged rows have no `header`. Their timestamp is `staged_at` (milliseconds); a last header holds the row's own, if it
-    has one, and headers with Fencepost's names are left out.
+    Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null means
+    now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same name.
+    Staged rows have no `header`. Their timestamp is `staged_at` (milliseconds). A last header holds the row's own timestamp, if
+    it has one, and headers with Fencepost's names are left out.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row's.
@@ -135,7 +135,7 @@ def arguments_of(
 
 
 def _timestamps(column: pa.Array) -> Addresses:
-    """Milliseconds for librdkafka. Its 0 means now, so no row may have that timestamp."""
+    """Timestamps in milliseconds for librdkafka. 0 means now there, so no row may have that timestamp."""
     earliest = pc.min(column).as_py()
     if earliest is not None and earliest <= 0:
         raise RecordRefused(
@@ -164,7 +164,9 @@ def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any
 
 @dataclass(frozen=True)
 class _Headers:
-    """The headers of rows, one after the other: `lengths` counts those of a row; the other columns have one entry a header."""
+    """The headers of rows, one after the other. `lengths` has the number of headers of each row; the other columns have one entry
+    for each header.
+    """
 
     lengths: npt.NDArray[np.int64]
     names: Addresses

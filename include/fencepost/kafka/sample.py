@@ -1,6 +1,6 @@
 """Reads a sample of a topic: half of it are the newest records, half is spread over each partition.
 
-It only reads: it joins no group and commits nothing. What transactions aborted, or have not committed, is not in it.
+It only reads: it joins no group and commits nothing. Aborted and uncommitted records are not in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 
-PLACES = 8  # in each partition, at which the half that is spread is read
+PLACES = 8  # places in each partition at which the spread half is read
 MOST_BYTES = 64_000_000
 MOST_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A record of a sample. `timestamp` is in milliseconds; None: it has none. `at_load`: the broker stamped it."""
+    """A record of a sample. `timestamp` is in milliseconds; None if it has none. `at_load` says that the broker set it."""
 
     partition: int
     offset: int
@@ -37,7 +37,9 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sample:
-    """Records by partition and offset, and the offsets that the topic has. `cut`: why it has fewer than were wanted, or empty."""
+    """Records by partition and offset, and the offsets that the topic has. `cut` says why there are fewer records than requested,
+    or is empty.
+    """
 
     topic: Topic
     records: tuple[Sampled, ...]
@@ -47,12 +49,12 @@ class Sample:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the topic has; some of them may have no record."""
+        """The number of the topic's offsets; some of them may have no record."""
         return sum(end - first for first, end in zip(self.earliest, self.ends, strict=True))
 
     @property
     def is_whole(self) -> bool:
-        """Whether every record of the topic is in it, as far as offsets tell."""
+        """Whether the sample has every record of the topic, as far as offsets show."""
         return len(self.records) >= self.offsets
 
 
@@ -65,10 +67,11 @@ def take_sample(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """So many records: half of them the newest of the topic's partitions, the others from places all over each.
+    """A sample of `wanted` records: half of them the newest of the topic's partitions, the others from places all over each
+    partition.
 
-    It ends early at `most_bytes` of keys and values, of which each half has half, or after `seconds`. `group` is one that the
-    user may read.
+    It ends early at `most_bytes` of keys and values, of which each half gets half, or after `seconds`. `group` is a group that
+    the user may read.
 
     Raises:
         KafkaUnavailable, AccessDenied: nothing could be read.
@@ -92,7 +95,9 @@ def take_newest(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """So many of the newest records, below `ends` if they are given, from each partition about as many. Otherwise as above."""
+    """A sample of the newest records, below `ends` if they are given, about as many from each partition. Otherwise as
+    `take_sample`.
+    """
     read = _Reading(cluster, topic, group, time.monotonic() + seconds, ends)
     try:
         read.newest(wanted, most_bytes)
@@ -102,7 +107,7 @@ def take_newest(
 
 
 def allot(wanted: int, sizes: Sequence[int]) -> list[int]:
-    """So many as equal shares, none larger than its size: what one cannot take, the others get."""
+    """Divide `wanted` into equal shares, none larger than its size. What one cannot take goes to the others."""
     shares, left = [0] * len(sizes), min(wanted, sum(sizes))
     while left:
         open_ = [p for p, size in enumerate(sizes) if shares[p] < size]
@@ -120,7 +125,7 @@ class _Full(Exception):
 
 @dataclass
 class _Reading:
-    """One consumer that reads stretches of a topic, and what it found."""
+    """One consumer that reads stretches of a topic, and the records it has read."""
 
     cluster: Cluster
     topic: Topic
@@ -130,7 +135,7 @@ class _Reading:
     found: dict[tuple[int, int], Sampled] = field(default_factory=dict)
     held: int = 0  # bytes
     cut: str = ""
-    answered: bool = False  # whether Kafka has let it read a stretch
+    answered: bool = False  # whether Kafka has allowed a read
 
     def __post_init__(self) -> None:
         self.earliest = self.cluster.earliest(self.topic)
@@ -140,8 +145,10 @@ class _Reading:
         self.consumer: Consumer | None = None
 
     def _consumer(self) -> Consumer:
-        """Made with the first read: a consumer asks for its group, and so makes Kafka's topic of offsets where there is none."""
-        # A broker sends at least one batch of records. What is fetched ahead of need is thrown away.
+        """The consumer, created for the first read: a consumer asks for its group, which creates Kafka's topic of offsets if it
+        is missing.
+        """
+        # A broker sends at least one batch of records. What is fetched too early is thrown away.
         small = {
             **self.cluster.settings.values,
             "fetch.message.max.bytes": "262144",
@@ -160,10 +167,10 @@ class _Reading:
         return Sample(self.topic, records, tuple(self.earliest), tuple(self.ends), self.cut)
 
     def newest(self, wanted: int, most_bytes: int) -> list[int]:
-        """Read so many from the ends backwards; return where what was read begins.
+        """Read `wanted` records from the ends backwards. Returns the offsets where the reads began.
 
-        The stretches grow: of large records the newest ones fill the bytes, and where few offsets have a record, there are soon
-        enough.
+        The stretches grow. So large records fill the bytes with the newest ones, and where few offsets have a record, the
+        stretches soon contain enough.
         """
         begins = list(self.ends)
         quota = allot(wanted, [end - first for first, end in zip(self.earliest, self.ends, strict=True)])
@@ -192,7 +199,7 @@ class _Reading:
         return min(length, ceil((quota - have) * seen / have)) if have else length
 
     def spread(self, wanted: int, ends: Sequence[int], most_bytes: int) -> None:
-        """Read so many more before `ends`, at `PLACES` places in each partition."""
+        """Read `wanted` further records before `ends`, at `PLACES` places in each partition."""
         sizes = [max(0, end - first) for first, end in zip(self.earliest, ends, strict=True)]
         quota = allot(max(0, wanted), sizes)
         places = min(PLACES, max(quota, default=0))
@@ -225,10 +232,11 @@ class _Reading:
         most_bytes: int,
         each: int = MOST_BYTES,
     ) -> list[tuple[int, int, list[Sampled]]]:
-        """The records of these stretches: partition, begin, records. Of each its share, if it has one, and `each` bytes.
+        """The records of these stretches: partition, begin, records. From each stretch at most its share, if it has one, and
+        `each` bytes.
 
         Raises:
-            _Full: after what was read is kept.
+            _Full: the limit was reached; what was read is kept.
         """
         name, taken = self.topic.name, dict[int, list[Sampled]]({p: [] for p in stretches})
         open_, sizes, full = set(stretches), dict.fromkeys(stretches, 0), ""

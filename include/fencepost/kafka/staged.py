@@ -1,6 +1,6 @@
 """Staged records as rows to publish: read by offsets, with the hash that Spark gives them.
 
-Nothing here builds an array with `pa.array`: it would load pandas, which takes longer than the copy of a small batch.
+No array is built with `pa.array` here: it would load pandas, which takes longer than the copy of a small batch.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def read_staged(
 
 
 def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
-    """The offset of the batch's record of that number in this range of its staging topic, 0 being the first; None if it is gone.
+    """The offset of one of the batch's records in this range of its staging topic, by its number from 0; None if it is deleted.
 
-    In each partition the batch's records have one order, however often they are read.
+    In each partition the batch's records always have the same order.
 
     Raises:
-        FencepostError: as above.
+        FencepostError: as `read_staged`.
     """
     with closing(_staged(settings, group, [part], batch)) as found:
         for messages in found:
@@ -62,7 +62,7 @@ def _staged(
 def read_published(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: str
 ) -> Generator[pa.RecordBatch]:
-    """As `read_staged`, of the output that it was copied to: by header."""
+    """As `read_staged`, from the output that the batch was copied to. Its records are found by their header."""
     own = (BATCH_HEADER, batch.encode())
     yield from _as_rows(_read(settings, group, ranges, batch, lambda message: own in (message.headers() or ())))
 
@@ -76,7 +76,7 @@ def _read(
 ) -> Generator[list[Message]]:
     """The batch's own messages, as they come: in the order of each partition."""
     doing = f"batch {batch}: reading its records in {describe_topics(ranges)}"
-    with without_collector():  # it would look at every message again and again, for half of the time
+    with without_collector():  # the collector would walk over every message again and again, for half of the time
         for messages in messages_of(settings, group, ranges, doing):
             if own := [message for message in messages if is_own(message)]:
                 yield own
@@ -125,12 +125,12 @@ def _numbers(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None 
 
 
 def _mask(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
-    """Which values are no nulls, as Arrow has it."""
+    """The bitmap of values that are not null, in Arrow's form."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
-    """A column of headers, as the writers have it."""
+    """A column of headers in the form that the writers have."""
     offsets = np.zeros(len(headers) + 1, np.int32)
     np.cumsum([len(one) for one in headers], out=offsets[1:])
     flat = [header for one in headers for header in one]
@@ -141,10 +141,10 @@ def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
 
 
 def hashes(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
-    """What `spark.fingerprint.fingerprint_hash` gives for these records.
+    """The value of `spark.fingerprint.fingerprint_hash` for these records.
 
-    Spark's xxhash64 is XXH64 with seed 42, and each argument's hash is the seed of the next one's; a null passes its seed on. The
-    last argument says which of the two are null, as a 32-bit number.
+    Spark's xxhash64 is XXH64 with seed 42, and each argument's hash is the seed of the next argument; a null passes its seed on.
+    The last argument says which of the two are null, as a 32-bit number.
     """
     digest, chained, nulls = xxhash.xxh64_intdigest, [], bytearray()
     for key, value in zip(keys, values, strict=True):
@@ -160,7 +160,7 @@ P1, P2, P3, P5 = (
 
 
 def _hash_of_ints(numbers: npt.NDArray[np.uint64], seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """XXH64 of 32-bit numbers, each with a seed of its own; sums and products are modulo 2**64."""
+    """XXH64 of 32-bit numbers, each with its own seed. Sums and products are modulo 2**64."""
     mixed: npt.NDArray[np.uint64] = (seeds + P5 + np.uint64(4)) ^ (numbers * P1)
     mixed = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) * P2 + P3
     mixed = (mixed ^ (mixed >> np.uint64(33))) * P2

@@ -1,12 +1,12 @@
 """One Kafka transaction of one producer: begin, produce, offsets, commit, or nothing at all.
 
-Invariant: a `Transaction` that leaves its `with` block without an exception is committed. One that raises
-`CommitStateUnknown` may be committed. So may one whose commit raises `WriterFenced`: the broker can take the commit, its answer
-can get lost, and a newer producer's init can settle it before the next try. By then the outcome is final, so an attempt that
-reads after its own init sees it. After any other exception, no read_committed reader will ever see any of it.
+Invariant: a `Transaction` that leaves its `with` block without an exception is committed. One that raises `CommitStateUnknown`
+may be committed. So may one whose commit raises `WriterFenced`: the broker can accept the commit, its answer can get lost, and a
+newer producer's init can settle it before the next try. By then the outcome is final, so an attempt that reads after its own init
+sees it. After any other exception, no read_committed reader will ever see any of it.
 
-Price: an instance starts a next transaction only after a commit that succeeded: by then every record of the transaction was
-acknowledged, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record could get
+Price: an instance starts another transaction only after a successful commit. By then every record of the transaction was
+acknowledged, so none can arrive late. librdkafka has no client side of KIP-890, so after any other end a stale record could get
 into the next transaction. A new instance with the same transactional.id starts a new epoch, which keeps stale records out.
 """
 
@@ -42,18 +42,18 @@ log = logging.getLogger("fencepost.kafka.transaction")
 
 INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the markers of the older transaction
 COMMIT_TIMEOUT = 120.0
-SLICE = 2.0  # seconds between looks at what the error callback heard
-WAIT_FOR_ROOM = 0.01  # seconds in which brokers take some records of a full queue
+SLICE = 2.0  # seconds between checks of what the error callback received
+WAIT_FOR_ROOM = 0.01  # seconds in which brokers accept some records of a full queue
 PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-ROWS_AT_ONCE = 2000  # so many rows that their arguments stay in the processor's cache
+ROWS_AT_ONCE = 2000  # number of rows whose arguments stay in the processor's cache
 
 
 class Transaction:
     """A transactional producer's transaction, and those that follow it.
 
-    `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
-    begins, and commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` says how a
-    transaction that takes too long can be made shorter, in words that continue "raise its timeout".
+    `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then begins, and
+    commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` continues the advice
+    "raise its timeout" by how a transaction that takes too long can be made shorter.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Transaction:
         self._ended = False  # True while a transaction is open, and for good once one did not commit
         self._first: float | None = None  # when the transaction's first record was enqueued
         self._offsets: list[tuple[list[TopicPartition], str]] = []
-        self._topics: dict[str, RequiredRight] = {}  # what the transaction's records need
+        self._topics: dict[str, RequiredRight] = {}  # rights that the transaction's records need
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
     def _error(self, error: KafkaError, doing: str, *needs: RequiredRight) -> FencepostError:
         """The FencepostError for a KafkaError.
 
-        librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long
-        and fenced its producer *(measured)*. The clock tells them apart. Ours starts before the broker's.
+        librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long and
+        fenced its producer *(measured)*. The duration distinguishes them. This measurement starts before the broker's.
         """
         found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints, needs)
         took = time.monotonic() - self._first if self._first is not None else 0.0
@@ -104,7 +104,7 @@ class Transaction:
                 break
             except KafkaException as raised:
                 error = raised.args[0]
-                self._producer.poll(0)  # serves the error callback, which alone hears why nothing is answered
+                self._producer.poll(0)  # serves the error callback, which alone receives the reason for silence
                 if self._complaints.denied is not None or not error.retriable() or time.monotonic() > deadline:
                     raise self._error(error, "init_transactions") from raised
         self._at("initialised")
@@ -139,7 +139,7 @@ class Transaction:
         header: tuple[str, bytes] | None = None,
         staged_at: int | None = None,
     ) -> None:
-        """Enqueue rows in order, with the columns of `arguments_of`; wait for room if librdkafka's queue is full."""
+        """Enqueue rows in order, with the columns of `arguments_of`. Waits for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
         self._topics[topic] = RequiredRight("Write", "topic", topic)
         with self._translated("producing records"):
@@ -187,7 +187,7 @@ class Transaction:
         self._raise_failed()
 
     def _waiting(self) -> bool:
-        """Serve callbacks for a while; whether records are still not delivered."""
+        """Serve callbacks for a while. Returns whether any record is still not delivered."""
         with self._translated("delivering records"):
             return self._producer.flush(SLICE) > 0
 
@@ -214,7 +214,7 @@ class Transaction:
                 return
             except KafkaException as raised:
                 error = raised.args[0]
-                # Do not ask again once fenced, or if an abort is due. After a time-out, repeat the same arguments.
+                # Do not try again after fencing, or if an abort is due. After a time-out, repeat the same arguments.
                 if error.txn_requires_abort() or not error.retriable() or time.monotonic() > deadline:
                     raise self._error(error, "send_offsets_to_transaction", *needs) from raised
 
@@ -237,10 +237,10 @@ class Transaction:
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
-        """Abort. A fenced client may end a call without the reason; the abort then returns it.
+        """Abort. A call of a fenced client may end without a reason; the abort then returns it.
 
-        Of a topic that the user may not write to, librdkafka drops the records, and may not say why *(measured)*: the cluster
-        is asked.
+        If the user may not write to a topic, librdkafka drops the records and may not say why *(measured)*. So the cluster is
+        asked for the rights.
         """
         answer = self._abort()
         dropped = self._producer.failed

@@ -1,7 +1,7 @@
-"""A job's writers as Kafka knows them: transactional ids, the group of their marks, and the lease that they commit under.
+"""A job's writers in Kafka's terms: transactional ids, the group of their marks, and the lease under which they commit.
 
-Invariant: whoever fences a task-partition's id and reads its mark afterwards knows what this lease has committed of it, for
-good: no earlier attempt can commit any more, and each later one reads the mark as well.
+Invariant: whoever fences a task-partition's id and reads its mark afterwards knows for good what this lease has committed there.
+No earlier attempt can commit any more, and each later attempt reads the mark as well.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.model import Receipt
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 
-FENCES = 16  # at once
+FENCES = 16  # requests at once
 
-Offsets = dict[str, list[TopicPartition]]  # of groups, by name
+Offsets = dict[str, list[TopicPartition]]  # offsets of groups, by name
 
 
 @dataclass(frozen=True)
 class Writers:
-    """Who may write a batch's task-partitions, in this process or in executors. Holds secrets.
+    """The transactional ids and marks of a batch's task-partitions, in this process or in executors. Holds secrets.
 
-    `lease` is an offset of the ledger topic with the id `ledger`. Of task-partition `first + t`, `transactional_ids[t]` is the
-    id and `marks[t]` the mark's (topic, partition, offset) in `group`.
+    `lease` is an offset of the ledger topic with the id `ledger`. For task-partition `first + t`, `transactional_ids[t]` is the
+    id and `marks[t]` is the mark's (topic, partition, offset) in `group`.
     """
 
     settings: ClientSettings
@@ -41,35 +41,37 @@ class Writers:
     transactional_ids: tuple[str, ...]
     marks: tuple[tuple[str, int, int], ...]
     first: int = 0  # the lowest task-partition
-    opened: bool = False  # every task-partition had a mark before its first attempt, so one that is missing was lost
+    opened: bool = False  # every task-partition had a mark before its first attempt, so a missing mark was lost
     failpoint: str = "write"
     shorter: str = (  # as a `Transaction` takes it
         ", or give the source topic (under output.layout: output, the output topic) more partitions, so that each holds less"
     )
 
     def init(self, task: int) -> tuple[Transaction, Receipt | None]:
-        """A transaction that has fenced every earlier attempt at a task-partition, and the mark that was read afterwards."""
+        """A transaction that has fenced every earlier attempt at a task-partition, and the mark that was read after that."""
         transaction = self.fence(task)
         mark = self._mark(task)
         reached(f"{self.failpoint}.mark-read", task)
         return transaction, mark
 
     def fence(self, task: int) -> Transaction:
-        """Have no attempt at a task-partition commit what it has begun. The transaction that did so is not begun yet."""
+        """Fence a task-partition, so that no earlier attempt can commit. Returns the transaction that did so; it is not begun
+        yet.
+        """
         id_ = self.transactional_ids[task - self.first]
         transaction = Transaction(self.settings, id_, self.failpoint, task, self.shorter)
         transaction.init()
         return transaction
 
     def standing(self, mark: Receipt | None) -> Standing:
-        """What a mark that was read after `init` tells a writer of this lease."""
+        """The meaning of a mark, read after `init`, for a writer of this lease."""
         return compare_mark(mark, self.lease, self.ledger, opened=self.opened)
 
     def close(self, task: int) -> Receipt:
-        """Have a task-partition end with what this lease has committed of it, so that no attempt writes any more; the receipt.
+        """End a task-partition with what this lease has committed of it, so that no attempt writes any more. Returns the receipt.
 
-        It takes the place of an attempt that writes nothing: a mark stands in the way of all that come later. A later lease's
-        mark does so too, and is left alone.
+        If nothing was committed, this writes an empty mark as an attempt without rows would. Every later attempt finds the mark
+        and writes nothing. A later lease's mark has the same effect, and is left alone.
         """
         transaction, mark = self.init(task)
         standing = self.standing(mark)
@@ -81,24 +83,26 @@ class Writers:
         return closed
 
     def restore(self, task: int, stood_for: Callable[[int], Receipt]) -> None:
-        """Write a task-partition's mark anew if it is gone. `stood_for` finds out what it said, while nobody else can commit."""
+        """Write a task-partition's mark again if it is lost. `stood_for` determines what it said, while nobody else can
+        commit.
+        """
         transaction, mark = self.init(task)
         if mark is None:
             self._commit_mark(transaction, stood_for(task))
 
     def found_marks(self) -> tuple[Receipt | None, ...]:
-        """Every task-partition's mark as it is committed now, whatever its lease; None where there is none.
+        """Every task-partition's mark as it is committed now, whatever its lease; None if there is none.
 
-        A mark may still be on its way to who asks, right after its commit. So those that are missing are awaited.
+        A mark may not be visible right after its commit, so missing marks are awaited.
         """
         marks = self._all_marks(settled=False)
         return tuple(marks if None not in marks else self._all_marks(settled=True))
 
     def committed_receipts(self) -> list[Receipt] | None:
-        """The receipts of all task-partitions if this lease has committed every one of them, else None.
+        """The receipts of all task-partitions if this lease has committed every one of them, otherwise None.
 
-        Sound without init_transactions: such a mark is final. Its writer had fenced every attempt before it, and every
-        attempt after it reads the mark first. This does not wait for open transactions: the next init_transactions ends that
+        This is sound without init_transactions, because such a mark is final: its writer had fenced every attempt before it, and
+        every attempt after it reads the mark first. It does not wait for open transactions. The next init_transactions ends that
         of a dead attempt, and a mark that is not committed yet does not count.
         """
         marks = self._all_marks(settled=False)
@@ -110,7 +114,7 @@ class Writers:
         return Receipt(task=task, ledger=self.ledger, lease=self.lease, topics={})
 
     def add_mark(self, transaction: Transaction, receipt: Receipt) -> None:
-        """Have an open transaction commit the mark with this receipt."""
+        """Make an open transaction commit the mark with this receipt."""
         topic, partition, offset = self.marks[receipt.task - self.first]
         mark = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
         transaction.add_offsets([mark], self.group)
@@ -138,14 +142,15 @@ class Writers:
 
 
 def mark_offsets(group: str, topic: str, receipts: Sequence[Receipt]) -> Offsets:
-    """The marks of a topic's task-partitions that say these receipts, by group: for a transaction of somebody else's."""
+    """The marks of a topic's task-partitions with these receipts, by group, for a transaction of another producer."""
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
 def fence_unused(settings: ClientSettings, ids: Mapping[int, str]) -> None:
-    """End what may be open under transactional ids, by task-partition, that nobody writes with now.
+    """End transactions that may be open under transactional ids, by task-partition, that nobody uses now.
 
-    Until it times out, an open transaction hides later records from readers. A fence takes a second, and a producer of its own.
+    Until it times out, an open transaction hides later records from readers. A fence takes a second, and needs a separate
+    producer.
     """
 
     def fence(task: int) -> None:
