@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 ARCHIVE, RECORD = "job-classes.jsa", "job-classes.json"
-# The JVM warns of a class it cannot archive, or of another Java's archive, on stderr: stdout belongs to the command.
+# The JVM warns on stderr about a class that it cannot archive, and about another Java's archive: stdout belongs to the
+# command.
 TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 
 
 def java_options(folder: Path) -> str:
     """The JVM options that use the archive in the connector's folder; empty if there is none, or if it is incomplete.
 
-    A JVM that maps half an archive dies, so the archive has to have the recorded size.
+    A JVM that maps an incomplete archive dies, so the archive has to have the recorded size.
     """
     archive = folder / ARCHIVE
     try:

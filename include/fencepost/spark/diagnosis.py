@@ -35,28 +35,28 @@ HOW_TO_SEE = "FENCEPOST_LOG=DEBUG logs the whole error, which may quote records"
 
 _BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+)([A-Za-z_][\w.]*)(?=:|\s|$)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
-# Spark's error condition, where Spark puts it: at the start of an error's text, after nothing but Spark's and py4j's own words.
+# Spark's error condition, at the start of an error's text: only words of Spark and py4j may precede it.
 _BEFORE = (
     r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
     r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)\n]{0,200}\): (?:[\w.$]+: )?)?"
 )
 _CONDITION = re.compile(_BEFORE + r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
-# Java's errors that Spark would end the JVM for (`spark.executor.killOnFatalError.depth`).
+# Errors of Java for which Spark would end the JVM (`spark.executor.killOnFatalError.depth`).
 _FATAL = re.compile(_BEFORE + r"java\.lang\.(StackOverflowError|OutOfMemoryError)\b")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
-# Where Spark names the task that failed, before any words from the task itself.
+# The place where Spark names the failed task, before any text from the task itself.
 _LOST = re.compile(
     r"\(TID \d+\) \([^)\n]{0,200}\): (?:(ExecutorLostFailure \([^)\n]{0,200}\)(?: Reason: [^\n]{0,300})?)|[^E])"
 )
-_UNTOLD = frozenset(
-    {"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"}
-)  # these say nothing; their cause does
+# These conditions say nothing; their cause does.
+_UNTOLD = frozenset({"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"})
 # Classes of SQLSTATE for failures in a query's own expressions: feature, cardinality, data, constraint, external routine,
 # syntax, and raise_error.
 _OF_EXPRESSIONS = frozenset({"0A", "21", "22", "23", "38", "39", "42", "P0"})
-# A Python worker lost its connection or ran out of memory. Raised in the transform's own lines, these are the transform's.
+# A Python worker lost its connection or ran out of memory. Raised in the transform's own lines, these are the
+# transform's.
 _OF_MACHINES = frozenset(
     "EOFError MemoryError OSError IOError ConnectionResetError BrokenPipeError TimeoutError".split()
 )
@@ -115,7 +115,7 @@ def _condition(text: str) -> str | None:
 
 
 def overflowed(text: str) -> bool:
-    """Whether Java's stack overflowed: a regex on a long text, most often. The same record overflows it again."""
+    """Whether Java's stack overflowed, usually in a regex on a long text. The same record overflows it again."""
     return _fatal(text) == "StackOverflowError"
 
 
@@ -125,7 +125,7 @@ def _fatal(text: str) -> str | None:
 
 
 def _in_regex(text: str) -> bool:
-    """Whether the first frame of a fatal error is of Java's regexes."""
+    """Whether the first frame of a fatal error belongs to Java's regexes."""
     found = _FATAL.match(text)
     return found is not None and text[found.end() :].lstrip().startswith("at java.base/java.util.regex.")
 
@@ -144,7 +144,7 @@ def _at(raised: _Traceback, folder: Path | None) -> str:
 
 
 def is_the_transforms(error: Exception, folder: Path) -> bool:
-    """Whether a job failed in the transform's own code or expressions, so that the same records fail again."""
+    """Whether a job failed in the transform's own code or expressions, so that the same records would fail again."""
     text = str(error)
     if _lost_executor(text):
         return False
@@ -160,7 +160,9 @@ def is_the_transforms(error: Exception, folder: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether it is a module of this package, wherever an executor keeps it: a folder above may be named like it."""
+    """Whether the file is a module of this package, wherever an executor keeps it. A parent folder may have the package's
+    name.
+    """
     package, parts = resources.files("fencepost"), file.parts
     return any(part == "fencepost" and package.joinpath(*parts[n:]).is_file() for n, part in enumerate(parts, 1))
 
@@ -192,7 +194,7 @@ def carried_error(nonce: str) -> Iterator[None]:
 
 
 def of_any_job(error: Exception, batch: str, nonce: str) -> FencepostError | None:
-    """What a failure of a job that writes this batch means, whatever the job: the driver died, or a writer stopped on purpose."""
+    """The error for a failure that any job writing this batch may have: the driver died, or a writer stopped on purpose."""
     if how_the_jvm_ended(error):
         return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
     ours = find_carried(str(error), nonce)
@@ -202,7 +204,9 @@ def of_any_job(error: Exception, batch: str, nonce: str) -> FencepostError | Non
 
 
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
-    """An unforeseen error, without its message. A mistake in a program is not worth a retry; anything else may be."""
+    """The error for an unforeseen exception, without its message. A mistake in a program is not worth a retry; any other may
+    be.
+    """
     where = f"{doing and f' in {doing}'}: {describe(error)}."
     if isinstance(error, _DEFECTS):
         return Unexpected(
@@ -214,8 +218,8 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
 def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
     """How Spark's JVM ended, if that may have caused the error; None while it lives.
 
-    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this asks the JVM
-    something, and looks at its process where that is our child, which it is not under spark-submit.
+    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this sends the JVM
+    a request, and checks its process if that is a child of this one, which it is not under spark-submit.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -236,7 +240,7 @@ def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
     except Exception:
         if process is None:
             return "it no longer answers"
-    with suppress(subprocess.TimeoutExpired):  # it stops Spark and closes its sockets before it ends
+    with suppress(subprocess.TimeoutExpired):  # the JVM stops Spark and closes its sockets before it ends
         return _ending(process.wait(2))
     return None
 
@@ -261,8 +265,8 @@ def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -
 def jvm_watched(doing: str) -> Iterator[None]:
     """Raise DriverDied if Spark's JVM died in the block, instead of the error that this caused.
 
-    Also if the block ended without an error: a check that could not be evaluated is a verdict, and a dead JVM must not cause
-    one.
+    DriverDied is raised even if the block ended without an error: a check that could not be evaluated leads to a verdict, and a
+    dead JVM must not lead to one.
     """
     try:
         yield

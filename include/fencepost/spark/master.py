@@ -1,4 +1,4 @@
-"""Spark's master: what a connection of Airflow's names, and whether that is this machine."""
+"""Spark's master: the one that an Airflow connection names, and whether it is this machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def is_local(master: str) -> bool:
 
 
 def master_of(kind: str | None, host: str | None, port: int | None) -> str:
-    """The master of a connection with these fields, as Airflow's Spark provider puts it together.
+    """The master of a connection with these fields, composed as in Airflow's Spark provider.
 
-    A connection that is a URL has the scheme as its type, and the host alone: `spark://localhost:7077` is type `spark`, host
-    `localhost` and port 7077.
+    A connection given as a URL has the scheme as its type, and only the host as its host: `spark://localhost:7077` is type
+    `spark`, host `localhost` and port 7077.
     """
     host = host or ""
     is_whole = kind == "spark" and host and ("://" in host or not port)
@@ -28,10 +28,10 @@ def master_of(kind: str | None, host: str | None, port: int | None) -> str:
 
 
 def check_master(master: str, where: str) -> None:
-    """Check that Spark knows such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
+    """Check that Spark accepts such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
 
     Raises:
-        SettingsError: it does not; `where` says whose it is.
+        SettingsError: it does not; `where` says where the master is set.
     """
     if KNOWN.fullmatch(master) is None:
         raise SettingsError(

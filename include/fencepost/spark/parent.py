@@ -1,4 +1,4 @@
-"""Ties a process to the one that started it, so that neither a job nor its JVM goes on unseen."""
+"""Ties a process to the process that started it, so that neither a job nor its JVM continues unnoticed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def tie_to_parent(signal_number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends; 0 unties it.
+    """Make the kernel send this process a signal when its parent ends; 0 unties it.
 
-    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process. Only Linux has this call.
+    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that created this process. Only Linux has this call.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
@@ -22,7 +22,9 @@ def tie_to_parent(signal_number: int) -> None:
 
 @contextmanager
 def tied_to_parent() -> Iterator[None]:
-    """Tie this process to its parent while the block runs: a task that outlives its supervisor would go on unseen."""
+    """Tie this process to its parent while the block runs, because a task that outlives its supervisor would continue
+    unnoticed.
+    """
     tie_to_parent(signal.SIGTERM)
     try:
         yield

@@ -1,6 +1,6 @@
-"""A small job that tells which Python and packages executors have: `python -m fencepost.spark.probe PIPELINE`.
+"""A small job that reports the Python and packages of the executors: `python -m fencepost.spark.probe PIPELINE`.
 
-It prints one line: JSON with the driver's versions and those of the executors by host; or, with exit code 1, what failed.
+It prints one line: JSON with the versions of the driver and those of the executors by host; or, with exit code 1, the error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from importlib import metadata
 
 from fencepost.config.software import COMPUTING
 
-PACKAGES = (*COMPUTING, "pydantic", "xxhash")  # what decides a batch, and what else the write's tasks import
+PACKAGES = (*COMPUTING, "pydantic", "xxhash")  # packages that decide a batch, and others that the write's tasks import
 NOT_FOUND = "missing"
 
 
 def versions(_: Iterable[int] = ()) -> Iterator[tuple[str, dict[str, str]]]:
-    """This machine's name, and what this Python is and has."""
+    """This machine's name, and the versions of its Python and packages."""
     found = {"Python": ".".join(map(str, sys.version_info[:2]))}
     for package in PACKAGES:
         try:
@@ -30,20 +30,20 @@ def versions(_: Iterable[int] = ()) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def main(name: str) -> int:
-    """Run the job with the pipeline's settings, on the master of `fencepost run`, and print what it tells."""
+    """Run the job with the pipeline's settings, on the master of `fencepost run`, and print the result."""
     from fencepost.config.loading import find_pipeline
     from fencepost.spark.diagnosis import unexpected
     from fencepost.spark.parent import tie_to_parent
     from fencepost.spark.session import build_session
 
-    tie_to_parent(signal.SIGTERM)  # a doctor that is told to end leaves no job behind
+    tie_to_parent(signal.SIGTERM)  # a doctor that is interrupted leaves no job behind
     try:
         spark = build_session(find_pipeline(name), "doctor")
         tasks = max(2, spark.sparkContext.defaultParallelism)
         told = dict(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(versions).collect())
         spark.stop()
     except Exception as error:
-        sys.stderr.write(str(error))  # for the parent alone, which looks for PySpark's own words
+        sys.stderr.write(str(error))  # for the parent alone, which searches for PySpark's own message
         sys.stdout.write(f"{unexpected(error, 'the small job')}\n")
         return 1
     sys.stdout.write(json.dumps({"driver": dict(versions())[socket.gethostname()], "executors": told}) + "\n")

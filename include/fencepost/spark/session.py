@@ -29,11 +29,13 @@ log = logging.getLogger("fencepost.spark.session")
 # Every start of Spark prints these on stderr, whatever the settings.
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
 SHUT_DOWN = AccumulatorTCPServer.shutdown
-WITH_WORKERS = {"run", "write"}  # the steps that certainly need Python's workers
+WITH_WORKERS = {"run", "write"}  # the steps that always need Python workers
 
 
 def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> SparkSession:
-    """A session for one step. Under spark-submit, master and conf stay as given there. `records` as in `submit_conf`."""
+    """A session for one step. Under spark-submit, the master and settings given there are kept. `records` is as in
+    `submit_conf`.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
@@ -49,13 +51,13 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
         for name, value in conf.items():
             builder = builder.config(name, value)
         _start_jvm(conf)
-    # The original handler, and py4j on the root logger, would print a traceback on stderr if the JVM dies.
+    # If the JVM dies, the original handler and py4j's root logger would print a traceback on stderr.
     setattr(AccumulatorTCPServer, "handle_error", _log_broken_connection)  # noqa: B010
     logging.getLogger().addFilter(_without_py4j)
     setattr(AccumulatorTCPServer, "shutdown", _shut_down_aside)  # noqa: B010
     with _own_sigint():
         session = builder.getOrCreate()
-    for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
+    for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # these quote records on stderr as well
         PySparkLogger.getLogger(context).disabled = True
     pin_settings(session, pipeline)
     if step in WITH_WORKERS and is_local(session.sparkContext.master or ""):
@@ -64,10 +66,10 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
 
 
 def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) -> SparkSession:
-    """A session on the same JVM without what a transform may have set, registered or named in another one.
+    """A session on the same JVM without anything that a transform may have set, registered or named in another one.
 
-    It has the settings that decide values as the pipeline has them, or, without a pipeline, as `session` has them. Nothing else
-    makes a second session.
+    It has the pipeline's settings that decide values, or, without a pipeline, those of `session`. No other function creates a
+    second session.
     """
     own = session.newSession()
     if pipeline is None:
@@ -79,18 +81,19 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) 
 
 @contextmanager
 def _own_sigint() -> Iterator[None]:
-    """Keep the handler of Ctrl-C in the block. PySpark's asks the JVM to cancel all jobs, by the connection on which the answer
-    of the interrupted call is due: whatever comes back is an error of py4j's."""
+    """Keep the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs, on the connection that the
+    answer of the interrupted call is due on, so any answer becomes an error of py4j.
+    """
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        with suppress(ValueError):  # not the main thread, where PySpark sets none
+        with suppress(ValueError):  # not the main thread: PySpark sets no handler there
             signal.signal(signal.SIGINT, before)
 
 
 def tell_jvm_to_end() -> None:
-    """Have Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
+    """Make Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
     if (process := _jvm()) is not None:
         process.terminate()
 
@@ -106,15 +109,17 @@ def await_end_of_jvm(limit: float = 10.0) -> None:
 
 
 def _jvm() -> subprocess.Popen[bytes] | None:
-    """The JVM's process, also while it starts; None where there is none, or where it is our parent, as under spark-submit."""
+    """The JVM's process, also while it starts. None if there is none, or if it is the parent, as under spark-submit."""
     return getattr(SparkContext._gateway, "proc", None) or (_started[-1] if _started else None)
 
 
-_started: list[subprocess.Popen[bytes]] = []  # the JVM's process, from the moment that it is there
+_started: list[subprocess.Popen[bytes]] = []  # the JVM's process, from its start on
 
 
 class _KnownAtOnce(subprocess.Popen[bytes]):
-    """A process that PySpark starts. PySpark names it once the JVM answers; a JVM that is left alone before that never ends."""
+    """A process that PySpark starts. PySpark exposes it only once the JVM answers, and a JVM that is abandoned before that never
+    ends.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -122,9 +127,11 @@ class _KnownAtOnce(subprocess.Popen[bytes]):
 
 
 def _start_workers(session: SparkSession) -> None:
-    """Run a job that does nothing, so that Python's workers and their part of the JVM are there when the first real job needs
-    them. Both take a second, in which the driver analyses the transform. On a cluster it would take a slot from others."""
-    with suppress(Exception):  # the session has been stopped, or the real job will say what is wrong
+    """Run a job that does nothing, so that Python workers and their part of the JVM are ready for the first real job.
+
+    Starting both takes a second, in which the driver analyses the transform. On a cluster this would take a slot from other jobs.
+    """
+    with suppress(Exception):  # the session has been stopped, or the real job will give the reason
         session.range(0, 1, 1, 1).mapInArrow(_unchanged, "id long").collect()
 
 
@@ -133,7 +140,8 @@ def _unchanged(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _without_py4j(record: logging.LogRecord) -> bool:
-    """Whether the root logger takes a record. py4j logs there, with a traceback, that a JVM which died reset the connection."""
+    """Whether the root logger accepts a record. When a JVM dies, py4j logs the broken connection there with a
+    traceback."""
     return record.module != "java_gateway" or log.isEnabledFor(logging.DEBUG)
 
 
@@ -142,7 +150,7 @@ def _log_broken_connection(server: object, request: object, client: object) -> N
 
 
 def _shut_down_aside(server: AccumulatorTCPServer) -> None:
-    """Shut the server down without waiting for its thread, which looks once a second whether it should end."""
+    """Shut the server down without waiting for its thread, which checks once a second whether to end."""
     Thread(target=SHUT_DOWN, args=(server,), name="shut down Spark's accumulators", daemon=True).start()
 
 
@@ -164,8 +172,8 @@ def _start_jvm(conf: dict[str, str]) -> None:
         os.close(its_stderr)
         passing.join(5)
         raise DriverDied(
-            "Spark's JVM did not start; its own messages stand above. Check that Java is 17 or newer, that there is enough "
-            "memory, and that the spark: settings in pipeline.yaml are right. Then run again."
+            "Spark's JVM did not start; its own messages are above. Check that Java is 17 or newer, that there is "
+            "enough memory, and that the spark: settings in pipeline.yaml are right. Then run again."
         ) from error
     os.close(its_stderr)
     SparkContext._ensure_initialized(gateway=gateway)
@@ -182,6 +190,6 @@ def _pass_on(words: int) -> None:
 
 
 def _say(text: bytes) -> None:
-    """Print on stderr. If that is closed, the JVM's pipe is still read: the JVM would block on a full one."""
+    """Print on stderr. If stderr is closed, the JVM's pipe is still read, because the JVM would block on a full pipe."""
     with suppress(OSError):
         os.write(2, text)

@@ -1,6 +1,6 @@
-"""Keeps the SQL settings of a session so that a value is read and written in one way alone.
+"""Fixes the SQL settings of a session so that a value is read and written in one way only.
 
-Spark's own default holds for each setting that may change a value, but for those that are pinned, or that the pipeline chooses.
+Each setting that may change a value has Spark's own default, except those that are pinned, or that the pipeline chooses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
     """Give the session these settings, whatever a `spark-defaults.conf`, the environment or other code has set.
 
     Raises:
-        SettingsError: Spark does not take a value of the pipeline's.
+        SettingsError: Spark does not accept a value of the pipeline.
     """
     wanted = settings_of_values(pipeline.spark)
     try:
@@ -32,20 +32,20 @@ def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
         _set(session, wanted, found)
     except IllegalArgumentException:
         raise SettingsError(
-            f"{pipeline.written_in}: spark: Spark does not take a value of {', '.join(OF_TRANSFORM)}. Correct it."
+            f"{pipeline.written_in}: spark: Spark does not accept a value of {', '.join(OF_TRANSFORM)}. Correct it."
         ) from None
     if foreign := sorted(found.keys() - wanted.keys()):
-        log.warning("set outside of pipeline.yaml, and not in force: %s", ", ".join(foreign))
+        log.warning("ignored, because it is set outside of pipeline.yaml: %s", ", ".join(foreign))
 
 
 def copy_settings(session: SparkSession, other: SparkSession) -> None:
-    """Give the other session the settings that a pipeline pins or chooses, as this one has them."""
+    """Give the other session the settings of this one that a pipeline pins or chooses."""
     for name in settings_of_values({}):
         other.conf.set(name, str(session.conf.get(name)))
 
 
 def set_shuffle_partitions(session: SparkSession, pipeline: Pipeline, partitions: int) -> None:
-    """Give the transform's own shuffles so many partitions, unless a setting of the pipeline or of Spark names a number."""
+    """Give the transform's own shuffles this number of partitions, unless a setting of the pipeline or of Spark has a number."""
     if SHUFFLE_PARTITIONS in pipeline.spark or session.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
     session.conf.set(SHUFFLE_PARTITIONS, str(partitions))
@@ -55,14 +55,14 @@ def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
     """Check that the session has these settings.
 
     Raises:
-        SettingsError: names those that the transform has set. The session has them as they were again.
+        SettingsError: names those that the transform has set. They are reset in the session.
     """
     _compare(session, pipeline, settings_of_values(pipeline.spark))
 
 
 @contextmanager
 def settings_kept(session: SparkSession, pipeline: Pipeline) -> Iterator[None]:
-    """Check that the block, which is the transform's, leaves these settings as they were; if it raises, they are so again."""
+    """Check that the block, which is the transform's, leaves these settings unchanged. They are reset if it raises."""
     before = _values(session)
     try:
         yield
@@ -97,16 +97,17 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 def _values(session: SparkSession) -> dict[str, str]:
-    """The pinned settings and those of transforms, and each other that may change a value and has not Spark's default.
+    """The pinned settings and those of transforms, and each other setting that may change a value and does not have Spark's
+    default.
 
-    A static one is left out: it holds for the whole JVM, and no transform can set it.
+    A static setting is left out: it holds for the whole JVM, and no transform can set it.
     """
     entries = getattr(getattr(session._jvm.org.apache.spark.sql.internal, "SQLConf$"), "MODULE$")  # type: ignore[union-attr]
     found = {name: str(session.conf.get(name)) for name in settings_of_values({})}
     for name, value in session.conf.getAll.items():
         if not name.startswith(SQL) or name in found or is_harmless(name) or entries.isStaticConfigKey(name):
             continue
-        entry = entries.getConfigEntry(name)  # none of another name for the same setting
+        entry = entries.getConfigEntry(name)  # without alternative names of the same setting
         if entry is None or _differ(entry.defaultValueString(), value):
             found[name] = value
     return found

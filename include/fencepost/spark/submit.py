@@ -21,17 +21,17 @@ from fencepost.spark.class_archive import java_options
 from fencepost.spark.master import is_local
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The JVM's second compiler starts after forty times the usual number of calls and loops. A job of few rows ends before that,
-# and saves a third of its processor time. A job of millions gets there within a second or two *(measured)*.
+# The JVM's second compiler starts after forty times the usual number of calls and loops. A job of few rows ends before
+# that, and saves a third of its processor time. A job of millions gets there within a second or two *(measured)*.
 LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
     "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
 )
-# Without it a job of few rows saves another third; a job of many would take longer.
+# Without the compiler a job of few rows saves another third; a job of many would take longer.
 NO_SECOND_COMPILER = "-XX:TieredStopAtLevel=1"
 FEW = 300_000  # records; JSON of 130 bytes took less without it up to here *(measured)*
-# Each read has consumers of its own, which nobody uses again. Spark would keep them for five minutes, and all that they have
-# fetched behind the read's ranges: of a backlog in small intervals, gigabytes.
+# Each read has its own consumers, which nobody uses again. Spark would keep them for five minutes, with all that they
+# have fetched after the read's ranges: for a backlog in small intervals, gigabytes.
 KAFKA_CACHES = {
     f"spark.kafka.consumer.{name}": value
     for cache in ("cache", "fetchedData.cache")
@@ -56,12 +56,12 @@ def connector_folder() -> Path:
 
 
 def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> dict[str, str]:
-    """The Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They hold no secret.
+    """The Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They contain no secret.
 
-    `records` is how many the batch has, if that is known: the JVM gets ready for few or for many.
+    `records` is the number of the batch's records, if it is known: the JVM is tuned for few or for many.
 
-    The driver has the connector on its class path, where the archive of classes expects it. Spark sends the jars to
-    executors outside the driver.
+    The driver has the connector on its class path, where the archive of classes expects it. Spark sends the jars to executors
+    outside the driver.
     """
     folder = connector_folder()
     compiler = NO_SECOND_COMPILER if records is not None and records <= FEW else LATE_COMPILER
@@ -75,12 +75,13 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # ten thousand records may be gigabytes
-        # The line of each call on a column, for words that only a whole error quotes: half of the calls to the JVM.
+        # Spark would record the line of each call on a column, for text that only a whole error quotes. That is half of
+        # the calls to the JVM.
         "spark.python.sql.dataFrameDebugging.enabled": "true" if logs_whole_errors() else "false",
-        # A regex that overflows Java's stack on a long text would end the JVM, and the batch would be tried for ever.
+        # A regex that overflows Java's stack on a long text would end the JVM, and the batch would be retried for ever.
         "spark.executor.killOnFatalError.depth": "0",
         "spark.sql.session.timeZone": "UTC",
-        # Kafka's login line holds the password; Spark shows options in plans and in its UI.
+        # Kafka's login line holds the password, and Spark shows options in plans and in its UI.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -125,7 +126,8 @@ def private_folder() -> Path:
 
 
 def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
-    """The variable that enforces `spark.local.dir` on this machine, where an inherited `SPARK_LOCAL_DIRS` would win.
+    """The variable that enforces `spark.local.dir` on this machine, because an inherited `SPARK_LOCAL_DIRS` would take
+    precedence.
 
     On a cluster the workers choose their own folders.
     """
@@ -134,7 +136,7 @@ def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
 
 
 def check_java() -> None:
-    """Check that Spark's driver has a Java: JAVA_HOME's, or one on PATH. A `spark-env.sh` may name another.
+    """Check that Spark's driver has a Java: that of JAVA_HOME, or one on PATH. A `spark-env.sh` may name another.
 
     Raises:
         SettingsError: there is none; a retry would find none either.
@@ -158,7 +160,7 @@ def spark_master() -> str:
 
 
 def package_zip() -> Path:
-    """The `fencepost` package as a zip for executors. Its name has a digest of the content; it is made once."""
+    """The `fencepost` package as a zip for executors. Its name has a digest of the content; it is created once."""
     files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
     folder = paths.state_folder() / "packages"
