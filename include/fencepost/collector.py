@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way of work that makes many objects which stay."""
+"""Pauses Python's garbage collector during work that creates many objects which stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause the collector. With it, thousands of batches take four times as long to make, and a large import a quarter longer."""
+    """Pause the collector. With it, creating thousands of batches takes four times as long, and a large import a quarter
+    longer.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -20,6 +22,8 @@ def without_collector() -> Iterator[None]:
 
 
 def collect_for_the_last_time() -> None:
-    """Collect garbage, and keep the rest from the collector. A process that ends would walk over all of it several times."""
-    gc.collect()  # Kafka clients among it: their threads must not outlive them
+    """Collect garbage, and exclude the remaining objects from collection. A process that ends would otherwise walk over all of
+    them several times.
+    """
+    gc.collect()  # this also closes Kafka clients, whose threads must not outlive them
     gc.freeze()

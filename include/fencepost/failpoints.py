@@ -1,10 +1,10 @@
 """Named places where a test can make a process die, stall or fail. Off unless `FENCEPOST_FAILPOINTS` is set.
 
 `FENCEPOST_FAILPOINTS` is a comma-separated list of `name[#task][@nth]=action`, for example `write.committed#1=kill`, or
-`write.rows#0@3=stop` for the third time that a process comes by. Each entry strikes once in all processes together: the first
-to create its file in `FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions: `kill` (SIGKILL this process),
-`kill-parent` (SIGKILL also the nearest Java parent, the executor's JVM), `stop` (SIGSTOP this process, which a test resumes),
-`raise` (RuntimeError). The file has the pid of the struck process.
+`write.rows#0@3=stop` for the third time that a process passes the place. Each entry takes effect once in all processes together:
+in the first that creates its file in `FENCEPOST_FAILPOINT_DIR`, so a retry passes. The file has the pid of that process. Actions:
+`kill` (SIGKILL this process), `kill-parent` (SIGKILL also the nearest Java parent, the executor's JVM), `stop` (SIGSTOP this
+process, which a test resumes), `raise` (RuntimeError).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what to do about it, and the command for that."""
+"""The finding of a check: its level, what to do about it, and the command for that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost.errors import FencepostError, NeedsOperator
 
 
 class Level(StrEnum):
-    """How bad it is, the worst first. Only an error makes a run fail, or lose its guarantee."""
+    """The level of a finding, the worst first. Only an error makes a run fail, or lose its guarantee."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,9 +20,9 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, in a sentence or two, what to do about it, and the command for that where there is one.
+    """The finding of a check in a sentence or two, what to do about it, and the command for that, if there is one.
 
-    `check` is the check's name; the caller of a check fills it in. `kind` is the error that a step raises for it.
+    `check` is the check's name, which the caller of the check fills in. `kind` is the error that a step raises for it.
     """
 
     level: Level
@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """All of it, for a log or an error."""
+        """The whole finding, for a log or an error."""
         command = f" `{self.command}`" if self.command else ""
         return f"{self.found}{f' {self.do}' if self.do else ''}{command}"
 
@@ -48,7 +48,7 @@ def ok(found: str) -> Finding:
 
 
 def warning(found: str, do: str, command: str = "") -> Finding:
-    """It works, but not for long, or not as well as it could."""
+    """A run works, but not for long, or not as well as it could."""
     return Finding(Level.WARNING, found, do, command)
 
 
@@ -58,5 +58,5 @@ def error(found: str, do: str, command: str = "", kind: type[FencepostError] = N
 
 
 def skipped(reason: str, do: str = "") -> Finding:
-    """It was not checked."""
+    """The check was not made."""
     return Finding(Level.SKIPPED, reason, do)

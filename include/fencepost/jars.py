@@ -1,9 +1,9 @@
-"""The jars of Spark's connector to Kafka, and of Avro: downloaded once, and byte for byte those in `jars.lock`.
+"""The jars of Spark's Kafka connector and of Avro: downloaded once, and byte for byte those in `jars.lock`.
 
-Set-up downloads other sets with this too, before any package is there, so this module needs nothing but Python.
+Set-up also downloads other sets with this module before any package is installed, so it needs nothing but Python.
 
-A lock file has a line for each file: its SHA-256, its set, and its path in a Maven registry. A jar that came in an archive has
-its path in that, with a `!` in front.
+A lock file has a line for each file: its SHA-256, its set, and its path in a Maven registry. A jar from an archive has its path
+in the archive, with a `!` in front.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fencepost.errors import Retriable
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 TIMEOUT = 60.0  # seconds without a byte
-AT_ONCE = 8  # downloads
-PAUSES = (1.0, 2.0, 4.0)  # seconds before a file is asked for again
+AT_ONCE = 8  # parallel downloads
+PAUSES = (1.0, 2.0, 4.0)  # seconds before a file is requested again
 TOO_MANY_REQUESTS = 429
 ARCHIVE, INSIDE = ".tar.gz", "!"
 
 
 class JarsError(Retriable):
-    """A jar could not be downloaded, or is another than the pinned one."""
+    """A jar could not be downloaded, or differs from the pinned one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def is_there(jar_set: JarSet, folder: Path) -> bool:
 def download(jar_set: JarSet, folder: Path) -> None:
     """Download the set into `folder`. It replaces the old files only once the new ones match their pins.
 
-    What an interrupted download has left is taken up again.
+    An interrupted download is continued.
 
     Raises:
-        JarsError: a file could not be downloaded, or is another than the pinned one; it names each.
+        JarsError: a file could not be downloaded, or differs from the pinned one; it names each.
     """
     fresh = folder.with_name(f".{folder.name}-download")
     fresh.mkdir(parents=True, exist_ok=True)
@@ -121,9 +121,9 @@ def ensure_connector(folder: Path) -> bool:
 
 
 def _fetch(path: str, pinned: str, folder: Path) -> str:
-    """Download one file, unless it is there; return what is wrong with it, or nothing.
+    """Download one file, unless it is present. Returns what is wrong with it; empty if nothing.
 
-    A registry that does not answer, or says that it is busy, is asked again.
+    If a registry does not answer, or says that it is busy, the request is repeated.
     """
     target = folder / path.rpartition("/")[2]
     if target.exists() and digest_of(target) == pinned:
@@ -137,7 +137,7 @@ def _fetch(path: str, pinned: str, folder: Path) -> str:
                 part.open("wb") as file,
             ):
                 shutil.copyfileobj(answer, file)
-                if getattr(answer, "length", 0):  # of HTTP: the bytes that did not come
+                if getattr(answer, "length", 0):  # HTTP's error for a body that is too short
                     raise ConnectionError("the download was cut short")
             if (found := digest_of(part)) != pinned:
                 return f"{target.name}: expected {pinned}, found {found}"
@@ -153,14 +153,14 @@ def _fetch(path: str, pinned: str, folder: Path) -> str:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a registry that gave this answer may give another soon."""
+    """Whether a registry that gave this answer may soon give another."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code >= 500 or error.code == TOO_MANY_REQUESTS
     return isinstance(error, OSError)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The jars of an archive, at the paths that they have in it; no other member, and none out of the folder."""
+    """Extract the jars of an archive to their paths in it. Other members, and paths that lead out of the folder, are left out."""
     with tarfile.open(archive) as members:
         for member in members:
             path = PurePosixPath(member.name)
@@ -184,7 +184,7 @@ def _failure(jar_set: JarSet, failures: list[str]) -> str:
 
 
 def java() -> str:
-    """The Java to run: JAVA_HOME's if that is set, else the one on PATH. Raises JarsError if there is none."""
+    """The Java to run: that of JAVA_HOME if it is set, otherwise the one on PATH. Raises JarsError if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(f"{home}/bin/java" if home else "java")
     if found is None:
@@ -194,7 +194,7 @@ def java() -> str:
 
 
 def log_tail(path: Path, lines: int = 25) -> str:
-    """The last lines of a log, indented, for the end of an error message; it says so if there is no log."""
+    """The last lines of a log, indented, for the end of an error message. It says so if there is no log."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

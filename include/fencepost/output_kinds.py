@@ -25,7 +25,7 @@ OUTPUT_KINDS = {
 
 
 def part_of(kind: str, module: str, name: str) -> Any:
-    """What a kind has under that name in that module of its package.
+    """The object of that name in a kind's module.
 
     Raises:
         KeyError: there is no such kind.

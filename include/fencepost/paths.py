@@ -1,7 +1,7 @@
 """The folders of DAGs, pipelines, reports, jars and state.
 
-In a checkout of the repository they are in the checkout. If the package is installed, the user's files are in Airflow's home,
-and the state is in the user's state folder. An environment variable overrides each. This module imports nothing of the package,
+In a checkout of the repository they are in the checkout. If the package is installed, the user's files are in Airflow's home, and
+the state is in the user's state folder. An environment variable overrides each. This module imports nothing else of the package,
 so set-up can use it.
 """
 

@@ -199,7 +199,9 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
     twice = [one["rule"].split("(")[0] for one in traced(9)["quarantine"]]
     assert twice == ["expect_column_values_to_be_between"] * 2, "it failed again in the replay"
     assert [one["rule"] for one in traced(10)["quarantine"]] == ["malformed"] * 2
-    assert traced(11)["found"] == ["No batch has read it yet: the last planned range ends at offset 11 of its partition."]
+    assert traced(11)["found"] == [
+        "No batch has read it yet: the last planned range ends at offset 11 of its partition."
+    ]
 
 
 @pytest.mark.deep

@@ -1,4 +1,4 @@
-"""What a reader of a pipeline's output needs, who has neither the pipeline's folder nor a right to its ledger.
+"""What a reader of a pipeline's output needs, without the pipeline's folder or a right to its ledger.
 
-Only `fencepost.read_validated` is for others. It stands above `airflow`, which has a reader's connections.
+Only `fencepost.read_validated` is public. This room is above `airflow`, which looks up a reader's connections.
 """

@@ -1,7 +1,7 @@
 """For readers of a pipeline's output: the records of published batches, and no others.
 
-It needs an event, the topic of announcements, and the output. It asks neither the ledger nor the pipeline's folder, so a reader
-needs no right to them, and may be in another installation.
+It needs an event, the topic of announcements, and the output. It uses neither the ledger nor the pipeline's folder, so a reader
+needs no right to them, and may belong to another installation.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def read_validated(
     postgres: Mapping[str, str] | None = None,
     group: str = READER_GROUP,
 ) -> DataFrame:
-    """The rows of announced batches, as columns; those of a topic with `_key`, `_topic`, `_partition` and `_offset`.
+    """The rows of announced batches, as columns; for a topic also `_key`, `_topic`, `_partition` and `_offset`.
 
     `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict, or several of one pipeline in
-    any order. An addition, which a replay has published, has an event of its own beside its batch's. A batch that several events
-    name is read once. A batch is left out if the events also name its newer revision; skips and withdrawals are passed over. The
-    header keeps records of other batches in the same ranges out, and read_committed keeps aborted ones out. A second call gives
-    the same records. A column that a batch does not have is null in its records.
+    any order. An addition, which a replay has published, has its own event. A batch that several events name is read once. A
+    batch is left out if the events also name its newer revision; skips and withdrawals are ignored. Records of other batches in
+    the same ranges are left out by the header, and aborted records by read_committed. A second call gives the same records. A
+    column that a batch does not have is null in its records.
 
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
-    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. Each may name one of
-    Airflow's connections, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call, and settings beside
-    it win. `group` is the consumer group that the reader has a right to; nothing is committed to it.
+    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. Each may name an
+    Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call, and settings beside it
+    win. `group` is the consumer group that the reader has a right to; nothing is committed to it.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
@@ -77,7 +77,9 @@ def read_validated(
 
 
 def _whole(reader: Reader) -> Reader:
-    """The reader with the settings of its connections. Airflow is imported only for that: a reader may be no part of one."""
+    """The reader with the settings of its connections. Airflow is imported only for these, because a reader may run without
+    it.
+    """
     if not reader.connections:
         return reader
     from fencepost.airflow.connections import with_connections
@@ -88,7 +90,7 @@ def _whole(reader: Reader) -> Reader:
 def _announced(
     reader: Reader, given: Iterable[Announcement], settings: ClientSettings, cluster: Cluster, group: str
 ) -> list[Announcement]:
-    """All that the pipeline has announced by now, in the cluster that the events are of."""
+    """All announcements of the pipeline up to now, in the cluster that the events are from."""
     for one in given:
         if one.cluster_id != cluster.id:
             raise SettingsError(
@@ -101,14 +103,14 @@ def _announced(
 
 
 def batches_told_of(events: Iterable[Announcement], told: Sequence[Announcement]) -> list[Announcement]:
-    """The batches of these events that count after all that was announced, each once, in order of time. Pure.
+    """The batches of these events that count after all announcements, each once, in order of time. Pure.
 
     Raises:
-        Superseded: a batch does not count any more, and no batch of its interval that does is among the events.
+        Superseded: a batch no longer counts, and no batch of its interval that counts is among the events.
     """
     named = {one.identity: one for one in events if one.state == "published"}
     found = [one for one in counting(told) if one.identity in named]
-    covered = {one.interval for one in found if one.adds_to is None}  # an addition has a part of its interval only
+    covered = {one.interval for one in found if one.adds_to is None}  # an addition has only a part of its interval
     have = {one.identity for one in found}
     for one in named.values():
         if one.identity in have or one.interval in covered or _had_no_records(one, told):
@@ -121,12 +123,14 @@ def batches_told_of(events: Iterable[Announcement], told: Sequence[Announcement]
 
 
 def _had_no_records(one: Announcement, told: Sequence[Announcement]) -> bool:
-    """Whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one planned by mistake."""
+    """Whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one that was planned by
+    mistake.
+    """
     return not one.rows and _became(one, told) == "withdrawn"
 
 
 def _became(one: Announcement, told: Sequence[Announcement]) -> str:
-    """What was announced of a batch's interval after the batch, in a word."""
+    """What was announced about a batch's interval after the batch, in a word."""
     later = [other for other in told if other.interval == one.interval]
     places = [n for n, other in enumerate(later) if other.identity == one.identity]
     if not places:
@@ -142,7 +146,7 @@ def columns_of(one: Announcement) -> StructType:
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
-    """The schema that the records of a batch were written with, from the reader's registry; None where there is none."""
+    """The schema that the records of a batch were written with, from the reader's registry; None if there is none."""
     schema_id = one.schema_ids.value if one.schema_ids else None
     form = REGISTRY_FORMATS.get(one.format or "")
     if form is None or schema_id is None:
@@ -155,6 +159,6 @@ def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
     try:
         found = Registry(reader, form.schema_type).by_id(schema_id)
     except NotRegistered:
-        raise NeedsOperator(f"batch {one.batch}: the registry has no schema {schema_id} any more.") from None
+        raise NeedsOperator(f"batch {one.batch}: the registry no longer has schema {schema_id}.") from None
     text = form.written(found.text, found.references, columns=True)
     return Schemas(output=RegisteredSchema(subject=found.subject, id=schema_id, version=found.version, text=text))

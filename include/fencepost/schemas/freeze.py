@@ -1,6 +1,7 @@
-"""The registry's schemas that a plan freezes: what a source's records are read with, and what the output's are written with.
+"""The registry's schemas that a plan freezes: those that source records are read with, and those that output records are written
+with.
 
-Plan knows no Spark, so it cannot compare the output's schema with the transform's result: `settle.py` does.
+Plan starts no Spark, so it cannot compare the output's schema with the transform's result. `settle.py` does.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from fencepost.schemas.registry import NotRegistered, OtherType, Registry, Schem
 SourcePart = Literal["source", "source_key"]
 OutputPart = Literal["output", "output_key"]
 Part = Literal["source", "source_key", "output", "output_key"]
-# Versions of a subject, and characters of their schemas, in a plan; a record of an older one has its schema looked up.
+# Versions of a subject, and characters of their schemas, that a plan freezes. The schema of an older version is looked
+# up when a record has it.
 MOST_VERSIONS = 50
 MOST_FROZEN = 200_000
-MOST_LOOKED_UP = 100  # ids that no plan knows
-# Why the records of an id are malformed, where no schema is the reason.
+MOST_LOOKED_UP = 100  # ids that a plan does not know
+# Why the records of an id are malformed, if its schema is not the reason.
 NOT_LOOKED_UP = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
 NOT_THERE = "the registry does not have it"
 
@@ -68,14 +70,17 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
 
 
 def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
-    """The reader's schema of a source, and all versions of its subject. `strict` refuses a version that it cannot read."""
+    """The reader's schema of a source, and all versions of its subject. `strict` refuses a version that the reader's schema
+    cannot read.
+    """
     kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:
         raise SettingsError(
-            f"{_where(pipeline, part)}: the registry has no subject {subject}. Register its schema, or name the subject that the "
-            f"producers use as {'source.key_subject' if part == 'source_key' else 'source.subject'}."
+            f"{_where(pipeline, part)}: the registry has no subject {subject}. Register its schema, or name the "
+            "subject that the producers use as "
+            f"{'source.key_subject' if part == 'source_key' else 'source.subject'}."
         )
     own = _version(registry, pipeline, part, fixed or versions[-1])
     try:
@@ -96,25 +101,26 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
         setting = "source.key_version" if part == "source_key" else "source.version"
         told = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
         raise SettingsError(
-            f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({told}). Nothing "
-            f"was planned. Set {setting} to one that reads all, or, where no record of "
-            "such a version is left in the topic, delete that version in the registry; or set source.on_malformed to quarantine "
-            "or drop, which makes such records malformed."
+            f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({told}). "
+            f"Nothing was planned. Set {setting} to a version that reads all of them. If the topic has no record of "
+            "such a version any more, delete that version in the registry. Or set source.on_malformed to "
+            "quarantine or drop, which makes such records malformed."
         )
     reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=reader)
     return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
 
 
 def _others(registry: Registry, subject: str, versions: Sequence[int], own: SchemaVersion) -> Iterator[SchemaVersion]:
-    """The newest other versions of a subject, without those of another type and those that the registry lacks by now: a record of
-    such a version, if there is one, has its schema looked up, and is malformed."""
+    """The newest other versions of a subject, without those of another type and those that the registry no longer has. If a
+    record has such a version, its schema is looked up, and the record is malformed.
+    """
     for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
         with suppress(NotRegistered, OtherType):
             yield registry.version(subject, number)
 
 
 def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    """What is known of a source's ids, and of these too: the schema that each names, or why its records are malformed."""
+    """The known ids of a source, with these added: the schema of each, or the reason why its records are malformed."""
     form, registry = format_of(pipeline, part), registry_for(pipeline, part)
     writers, refused = list(known.writers), dict(known.refused)
     for number, schema_id in enumerate(unknown):

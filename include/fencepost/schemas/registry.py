@@ -1,6 +1,6 @@
-"""The schema registry, through confluent-kafka's client: questions, answers as plain values, and errors with the next step.
+"""The schema registry, through confluent-kafka's client: requests, answers as plain values, and errors with the next step.
 
-The client and what it needs are imported with the first question: most pipelines have no registry.
+The client and its dependencies are imported with the first request, because most pipelines have no registry.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_FOUND = 404
-NOT_REGISTERED = range(40400, 40500)  # a registry's own codes; a path that is none of its has 404, or no code
+NOT_REGISTERED = range(40400, 40500)  # the registry's own codes; an unknown path has 404, or no code
 RETRIABLE = frozenset((408, 429))
 RETRIES = 2
 MOST_REFERENCES = 200
 OTHER_NAME = frozenset((62, 64))  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH
-# OpenSSL's names of alerts that a server sends for reasons of its own, and of answers that are no TLS.
+# OpenSSL's names of alerts that a server sends, and of answers that are not TLS.
 PASSING_ALERTS = frozenset(("TLSV1_ALERT_INTERNAL_ERROR", "TLSV1_ALERT_USER_CANCELLED", "SSLV3_ALERT_CLOSE_NOTIFY"))
 NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"))
 
@@ -38,7 +38,7 @@ class NotRegistered(LookupError):
 
 
 class OtherType(SettingsError):
-    """The registry has it, as a schema of another type."""
+    """The registry has it, but with a schema of another type."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class SchemaVersion:
 
 
 class Registry:
-    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and what was asked, and no credential.
+    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and the request, and no credential.
 
     Raises, from each method:
         RegistryUnavailable: it does not answer, or asks to come back later.
-        AccessDenied: it refuses the credentials, or the subject to them.
-        SettingsError: certificates cannot be read, or it refuses the question.
+        AccessDenied: it refuses the credentials, or refuses them the subject.
+        SettingsError: certificates cannot be read, or it refuses the request.
         OtherType: the schema is of another type than `schema_type`.
         NotRegistered: it has nothing of that name.
     """
@@ -77,7 +77,7 @@ class Registry:
         if self._made is None:
             from confluent_kafka.schema_registry import SchemaRegistryClient
 
-            # They log requests, and the addresses in them.
+            # These loggers log requests with their addresses.
             for name in ("httpx", "httpx2", "httpcore", "httpcore2"):
                 logging.getLogger(name).setLevel(logging.WARNING)
             try:
@@ -104,7 +104,7 @@ class Registry:
         return self._ask(f"{subject}, version {version}", ask)
 
     def by_id(self, schema_id: int) -> SchemaVersion:
-        """A schema by its id, of whatever subject."""
+        """A schema by its id, of any subject."""
 
         def ask(client: SchemaRegistryClient) -> SchemaVersion:
             return self._found(client, client.get_schema(schema_id), schema_id)
@@ -112,7 +112,7 @@ class Registry:
         return self._ask(f"schema id {schema_id}", ask)
 
     def of_id(self, schema_id: int) -> tuple[str, list[str]]:
-        """The type of the schema of an id, whatever it is, and the subjects that have it."""
+        """The type of the schema with an id, whatever it is, and the subjects that have it."""
 
         def ask(client: SchemaRegistryClient) -> tuple[str, list[str]]:
             kind = client.get_schema(schema_id).schema_type or "AVRO"
@@ -125,11 +125,11 @@ class Registry:
         return self._ask(subject, lambda client: client.get_latest_version(subject).schema.schema_type or "AVRO")
 
     def is_compatible(self, subject: str, text: str) -> bool:
-        """Whether the registry would take this schema as the subject's next version. Registers nothing."""
+        """Whether the registry would accept this schema as the subject's next version. Registers nothing."""
         return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))
 
     def register(self, subject: str, text: str) -> SchemaVersion:
-        """Register a schema; one that the subject has already keeps its id and version."""
+        """Register a schema. A schema that the subject has already keeps its id and version."""
 
         def ask(client: SchemaRegistryClient) -> SchemaVersion:
             client.register_schema(subject, self._schema(text))
@@ -158,14 +158,14 @@ class Registry:
     def _references(
         self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], SchemaReference]
     ) -> tuple[SchemaReference, ...]:
-        """What a schema refers to. `known` are the subjects' versions that this has asked for."""
+        """The schemas that a schema refers to. `known` has the subjects' versions that were requested already."""
         found = []
         for reference in schema.references or ():
             at = (str(reference.subject), int(reference.version or 0))
             if at not in known:
                 if len(known) >= MOST_REFERENCES:
                     raise SettingsError(f"{self._where}: a schema refers to more than {MOST_REFERENCES} others.")
-                known[at] = SchemaReference("", "")  # should it refer to itself, it refers to nothing
+                known[at] = SchemaReference("", "")  # a schema that refers to itself gets no references
                 one = client.get_version(*at).schema
                 known[at] = SchemaReference("", str(one.schema_str), self._references(client, one, known))
             found.append(replace(known[at], name=str(reference.name)))
@@ -187,12 +187,12 @@ class Registry:
 
     def _no_registry(self, what: str, why: str) -> RegistryUnavailable:
         return RegistryUnavailable(
-            f"{self._where}: its answer about {what} is not a schema registry's ({why}). Check its url, path included, and run "
-            "again."
+            f"{self._where}: its answer about {what} is not a schema registry's ({why}). Check its url, including "
+            "the path, and run again."
         )
 
     def _silent(self, error: Exception) -> FencepostError:
-        """What it means that no answer came. A connection that TLS refused is refused again; any other is worth another try."""
+        """The error for a missing answer. A connection that TLS refused is refused again; any other is worth a retry."""
         tls = _tls_error(error)
         if isinstance(tls, ssl.SSLCertVerificationError):
             if tls.verify_code in OTHER_NAME:
@@ -212,7 +212,7 @@ class Registry:
             )
         if reason in NO_TLS:
             return SettingsError(
-                f"{self._where}: what answers there is not TLS ({reason}). Correct schema_registry.url."
+                f"{self._where}: the server there does not use TLS ({reason}). Correct schema_registry.url."
             )
         return RegistryUnavailable(
             f"{self._where} does not answer ({type(error).__name__}). Check its url and that it runs, and run again."
@@ -233,11 +233,11 @@ class Registry:
 
 
 def client_conf(settings: RegistrySettings) -> dict[str, Any]:
-    """The client's settings. They hold secrets."""
+    """The client's settings, with secrets."""
     given: dict[str, Any] = {client: _plain(getattr(settings, own)) for own, client in CLIENT_NAMES.items()}
     given |= {"max.retries": RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 2_000}
     if settings.certificate_location is not None:
-        # Otherwise OpenSSL would ask at the terminal for the password of an encrypted key, and wait.
+        # Otherwise OpenSSL would wait for the password of an encrypted key at the terminal.
         given["ssl.key.password"] = given["ssl.key.password"] or ""
     if settings.username is not None:
         given[USER_INFO] = f"{settings.username}:{_plain(settings.password)}"
@@ -252,7 +252,7 @@ def _plain(value: object) -> object:
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """The error of TLS behind one of httpx's."""
+    """The TLS error that caused one of httpx's errors."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error

@@ -1,4 +1,4 @@
-"""What the registry has for a pipeline, what the next plan would take of it, and whether the transform's result fits."""
+"""The registry's schemas for a pipeline, those that the next plan would freeze, and whether the transform's result fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.schemas.settle import misfit, written_types
 
 @dataclass(frozen=True)
 class VersionReport:
-    """A version of a subject, and why the part cannot be read or written with it, or None."""
+    """A version of a subject, and the reason why the part cannot be read or written with it, or None."""
 
     id: int
     version: int | None
@@ -26,8 +26,9 @@ class VersionReport:
 
 @dataclass(frozen=True)
 class PartReport:
-    """One part of a pipeline's records. `takes` is the schema that a plan would freeze; `gives` the type of the transform's
-    result, for the output."""
+    """One part of a pipeline's records. `takes` is the schema that a plan would freeze; `gives` is the type of the transform's
+    result, for the output.
+    """
 
     part: Part
     subject: str
@@ -37,7 +38,7 @@ class PartReport:
 
     @property
     def is_compatible(self) -> bool:
-        """Whether every version can be read, or the result fits."""
+        """Whether every version can be read, or, for the output, whether the result fits."""
         return not any(known.problem for known in self.versions)
 
 
@@ -73,7 +74,7 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 
 
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
-    """Of the transform's result for no records; Spark analyses it, and runs nothing."""
+    """The types of the transform's result on no records. Spark analyses it, and runs nothing."""
     path = RowPath(pipeline, schemas)
     result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
     return written_types(pipeline, result)

@@ -1,6 +1,6 @@
 """What the write job asks the registry: about the transform's result, and about ids that the plan did not know.
 
-The answers go into the ledger before anything is decoded or encoded by them, so that every attempt does it alike.
+The answers go into the ledger before any record is decoded or encoded by them, so that every attempt uses the same.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ log = logging.getLogger("fencepost.schemas")
 
 
 class UnknownSchemas(NeedsOperator):
-    """The source has records whose schema's id the plan does not know. The write job looks them up."""
+    """The source has records with schema ids that the plan does not know. The write job looks them up."""
 
 
 def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
-    """The batch, with schemas that every row of the transform's result fits as far as types tell.
+    """The batch, with schemas that every row of the transform's result fits as far as types show.
 
-    The frozen schema is taken if the result fits it, and no registry is asked. If it does not, nothing was written with it, and
-    the subject's latest may be another by now; or `auto_register` registers the result's. The ledger gets to know first.
+    If the result fits the frozen schema, that is used without a request. If not, nothing was written with it. Then the subject's
+    latest schema is tried, or `auto_register` registers the result's. The ledger records the schema before it is used.
 
     Raises:
         SettingsError: the result does not fit, with the field and the fix.
@@ -67,7 +67,7 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
 
 
 def would_settle(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple[Schemas, list[str]]:
-    """The schemas that `settle_output` would take, and what it would register, in words. It registers and records nothing.
+    """The schemas that `settle_output` would use, and what it would register, in sentences. It registers and records nothing.
 
     A schema that is not registered yet has the id 0.
 
@@ -128,7 +128,7 @@ def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
 
 
 def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: RegisteredSchema) -> str | None:
-    """Why columns of this type cannot be written with a schema, whatever the row, or None."""
+    """The reason why columns of this type cannot be written with a schema, whatever the row, or None."""
     try:
         format_of(pipeline, part).check_fits(kind, schema)
     except Unfit as error:
@@ -139,7 +139,7 @@ def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: Registe
 def _register(
     pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
 ) -> RegisteredSchema:
-    """Register the schema of the transform's result, if the registry takes it as compatible."""
+    """Register the schema of the transform's result, if the registry accepts it as compatible."""
     text = _derived(pipeline, part, kind, latest)
     found = registry_for(pipeline, part).register(pipeline.subject(part), text)
     log.info("pipeline %s: %s is registered", pipeline.name, named(found))
@@ -147,7 +147,7 @@ def _register(
 
 
 def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None) -> str:
-    """The text of a schema for the transform's result, which the registry takes as compatible with the latest."""
+    """The text of a schema for the transform's result that the registry accepts as compatible with the latest."""
     subject, like = pipeline.subject(part), latest.text if latest else None
     registry, form = registry_for(pipeline, part), format_of(pipeline, part)
     try:
@@ -165,7 +165,7 @@ def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: Regis
 
 
 def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
-    """The ids of the schemas of the records that a batch reads, from the connector's columns."""
+    """The schema ids of the records that a batch reads, from the connector's columns."""
     columns: dict[SourcePart, str] = {"source": "value", "source_key": "key"}
     found: dict[SourcePart, set[int]] = {}
     for part in parts_with_registry(pipeline):
@@ -178,9 +178,9 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed.
+    """The batch with the schema of each of these ids, or the reason why its records are malformed.
 
-    What the ledger has by now is kept: this attempt may have recorded the output's schema, and another one some of the ids.
+    What the ledger has by then is kept: this attempt may have recorded the output's schema, and another attempt some of the ids.
     """
     while True:
         schemas = batch.plan.schemas or Schemas()
@@ -196,7 +196,7 @@ def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Ba
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
-    """The batch with these schemas, or with those that another attempt recorded meanwhile."""
+    """The batch with these schemas, or with those that another attempt has recorded meanwhile."""
 
     def decide(view: View) -> Change:
         return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))

@@ -1,13 +1,13 @@
-"""What a pipeline may ask of its records.
+"""What a pipeline may ask about its records.
 
 declared.py     a suite as declared, checked
-catalogue.py    the types of expectations: arguments and columns of each, and what Spark is asked for it
+catalogue.py    the types of expectations: arguments and columns of each, and what Spark evaluates for it
 arguments.py    the arguments of each type
-conditions.py   what a type says of a single record, as a Spark expression
-numbers.py      numbers as they are written
-regexes.py      regexes that are wrong, or say nothing
+conditions.py   whether a single record fails a type, as a Spark expression
+numbers.py      numbers exactly as they are written
+regexes.py      finds regexes that are wrong, or match everything or nothing
 grid.py         the values of integers, decimals, days and times
-figures.py      what a type draws from a column, as Spark aggregates
+figures.py      the figures that a type draws from a column, as Spark aggregates
 
-Nothing here imports Great Expectations, or Spark before it is asked for an expression.
+Nothing here imports Great Expectations. Spark is imported only to build an expression.
 """

@@ -1,8 +1,8 @@
-"""The arguments of every expectation type, one model for each form of question; the catalogue names each type's.
+"""The arguments of every expectation type, one model for each form; the catalogue names each type's model.
 
 They are checked when a suite is loaded, so the gate and the rules of severity `quarantine` get the same ones. Great Expectations
-takes many mistakes for a question that any batch passes: a missing regex, an empty list, `value: 0.5` records, `column_index: 0`.
-Here a check that could not fail is a mistake. So is one that no batch could pass.
+accepts many mistakes as expectations that any batch passes: a missing regex, an empty list, `value: 0.5` records, `column_index:
+0`. Here a check that could not fail is a mistake. So is one that no batch could pass.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fencepost.model import Frozen
 from fencepost.suite.numbers import exact_number, number_of, shown
 from fencepost.suite.regexes import check_regex
 
-LONGEST_TEXT = 2**31 - 1  # characters, to Spark
+LONGEST_TEXT = 2**31 - 1  # characters of a Spark text
 LARGEST_COUNT = 2**63 - 1
-# A moment by which formats are tried, whatever day it is: its day is in every year, and no two of its parts are alike.
+# A time for trying formats. Its day exists in every year, and no two of its parts are equal.
 SOME_MOMENT = datetime(2003, 11, 23, 17, 36, 49, 123_456, tzinfo=UTC)
-# Classes that other types inherit from, such as DataType, are left out: every column is one.
+# Classes that other types inherit from, such as DataType, are left out, because every column is one.
 SPARK_TYPES = tuple(
     """ArrayType BinaryType BooleanType ByteType CalendarIntervalType CharType DateType DayTimeIntervalType DecimalType
     DoubleType FloatType IntegerType LongType MapType NullType ShortType StringType StructType TimestampNTZType TimestampType
     VarcharType VariantType YearMonthIntervalType""".split()
 )
-# No output's format gives a column of one of the others.
+# No output format gives a column of one of these.
 COLUMN_TYPES = set(SPARK_TYPES) - set(
     "CalendarIntervalType CharType DayTimeIntervalType NullType VarcharType VariantType YearMonthIntervalType".split()
 )
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def moment_of(text: str) -> datetime:
-    """A date or time in ISO 8601, in UTC if it names no zone; ValueError if it is none."""
+    """A date or time in ISO 8601, in UTC if it names no zone; ValueError if the text is neither."""
     if re.search(r"[.,][0-9]{6}[0-9]*[1-9]", text):
         raise ValueError("it has digits below the microsecond")
     moment = datetime.fromisoformat(text)
@@ -52,7 +52,7 @@ def _not_blank(text: str) -> str:
 
 
 def _strftime(template: str) -> str:
-    """Refuse a format that Python cannot parse a time by. It is tried with a moment whose day every year has."""
+    """Refuse a format by which Python cannot parse a time. It is tried with a time whose day exists in every year."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a day without a year is ambiguous
@@ -76,12 +76,12 @@ def _bound(value: object) -> Decimal | datetime:
 
 def _quantile(value: Decimal) -> Decimal:
     if value != round(value, 15):
-        raise ValueError("expected a share with up to fifteen digits behind its point")
+        raise ValueError("expected a share with up to fifteen digits after its point")
     return value
 
 
 def _value(value: object) -> object:
-    # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
+    # In Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
     if not isinstance(value, str | int | float | bool):
         raise ValueError("expected text, number, boolean or date; set checks skip nulls anyway")  # noqa: TRY004
     if isinstance(value, float) and not math.isfinite(value):
@@ -135,19 +135,19 @@ SparkType = Annotated[str, AfterValidator(_spark_type)]
 
 
 class Arguments(Frozen):
-    """Base: no unknown argument, and no value that is only like the one meant (`"no"`, 1.0 for a count)."""
+    """Base class: refuses unknown arguments, and values of another type that look similar (`"no"`, 1.0 for a count)."""
 
     model_config = ConfigDict(strict=True)
 
 
 class Filtered(Arguments):
-    """About the records for which `row_condition`, Spark SQL, holds."""
+    """An expectation about the records for which `row_condition`, Spark SQL, holds."""
 
     row_condition: Text | None = None
 
 
 class Unknown(Filtered):
-    """A type that is not known, which is told when the suite is checked as a whole: nothing may be empty."""
+    """An unknown type. It is refused when the whole suite is checked; here no argument may be empty."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -162,8 +162,9 @@ class Unknown(Filtered):
 
 
 class Bounds(Arguments, Generic[T]):
-    """A figure between two bounds, of which one may be left out. The figure itself lies between `least` and `most`, and is never
-    above `largest`, which nobody would think of."""
+    """A figure between two bounds, of which one may be left out. The figure itself is between `least` and `most`. A bound above
+    `largest` is a mistake.
+    """
 
     least: ClassVar[int | None] = None
     most: ClassVar[int | None] = None
@@ -208,13 +209,13 @@ class StrictBounds(Bounds[T], Generic[T]):
 
 
 class OfColumn(Filtered):
-    """About one column."""
+    """An expectation about one column."""
 
     column: Text
 
 
 class EachValue(OfColumn):
-    """About each value of a column that is not null; at least the share `mostly` of them holds."""
+    """An expectation about each value of a column that is not null. At least the share `mostly` of them has to pass."""
 
     mostly: Mostly = Decimal(1)
 
@@ -260,7 +261,7 @@ class Expression(Filtered):
 
 
 class Pair(Filtered):
-    """Two columns of each record."""
+    """An expectation about two columns of each record."""
 
     column_A: Text  # noqa: N815
     column_B: Text  # noqa: N815
@@ -285,7 +286,7 @@ class CompoundUnique(Filtered):
 
 
 class SumEquals(Filtered):
-    """The sum over the columns of each record. A sum with a null is none, which is not the default of Great Expectations."""
+    """The sum over the columns of each record. A sum with a null is null, unlike the default of Great Expectations."""
 
     column_list: SeveralNames
     sum_total: Number
@@ -396,7 +397,7 @@ class ColumnsEqual(Arguments):
 class Limits(Arguments):
     """How a batch is compared with the newest `batches` published before it; see `history.py`.
 
-    A hundred spreads, all of a median, or ten years are more than any batch is away from the others.
+    A hundred spreads, the whole median, or ten years are more than the distance of any batch from the others.
     """
 
     batches: int = Field(default=30, ge=2, le=1000)
@@ -411,7 +412,7 @@ class Limits(Arguments):
 
 
 class VolumeLimits(Limits):
-    """`tolerance` is a share of the median. With all of it, no records would be as many as usual."""
+    """`tolerance` is a share of the median. With 1, no records would be as many as usual."""
 
     tolerance: Annotated[Number, Field(ge=0, lt=1)] = Decimal("0.1")
 

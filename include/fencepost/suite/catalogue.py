@@ -1,4 +1,4 @@
-"""The expectation types that can be used: the arguments and columns of each, and what Spark is asked for it.
+"""The expectation types that can be used: the arguments and columns of each, and what Spark evaluates for it.
 
 `tests/integration/quality/test_answers.py` has cases for each, and `test_great_expectations_agrees.py` compares each with Great
 Expectations' own engine.
@@ -41,7 +41,7 @@ class Scope(StrEnum):
 class OfNone(StrEnum):
     """The value of a column's or table's metric in a batch without records."""
 
-    NUMBER = "number"  # 0, an answer like any other
+    NUMBER = "number"  # 0, a result like any other
     SET = "set"  # the empty set
     NOTHING = "nothing"  # not defined: a minimum, a mean, a share of 0
 
@@ -50,20 +50,21 @@ ANY = frozenset(Kind)
 EXACT = frozenset({Kind.INTEGER, Kind.DECIMAL})
 NUMBERS = EXACT | {Kind.NUMBER}
 ORDERED = NUMBERS | {Kind.DATE, Kind.TIMESTAMP}
-TEXT = frozenset({Kind.TEXT, Kind.DECIMAL})  # of a decimal its digits
+TEXT = frozenset({Kind.TEXT, Kind.DECIMAL})  # for a decimal, its digits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """What is known about one type.
 
-    `arguments`: what a suite may give it. `kinds`: the kinds of column it takes. `values`: the arguments in the column's own
-    units. `alike`: all columns have to be of one kind; integers and decimals are.
+    `arguments` is the model of what a suite may give, `kinds` the kinds of columns it accepts, and `values` the arguments in the
+    column's own units. `alike` says that all columns have to be of one kind; integers and decimals count as one.
 
-    `fails`: what it asks of a single record. `row_by_row`: severity `quarantine` may use it. `unique`: it asks whether records
-    differ. `figure`: what it draws from a column; sets of a column's values, and its most common ones, are `gathering.py`'s. If
-    there is no value at all, a COLUMN check passes with `holds_for_none`, is evaluated with `counts`, and fails otherwise.
-    `of_none`: its metric on a batch without records; a check whose metric is undefined there does not fail.
+    `fails` is the condition on a single record, and `row_by_row` says that severity `quarantine` may use it. `unique` says that
+    it compares records with each other. `figure` is drawn from a column; sets of a column's values, and the most common ones,
+    come from `gathering.py`. A COLUMN check fails on a column without any value. With `holds_for_none` it passes there,
+    and with `counts` it is evaluated. `of_none` is its metric on a batch without records; a check whose metric is undefined there
+    does not fail.
     """
 
     arguments: type[a.Arguments]
@@ -195,7 +196,7 @@ HISTORY: dict[str, type[a.Limits]] = {VOLUME: a.VolumeLimits, FRESHNESS: a.Fresh
 
 ROW_BY_ROW = frozenset(name for name, entry in KNOWN.items() if entry.row_by_row)  # what severity `quarantine` may use
 
-# Types of Great Expectations that are asked for, and cannot be had: why, and what to use.
+# Types of Great Expectations that people ask for and that cannot be used: why, and what to use instead.
 REFUSED: dict[str, str] = {
     "expect_column_values_to_match_like_pattern": "Great Expectations has it for SQL only; use a regex",
     "expect_column_values_to_match_like_pattern_list": "Great Expectations has it for SQL only; use a regex list",

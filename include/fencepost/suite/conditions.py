@@ -1,14 +1,14 @@
-"""What each type that judges single records says of one, as one Spark expression: true if it fails, null if it is not judged.
+"""Whether a single record fails a type, as one Spark expression: true if it fails, null if it is not judged.
 
-The write step asks it of the transform's rows (severity `quarantine`), and the gate of the records that are read back. So a rule
-and the gate cannot differ. Columns are those of `columns.py`: NaN is null. Integers,
-decimals, days and times are compared exactly (`grid.py`), doubles as the doubles they are.
+The write step evaluates it on the transform's rows (severity `quarantine`), and the gate on the records that are read back. So a
+rule and the gate cannot differ. Columns are those of `columns.py`, where NaN is null. Integers, decimals, days and times are
+compared exactly (`grid.py`), doubles as doubles.
 
-| a check sees | it says |
+| in the record | result |
 |---|---|
-| a null, or a NaN, in the column | nothing; only `to_not_be_null` and `to_be_null` judge it |
+| a null, or a NaN, in the column | not judged; only `to_not_be_null` and `to_be_null` judge it |
 | a null in one of two columns | the record fails, unless `ignore_row_if` leaves it out |
-| an expression that is null | nothing, like a CHECK constraint of SQL |
+| an expression that is null | not judged, as in a CHECK constraint of SQL |
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Arguments = Mapping[str, Any]
 Condition = Callable[["Sequence[Operand]", Arguments], "Column"]
 LENGTHS = Grid.of_bits(32)
 DIGITS = 38  # of Spark's largest decimal
-DIGITS_OF_DOUBLE = 15  # decimals of so many survive a double
+DIGITS_OF_DOUBLE = 15  # decimals with this many digits survive a conversion to double
 
 
 class Operand(NamedTuple):
-    """A prepared column, and the values that it can have; doubles, texts and booleans have no grid."""
+    """A prepared column, and the values that it can have. Doubles, texts and booleans have no grid."""
 
     column: Column
     grid: Grid | None = None
@@ -71,7 +71,7 @@ def matches(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def matches_too_few(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """It matches none of the patterns, or not all of them under `match_on: all`."""
+    """Whether the value matches none of the patterns, or not all of them under `match_on: all`."""
     together = operator.and_ if kwargs.get("match_on") == "all" else operator.or_
     return ~_found(columns[0].column, kwargs["regex_list"], together)
 
@@ -111,7 +111,7 @@ def is_not_greater(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """Of integers and decimals, exactly: Spark adds them in a decimal where it has digits enough, and Python otherwise."""
+    """The sum of integers and decimals, exactly: Spark adds them in a decimal if that has digits enough, and Python otherwise."""
     from pyspark.sql import functions as F
 
     grids = [grid for _, grid in columns if grid is not None]
@@ -130,12 +130,12 @@ def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def does_not_hold(columns: Sequence[Operand], _: Arguments) -> Column:
-    """Of the values of an expression."""
+    """Whether the value of an expression is false."""
     return ~columns[0].column
 
 
 def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    """What has to differ from record to record; null for one that is not judged."""
+    """The key that has to differ between records; null for a record that is not judged."""
     from pyspark.sql import functions as F
 
     if len(columns) == 1 and "column_list" not in kwargs:
@@ -151,7 +151,7 @@ def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
 
 
 def is_member(operand: Operand, values: Sequence[Any]) -> Column:
-    """Whether a value is one of these, null if it is null; those that the column cannot have equal none."""
+    """Whether a value is one of these; null if it is null. Members that the column cannot have equal no value."""
     from pyspark.sql import functions as F
 
     column, grid = operand
@@ -164,7 +164,7 @@ def is_member(operand: Operand, values: Sequence[Any]) -> Column:
 
 
 def _outside(operand: Operand, kwargs: Arguments) -> Column:
-    """Whether a value is beyond one of two bounds; null if it is null."""
+    """Whether a value is outside one of the two bounds; null if it is null."""
     from pyspark.sql import functions as F
 
     column, grid = operand
@@ -190,13 +190,13 @@ def _outside(operand: Operand, kwargs: Arguments) -> Column:
 def _comparable(columns: Sequence[Operand]) -> list[Column]:
     """Two columns in a form in which Spark compares them exactly.
 
-    Spark compares two decimals in a third, which has to hold the digits before and behind the point of both. Where it cannot, the
-    whole numbers and the rests are compared one after the other.
+    Spark compares two decimals as a third type, which has to hold the digits before and after the point of both. If it cannot,
+    whole numbers and fractions are compared one after the other.
     """
     from pyspark.sql import functions as F
 
     grids = [grid for _, grid in columns]
-    if None in grids:  # a decimal beside a double is compared as one
+    if None in grids:  # a decimal beside a double is compared as a double
         return [column.cast("double") if grid is not None else column for column, grid in columns]
     known = [grid for grid in grids if grid is not None]
     scale = max(grid.scale for grid in known)
@@ -217,7 +217,7 @@ def _found(column: Column, patterns: Sequence[str], together: Callable[[Any, Any
 
 
 def _of_pair(columns: Sequence[Operand], kwargs: Arguments, fits: Column) -> Column:
-    """A null equals only a null, and is greater than nothing."""
+    """A comparison of two columns in which a null equals only a null, and is greater than nothing."""
     from pyspark.sql import functions as F
 
     (left, _), (right, _) = columns
@@ -250,7 +250,9 @@ def _is_json(text: str) -> bool:
 
 
 def _is_time(text: str, template: str) -> bool:
-    """Whether Python parses the text by the format. One without a year has 29 February, which Python looks for in 1900."""
+    """Whether Python parses the text by the format. A format without a year also accepts 29 February, which Python refuses
+    because it assumes 1900.
+    """
     if _parses(text, template):
         return True
     has_year = any(directive in "YyGcx" for directive in re.findall("%(.)", template, re.DOTALL))

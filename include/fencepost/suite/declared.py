@@ -1,4 +1,6 @@
-"""The suite of a pipeline: the content of `expectations.yaml` in, a frozen value out, or an error that names the fix."""
+"""The suite of a pipeline: reads the content of `expectations.yaml`, and returns a frozen value or raises an error that names the
+fix.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from fencepost.suite.numbers import as_json
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
-# Arguments of Great Expectations that would bypass the gate, or that mean nothing here.
+# Arguments of Great Expectations that would bypass the gate, or that have no meaning here.
 REFUSED_KWARGS = {
     "severity": "write severity beside type, not inside kwargs",
     "result_format": "counts and a capped sample are always reported",
@@ -47,7 +49,7 @@ class Severity(StrEnum):
     QUARANTINE = "quarantine"
 
 
-# They compare the records of a batch with each other.
+# These compare the records of a batch with each other.
 UNIQUE = {"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"}
 
 
@@ -71,7 +73,9 @@ class DeclaredExpectation(Frozen):
 
     @property
     def needs_whole_batch(self) -> bool:
-        """Whether it is about all records of a batch together (a count, an aggregate, history), so that a part says nothing."""
+        """Whether it is about all records of a batch together (a count, an aggregate, history), so that a part of a batch cannot
+        be judged by it.
+        """
         entry = KNOWN.get(self.type)
         of_all = entry is not None and entry.scope in {Scope.COLUMN, Scope.TABLE}
         return of_all or self.type in UNIQUE or self.type in HISTORY
@@ -107,9 +111,9 @@ class Suite(Frozen):
 def suite_of(content: object, file: Path) -> Suite:
     """The suite in the content of a YAML file; `file` is its name for messages.
 
-    It refuses an empty suite, a duplicate declaration and arguments with which a check could not fail: each would pass
-    silently. It also refuses a rule of severity `quarantine` that does not judge each row by itself.
-    It does not know whether a type exists; the plan finds that out.
+    An empty suite, a duplicate declaration and arguments with which a check could not fail are refused, because each would pass
+    silently. So is a rule of severity `quarantine` that does not judge each row by itself. Whether a type exists is checked by
+    the plan.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
@@ -169,7 +173,7 @@ def _read_one(entry: object, index: int, file: Path) -> DeclaredExpectation:
 
 
 def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuse arguments that the type does not take, before anything is planned and for every use of the expectation."""
+    """Refuse arguments that the type does not accept, before anything is planned and whatever the severity."""
     model = arguments_of(kind)
     for name, value in kwargs.items():
         if name in REFUSED_KWARGS:
@@ -194,7 +198,9 @@ def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> Non
 
 
 def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """The write step sees one row at a time, and writes it either to the output or to quarantine."""
+    """Refuse a rule that cannot judge a single row: the write step sees one row at a time, and writes it either to the output or
+    to quarantine.
+    """
     if kind not in ROW_BY_ROW:
         raise SettingsError(
             f"{where}.severity: quarantine is for checks of a single row: {', '.join(sorted(ROW_BY_ROW))} (found {kind}). "
@@ -221,7 +227,7 @@ def _plain(value: Any, where: str) -> JsonValue:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise SettingsError(f"{where}: {value!r} has half of a pair of surrogates, which no text has.") from None
+            raise SettingsError(f"{where}: {value!r} has an unpaired surrogate, which no text has.") from None
     if isinstance(value, float):
         try:
             return as_json(value)

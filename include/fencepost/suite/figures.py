@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Arguments = Mapping[str, Any]
 ROOM = 10  # digits by which a sum in Spark may be longer than what it adds
 LIMB = 10  # digits of a part of a number that has no room
-DIGITS = 38  # of Spark's largest decimal
+DIGITS = 38  # digits of Spark's largest decimal
 
 
 class Figure(NamedTuple):
     """A figure drawn from a column's values, and Great Expectations' name for it.
 
-    `aggregates` of the values, which are null where there is none. From these, after the numbers of records and of values, and
-    the column's grid, `drawn` makes the figure; it is called only if there is a value. `ranked`: the figure is some values by
-    their place in order. `key` makes numbers that compare as the figure and its bounds do. `added`: of doubles, it depends on the
-    order in which Spark adds them.
+    `aggregates` builds Spark's aggregates of the values; nulls do not count. `drawn` computes the figure from these, from the
+    numbers of records and of values, and from the column's grid; it is called only if there is a value. `ranked` says that the
+    figure consists of values at given ranks. `key` maps numbers to others that compare in the same way. `added` says that for
+    doubles it depends on the order in which Spark adds them.
     """
 
     metric: str
@@ -43,7 +43,7 @@ class Figure(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The square root of a fraction, exactly: it compares as its square does."""
+    """The exact square root of a fraction. It compares by its square."""
 
     square: Fraction
 
@@ -73,7 +73,7 @@ def _distinct(values: Operand) -> list[Column]:
 
 
 def _parts(values: Operand, room: int) -> list[Column]:
-    """The values in parts whose sums Spark can hold, the highest first: one part, or ten digits of the number each."""
+    """The values in parts whose sums Spark can hold, the highest first: one part, or parts of ten digits each."""
     from pyspark.sql import functions as F
 
     column, grid = values
@@ -87,12 +87,12 @@ def _parts(values: Operand, room: int) -> list[Column]:
 
 
 def _limbs(grid: Grid) -> int:
-    """Where all digits are behind the point, Spark writes a zero before it."""
+    """How many parts a value has. If all digits are after the point, Spark writes a zero before it."""
     return math.ceil(max(grid.precision, grid.scale + 1) / LIMB)
 
 
 def _weights(grid: Grid, room: int) -> list[Fraction]:
-    """What each part of a number counts."""
+    """The factor by which each part of a number counts."""
     if grid.precision <= room:
         return [Fraction(1)]
     return [Fraction(10 ** (LIMB * n), 10**grid.scale) for n in reversed(range(_limbs(grid)))]
@@ -117,7 +117,7 @@ def _mean(grid: Grid | None, values: int, sums: Sequence[Any]) -> Fraction | flo
     return _total(grid, sums) / values
 
 
-SQUARED = (DIGITS - ROOM) // 2 - 1  # digits whose square has room
+SQUARED = (DIGITS - ROOM) // 2 - 1  # digits whose square fits
 
 
 def _squares(values: Operand) -> list[Column]:
@@ -130,7 +130,7 @@ def _squares(values: Operand) -> list[Column]:
 
 
 def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | float | None:
-    """The sample's standard deviation; None of one value."""
+    """The standard deviation of the sample; None for one value."""
     if values < 2:
         return None
     if grid is None:
@@ -146,7 +146,7 @@ def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | f
 
 
 def _squared(number: Any) -> Any:
-    """Deviations and their bounds by their squares; a bound below zero stays below."""
+    """The square of a deviation or of its bound; a bound below zero stays below."""
     if isinstance(number, Root):
         return number.square
     if isinstance(number, float):
@@ -163,7 +163,7 @@ def _middle(two: Sequence[Any]) -> Any:
 
 
 def ranks_of(figure: Figure, kwargs: Arguments) -> list[tuple[int, int, int]]:
-    """The places of the values that a figure wants of n in order, from 1: each `(a * n + b) div c`, and at least 1."""
+    """The ranks of the values that a figure needs, among n in order, from 1: each is `(a * n + b) div c`, and at least 1."""
     if figure is MEDIAN:
         return [(1, 1, 2), (1, 2, 2)]
     shares = [Fraction(exact_number(q)) for q in kwargs["quantile_ranges"]["quantiles"]]

@@ -1,7 +1,7 @@
-"""The values that a column can have, where they are whole numbers of one unit: integers, days, microseconds, decimals.
+"""The values that a column can have, if they are whole numbers of one unit: integers, days, microseconds, decimals.
 
-A bound or a member of a set is brought to these values before Spark compares it, so that two values of one type are compared,
-exactly. A bound between two values becomes the next one inside; a member between two is equal to none.
+A bound or a member of a set is converted to these values before Spark compares it, so that two values of one type are compared
+exactly. A bound between two values becomes the next one inside; a member between two equals no value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """Whole numbers of ten to the power of `-scale`, from `low` to `high` of them; a decimal has so many `precision` digits."""
+    """Multiples of ten to the power of `-scale`, from `low` to `high` of them. A decimal has `precision` digits."""
 
     precision: int
     scale: int
@@ -27,12 +27,12 @@ class Grid:
 
     @classmethod
     def of_bits(cls, bits: int) -> Grid:
-        """The integers of so many bits."""
+        """The integers of this many bits."""
         return cls(len(str(2 ** (bits - 1))), 0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     @classmethod
     def of_decimal(cls, precision: int, scale: int) -> Grid:
-        """The decimals of a type."""
+        """The values of a decimal type."""
         return cls(precision, scale, 1 - 10**precision, 10**precision - 1)
 
     def at_or_above(self, bound: Decimal | int, *, strict: bool) -> int:
@@ -51,7 +51,7 @@ class Grid:
         return int(units) if units.denominator == 1 and self.low <= units <= self.high else None
 
     def literal(self, units: int) -> Column:
-        """A value in Spark, of a type that a column of this grid is compared with as it is."""
+        """A value as a Spark literal of the type that a column of this grid is compared with."""
         from pyspark.sql import functions as F
 
         if not self.scale and self.high < 2**63:

@@ -1,8 +1,8 @@
-"""Numbers as they are written, without the detour through a double: bounds, members of sets, shares and tolerances.
+"""Numbers exactly as they are written, without rounding to a double: bounds, members of sets, shares and tolerances.
 
-Readers of JSON and YAML make a double of `0.29` and of thirty digits alike. A double stands for its shortest text, which is what
-was written wherever that has up to fifteen digits; a large one stands for the whole number that it is. Of any other number the
-text is kept, which `NumberWithText` carries from the YAML file into the suite.
+Readers of JSON and YAML make a double of `0.29` and of a number with thirty digits. A double stands for its shortest text, which
+is what was written if that has up to fifteen digits; a large double stands for the whole number that it equals. For any other
+number the text is kept, and `NumberWithText` carries it from the YAML file into the suite.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 WHOLE = 2**53  # from here on every double is a whole number
 LONGEST = 400  # digits before or behind the point: a double has no more before it
-DIGITS_SHOWN = 60  # of a number that is shown whole
+DIGITS_SHOWN = 60  # digits of a number that is shown whole
 
 
 class NumberWithText(float):
-    """A double with the text that it was read from, which is of another number."""
+    """A double with the text that it was read from, because the text has a different number."""
 
     text: str
 
 
 def written(value: float, text: str) -> float:
-    """The double that was read from a text; with the text, where the double does not stand for the number in it."""
+    """The double that was read from a text. If the double stands for another number than the text, it keeps the text."""
     if decimal_of(text) == _of_double(value):
         return value
     found = NumberWithText(value)
@@ -48,7 +48,9 @@ def as_json(value: float) -> float | str:
 
 
 def number_of(value: object) -> Decimal | None:
-    """The number that an argument is, exactly; None if it is none. A text is one only where no double could be written."""
+    """The exact number of an argument; None if it is not a number. A text is accepted only if no double could stand for the
+    number.
+    """
     if isinstance(value, bool):
         return None
     if isinstance(value, Decimal | int):
@@ -60,10 +62,10 @@ def number_of(value: object) -> Decimal | None:
 
 
 def exact_number(value: object) -> Decimal:
-    """The number that an argument is, exactly.
+    """The exact number of an argument.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a number.
     """
     number = number_of(value)
     if number is None:
@@ -79,7 +81,7 @@ def _of_double(value: float) -> Decimal | None:
 
 
 def decimal_of(text: str) -> Decimal | None:
-    """The number in a text, exactly; None if it is none, or has too many digits for any column."""
+    """The exact number in a text; None if it is not a number, or has too many digits for any column."""
     if not NUMERAL.fullmatch(text):
         return None
     number = Decimal(text)
@@ -89,7 +91,7 @@ def decimal_of(text: str) -> Decimal | None:
 
 
 def shown(value: Any) -> Any:
-    """A number for JSON with every digit that it has: an integer, a double whose text is the number, or else a text.
+    """A number for JSON with all of its digits: an integer, a double whose text is the number, or else a text.
 
     A fraction without an end becomes the nearest double.
     """
@@ -107,7 +109,7 @@ def shown(value: Any) -> Any:
 
 
 def _terminating(value: Fraction) -> Decimal | None:
-    """The fraction as a decimal with an end; None if it has none, or one too far away to be read."""
+    """The fraction as a decimal; None if its digits do not end, or are too many to be read."""
     rest, places = value.denominator, 0
     while rest > 1 and places < DIGITS_SHOWN:
         rest //= math.gcd(rest, 10)

@@ -1,7 +1,8 @@
-"""Regexes as a suite is loaded, before there is a Java to ask: those that are surely wrong, and those that say nothing.
+"""Checks regexes when a suite is loaded, before a Java is available: finds those that are surely wrong, and those that match
+everything or nothing.
 
-Spark reads a regex as Java does. So Python's refusal counts only where Java refuses the same, and its parser only proves that a
-pattern matches every text, or none, by what both mean alike. A pattern that neither shows is taken.
+Spark reads a regex as Java does. So Python's refusal counts only if Java refuses the same. Python's parser only proves that a
+pattern matches every text, or none, from constructs that mean the same in both. Any other pattern is accepted.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from re import _constants as c  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-# What Java's regexes have, and Python's lack or read otherwise: only Java can say whether such a pattern is valid.
+# Constructs that Java has, and that Python lacks or reads differently: only Java can say whether such a pattern is
+# valid.
 JAVAS_OWN = re.compile(
     r"\\[pPhHRQEGXkze]|\\x\{|&&|\[[^]]*\[|.\(\?[a-zA-Z-]+\)|\(\?[imsx-]*[duU]|\(\?<[a-zA-Z]|[*+?}]\+", re.DOTALL
 )
-# Python's words for what is a mistake to Java too. `{` may follow a repeat there.
+# Python's messages for what is also a mistake in Java. A `{` may follow a repeat there.
 WRONG_TO_BOTH = (
     "missing ), unterminated subpattern", "unbalanced parenthesis", "unterminated character set",
     "bad escape (end of pattern)", "min repeat greater than max repeat",
@@ -31,10 +33,10 @@ STARTS, ENDS = (c.AT_BEGINNING, c.AT_BEGINNING_STRING), (c.AT_END, c.AT_END_STRI
 
 
 def check_regex(pattern: str) -> str:
-    """The pattern, if it may be one to Java and says something.
+    """The pattern, if it may be valid in Java and does not match everything or nothing.
 
     Raises:
-        ValueError: it is no regex, or it matches every text, or none.
+        ValueError: it is not a regex, or it matches every text, or none.
     """
     if not pattern:
         raise ValueError("expected a regex that is not empty: an empty one matches everything")
@@ -73,8 +75,9 @@ def _is_wrong_to_java(error: Exception, pattern: str) -> bool:
 
 
 def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
-    """Whether these match at the start of any text, or at its end, where `places` says that we are. It is changed to where we may
-    be behind them."""
+    """Whether these items match at the start of any text, or at its end, where `places` says that the match is. Changes `places`
+    to where it may be after them.
+    """
     for kind, of in items:
         if kind is c.AT:
             wanted = {"start"} if of in STARTS else {"end"} if of in ENDS else set[str]()
@@ -105,7 +108,7 @@ def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
 
 
 def _is_any(items: Any, dotall: bool) -> bool:
-    """Whether these match any one character."""
+    """Whether these items match any one character."""
     if len(items) != 1:
         return False
     ((kind, of),) = items
@@ -120,9 +123,9 @@ def _has_complements(members: Iterable[Any]) -> bool:
 
 
 def _matches_nothing(items: Iterable[Any]) -> bool:
-    """Whether these surely match nowhere: an empty set, `(?!)`, a start behind a character, or one behind the end."""
+    """Whether these items surely match nowhere: an empty set, `(?!)`, a start after a character, or a character after the end."""
     behind = False  # a character that is consumed
-    at: set[Any] = set()  # what is said of the present place
+    at: set[Any] = set()  # an assertion about the present place
     for kind, of in items:
         if kind is c.IN:
             if of[0][0] is c.NEGATE and _has_complements(of):

@@ -1,4 +1,4 @@
-"""Rows of a test as the columns that a transform gets."""
+"""The rows of a test as the columns that a transform gets."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from fencepost.rows.path import Decoded, RowPath
 from fencepost.testing.schemas import VALUE, Row
 
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)
-DECODERS = ("_record", "_tombstone", "_malformed")  # columns that the decoder gives, and no row
+DECODERS = ("_record", "_tombstone", "_malformed")  # columns that only the decoder gives
 
 Place = tuple[str, int, int]  # topic, partition and offset of a source record
 
 
 class Wrong(ValueError):
-    """A value that is not of its column's type; the text names the column."""
+    """A value is not of its column's type. The text names the column."""
 
 
 def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tuple[Decoded, dict[Place, int]]:
     """The rows as source records, in their order, and the position of the row that gives each record.
 
-    Bytes are the value of a record, and None is a tombstone. A dict has fields, of which those that are missing are null; beside
-    them, or instead of them with `_value`, it may have what Kafka knows of a record: `_key` and `_value` (bytes or text),
-    `_timestamp`, `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. Without `_offset` a record has its
-    position among the rows, without `_timestamp` the schedule's start.
+    Bytes are the value of a record, and None is a tombstone. A dict has fields; missing ones are null. Beside them, or instead of
+    them with `_value`, it may have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`,
+    `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. The default of `_offset` is the position among
+    the rows, and that of `_timestamp` is the schedule's start.
 
-    All are one local table, as a source is one topic: what a transform does to its partitions shows in its plan.
+    All rows are one local table, as a source is one topic. So Spark's plan shows what a transform does to its partitions.
 
     Raises:
         SettingsError: names the row, and what is wrong with it.
@@ -58,7 +58,7 @@ def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tu
 
 
 def _is_raw(row: Row) -> bool:
-    """Whether a row is for the decoder."""
+    """Whether the row is a value for the decoder."""
     return not isinstance(row, Mapping) or VALUE in row
 
 
@@ -89,14 +89,14 @@ def _bytes(value: Any) -> Any:
 
 
 def _decoded(spark: SparkSession, path: RowPath, rows: Sequence[tuple[int, Row]]) -> DataFrame:
-    """Records by the pipeline's own decoder."""
+    """Records decoded by the pipeline's own decoder."""
     records = [_record(path.pipeline, number, row) for number, row in rows]
     table = _table(records, CONNECTOR, [number for number, _ in rows])
     return path.decode(spark.createDataFrame(table, schema=_nullable(CONNECTOR))).frame
 
 
 def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> pa.Table:
-    """Rows of fields under the schema that the decoder gives."""
+    """Rows of fields, with the schema that the decoder gives."""
     fields = {field.name: field.dataType for field in schema.fields}
     own = [name for name in fields if name not in (*METADATA, *DECODERS)]
     made = []
@@ -119,7 +119,7 @@ def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, R
 
 
 def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> pa.Table:
-    """A table of dicts with Python's values; `numbers` are their positions among the given rows.
+    """A table of dicts with Python values. `numbers` are the positions of the rows among the given ones.
 
     Raises:
         SettingsError: a value is not of its column's type.
@@ -138,7 +138,7 @@ def _nullable(schema: T.StructType) -> T.StructType:
 
 
 def _of_type(value: Any, kind: T.DataType, name: str) -> Any:
-    """The value as Arrow takes it for this type; a text stands for a number with all its digits, a date or a time.
+    """The value in the form that Arrow takes for this type. A text may stand for a number with all its digits, a date or a time.
 
     Raises:
         Wrong: it is not of the type.
@@ -200,7 +200,7 @@ _WIDTHS: dict[type[T.DataType], int] = {T.ByteType: 1, T.ShortType: 2, T.Integer
 
 
 def _only(value: Any, kinds: type | tuple[type, ...], but: type | None = None) -> Any:
-    """The value, if it is one of these types."""
+    """The value, if it is of one of these types."""
     if not isinstance(value, kinds) or (but is not None and isinstance(value, but)):
         raise TypeError
     return value

@@ -1,4 +1,4 @@
-"""The schemas of a registry, from files in its place."""
+"""The schemas of a registry, read from files instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fencepost.schemas.freeze import Part, format_of, parts_with_registry
 
 Row = Mapping[str, Any] | bytes | None
 VALUE, KEY = "_value", "_key"
-ONLY_ID = 1  # of each schema from a file
+ONLY_ID = 1  # the id of each schema from a file
 ARGUMENTS: dict[Part, str] = {
     "source": "schema",
     "source_key": "key_schema",
@@ -26,10 +26,11 @@ ARGUMENTS: dict[Part, str] = {
 
 
 def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
-    """The schemas of the pipeline's parts, as a plan would freeze them if the registry had these files' alone.
+    """The schemas of the pipeline's parts, as a plan would freeze them if the registry had only those in these files.
 
     Raises:
-        SettingsError: a source's schema is missing, a file is for a part without registry, or its schema is none of the format's.
+        SettingsError: a source's schema is missing, a file is for a part without a registry, or its schema is invalid in the
+        format.
     """
     parts = parts_with_registry(pipeline)
     for part, argument in ARGUMENTS.items():
@@ -46,7 +47,7 @@ def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
 
 
 def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
-    """The schemas, with the ids of these rows that no file is for: a run would look them up in the registry."""
+    """The schemas. Ids in these rows that no file has are refused; a run would look them up in the registry."""
     told = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
     changes = {}
     for part, name in (("source", VALUE), ("source_key", KEY)):
@@ -59,7 +60,7 @@ def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
 
 
 def _id_of(data: object) -> int | None:
-    """The schema's id that bytes begin with; None if they cannot."""
+    """The schema id that the bytes begin with; None if there is none."""
     framed = isinstance(data, bytes) and len(data) >= HEADER and data[0] == 0
     return int.from_bytes(data[1:HEADER], "big") if framed and isinstance(data, bytes) else None
 

@@ -1,4 +1,4 @@
-"""Runs a transform on given rows, as a write does, and says what became of them."""
+"""Runs a transform on given rows, as a write does, and returns what became of them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from fencepost.spark.session import build_session, session_of_its_own
 from fencepost.testing.given import Place, given_records
 from fencepost.testing.schemas import Row, refusing_others, schemas_of
 
-FEW = 1000  # rows that a session gets ready for
+FEW = 1000  # rows that a session is prepared for
 VALUES, TOMBSTONE = "_values", "_is_tombstone"  # columns beside a row's own
-# As one source partition has them: in one partition of Spark's. A pipeline may set another number.
+# One Spark partition, like one source partition. A pipeline may set another number.
 ONE_PARTITION = {"spark.sql.leafNodeDefaultParallelism": "1", "spark.sql.shuffle.partitions": "1"}
 
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A row, or a given record that is malformed, that would not be published.
+    """A row, or a malformed given record, that would go to quarantine.
 
-    `rule` is the name of the rule that the row fails first, or `malformed`. `row` is the transform's row; None of a malformed
+    `rule` is the name of the first rule that the row fails, or `malformed`. `row` is the transform's row; None for a malformed
     record. `given` is the position of the record among the given rows; None if the transform dropped `_record`.
     """
 
@@ -52,11 +52,11 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a transform made of the given rows, in their order where it keeps them in order.
+    """What a transform made of the given rows, in their order if it keeps the order.
 
-    `rows` would be in the output: the columns of the value, as Python's values, with times in UTC; None is a tombstone. `keys`
-    has the key of each. `quarantined` would be in the quarantine topic, whatever `on_malformed` says. Other rows of a record that
-    is in quarantine are `withheld`. `tombstones` are given records that `source.tombstones: drop` leaves out.
+    `rows` would be in the output: the columns of the value as Python values, with times in UTC; None is a tombstone. `keys` has
+    the key of each. `quarantined` would be in the quarantine topic, whatever `on_malformed` says. `withheld` are other rows of a
+    record that is in quarantine. `tombstones` are given records that `source.tombstones: drop` leaves out.
     """
 
     rows: list[dict[str, Any] | None] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Outcome:
 
 
 class Trials:
-    """Trials of transforms on one Spark session, which the first one starts."""
+    """Trials of transforms on one Spark session, which the first trial starts."""
 
     def __init__(self) -> None:
         self._session: SparkSession | None = None
@@ -93,10 +93,10 @@ class Trials:
     ) -> Outcome:
         """Run the transform of a pipeline, given by its name or its folder, on rows.
 
-        A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A field that is missing is
-        null, whatever the schema says; `given_rows` says what else a dict may have. The schemas are files, for parts of the
-        pipeline whose schemas are in a registry; the id in a record's first bytes is 1. Without `output_schema` rows are not
-        compared with one. `${NAME}` in pipeline.yaml need not be set.
+        A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A missing field is null,
+        whatever the schema says; `given_records` says what else a dict may have. The schemas are files, for parts of the pipeline
+        whose schemas are in a registry; the id in a record's first bytes is 1. Without `output_schema` rows are not compared with
+        one. `${NAME}` in pipeline.yaml need not be set.
 
         Raises:
             SettingsError: the pipeline, its transform or its rules would fail a run; or a row has an unknown field or a value
@@ -112,7 +112,7 @@ class Trials:
 
     def _own_session(self, pipeline: Pipeline) -> SparkSession:
         if self._session is None:
-            self._stops = SparkContext._active_spark_context is None  # otherwise it is somebody else's
+            self._stops = SparkContext._active_spark_context is None  # otherwise the session belongs to somebody else
             self._session = build_session(pipeline.model_copy(update={"spark": {}}), "test", FEW)
         own = session_of_its_own(self._session, pipeline)
         for name, value in {**ONE_PARTITION, **pipeline.spark}.items():
@@ -122,8 +122,13 @@ class Trials:
 
 
 def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> Outcome:
-    """1. the rows as source records; 2. the transform, for those that it gets; 3. the rules, and what the output would get;
-    4. each row where a write would send it, with its values."""
+    """Run one trial.
+
+    1. Make source records of the rows.
+    2. Run the transform on those that it gets.
+    3. Apply the rules, and encode for the output.
+    4. Route each row as a write would, with its values.
+    """
     rules = quarantine_rules(pipeline) or NO_RULES
     path = RowPath(pipeline, refusing_others(schemas, rows), rules)
     source, positions = given_records(spark, path, rows)  # 1
@@ -147,7 +152,7 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
 
 
 def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
-    """The values of a row as a reader of the output gets them, in a column of their own, and whether it is a tombstone."""
+    """The value of a row as a reader of the output gets it, as one column, and a column that says whether it is a tombstone."""
     with analysis_errors(path.pipeline):
         values = F.struct(*said_columns(result, path.pipeline).values())
     tombstone = F.col("_tombstone") if "_tombstone" in result.columns else F.lit(False)

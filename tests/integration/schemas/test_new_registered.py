@@ -180,7 +180,7 @@ def test_a_registry_without_its_path_is_told_from_one_that_lacks_the_ids(
     fill(broker, topic, [framed(1, b"\x02")] * 3)
     url = schema_registry.url.removesuffix("/apis/ccompat/v7") + path
     given = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], [f"url={url}"])
-    with pytest.raises(RegistryUnavailable, match=r"is not a schema registry's.*Check its url, path included"):
+    with pytest.raises(RegistryUnavailable, match=r"is not a schema registry's.*Check its url, including the path"):
         draft_pipeline(DraftRequest("refused", topic), given)
 
 

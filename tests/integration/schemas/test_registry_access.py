@@ -283,5 +283,5 @@ def test_a_url_that_is_not_of_tls_is_told(
     make: Callable[..., Pipeline], guarded: Guarded, schema_registry: Any
 ) -> None:
     pipeline = make(guarded.settings("ours", url=schema_registry.url.replace("http:", "https:")))
-    with pytest.raises(SettingsError, match=r"what answers there is not TLS \(.*\). Correct schema_registry.url"):
+    with pytest.raises(SettingsError, match=r"the server there does not use TLS \(.*\). Correct schema_registry.url"):
         plan_batch(pipeline, day(1))
