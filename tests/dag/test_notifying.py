@@ -762,7 +762,7 @@ def test_the_command_says_how_it_ended_for_each(
     assert "'txt'" in told[2]["error"]
     assert "no_such" in told[3]["error"]
     assert len(slack.bodies) == 1
-    for arguments, says in ((["rejected"], "no entry has rejected in on"), (["burnt"], "no such event; there are")):
+    for arguments, says in ((["rejected"], "no entry has rejected in `on`"), (["burnt"], "no such event; there are")):
         refused = CliRunner().invoke(app, ["notify", "counted", "--test", *arguments])
         assert isinstance(refused.exception, SettingsError)
         assert says in str(refused.exception)

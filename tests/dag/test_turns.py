@@ -138,7 +138,7 @@ def test_a_backfill_that_runs_backwards_is_refused_once_that_is_sure(context_of:
     ("earlier", "way_out"),
     [
         (STUCK, "mark that run as failed, and start a backfill of its interval"),
-        (BUSY, "The log of its task plan says what that waits for"),
+        (BUSY, "The log of its task plan says what the task waits for"),
     ],
 )
 def test_what_goes_on_holding_a_plan_is_named_within_minutes_with_the_way_out(

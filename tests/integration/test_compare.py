@@ -148,7 +148,9 @@ def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(ru
     answer = run("judge", "--suite", str(suite))
     ((published,), (rejected,)) = answer["published"], answer["rejected"]
     assert (published["revision"], published["rows"], published["now"], published["aside"]) == ("2 +3", 8, "passed", 1)
-    assert "2 rows in quarantine, taken by a rule that this suite does not have, went unjudged" in published["why"]
+    assert (
+        "2 rows in quarantine were not judged: a rule that this suite does not have put them there" in published["why"]
+    )
     assert (rejected["revision"], rejected["rows"], rejected["then"], rejected["now"]) == ("4", 8, "rejected", "passed")
 
 

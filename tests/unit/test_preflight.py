@@ -210,6 +210,6 @@ def test_a_start_that_is_no_moment_of_the_cron_is_named_by_doctor_and_the_list_w
         assert (found.level, listed.stderr) == (Level.OK, "")
         return
     assert found.level is Level.WARNING
-    assert f"The first scheduled interval begins at the next one, {first}: no scheduled run reads" in found.found
+    assert f"The first scheduled interval begins at the next one, {first}, so no scheduled run reads" in found.found
     assert found.do == f"Set schedule.start to {before} to include the interval before it, or to {first}."
     assert found.found in listed.stderr

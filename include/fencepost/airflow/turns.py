@@ -94,7 +94,7 @@ def _way_out(kind: str, state: DagRunState) -> str:
     """What to do if an earlier run does not plan."""
     give = "Or, if its records should fall into this batch, mark its task plan as success."
     if state is DagRunState.RUNNING:
-        return f"The log of its task plan says what that waits for. {give}"
+        return f"The log of its task plan says what the task waits for. {give}"
     if kind == "backfill":
         return (
             "If its backfill is over, was cancelled or is paused, Airflow does not start it: mark that run as failed, and start "

@@ -118,8 +118,9 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 
 
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
-    """A function that names what a malformed value is counted under: its schema's id, if the reader's schema cannot read that
-    schema; otherwise the record.
+    """A function that gives the label under which a malformed value is counted.
+
+    It is the id of the value's schema if the reader's schema cannot read that; otherwise the record.
     """
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 

@@ -33,7 +33,7 @@ def refusal(frame: DataFrame, one: Prepared) -> str | None:
     if {"min_value", "max_value"} <= one.kwargs.keys() and one.entry.values and one.entry.figure not in (TOTAL, SPREAD):
         (name,) = one.columns
         if (grid := _widest(types[name])) is not None and _covers(grid, one.kwargs):
-            return f"every value passes: a column of {types[name].simpleString()} has none outside its bounds"
+            return f"every value passes: a column of {types[name].simpleString()} has no value outside the bounds"
     return next((error for regex in one.regexes if (error := regex_error(frame, regex))), None)
 
 
