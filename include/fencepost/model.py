@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from fencepost.errors import DEFECT, NotRecorded
-from fencepost.output_kinds import OUTPUT_KINDS, part_of
+from fencepost.output_kinds import known_kind, part_of
 
 T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
@@ -219,8 +219,8 @@ def _of_kind(name: str) -> Callable[[object], object]:
     def read(value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        kind = value.get("kind")
-        if kind not in OUTPUT_KINDS:
+        kind = known_kind(value.get("kind"))
+        if kind is None:
             raise ValueError("no such kind of output")
         return part_of(kind, "values", name).model_validate(value)
 

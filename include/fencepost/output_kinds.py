@@ -24,6 +24,11 @@ OUTPUT_KINDS = {
 }
 
 
+def known_kind(value: object) -> str | None:
+    """The value if it is the name of a kind, whatever it was read from; else None."""
+    return value if isinstance(value, str) and value in OUTPUT_KINDS else None
+
+
 def part_of(kind: str, module: str, name: str) -> Any:
     """The object of that name in a kind's module.
 

@@ -20,7 +20,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
 from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
 from fencepost.finding import Level
-from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse
+from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse, write_record
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
 from fencepost.model import LEDGER_VERSION, Batch, State
@@ -30,7 +30,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
-from makers import a_decision
+from makers import a_batch, a_decision, a_publication
 from steps import latest, run
 from waiting import await_true
 
@@ -351,6 +351,16 @@ def test_a_ledger_topic_that_would_forget_is_refused(
         match=rf"cleanup\.policy={config['cleanup.policy']}; it needs 1 partition and cleanup\.policy=compact",
     ):
         plan_batch(pipeline, day(1))
+
+
+@pytest.mark.parametrize("kind", [None, 1, ["topic"], {"topic": 1}, "missing"])
+@pytest.mark.parametrize("part", ["plan", "publication"])
+def test_a_kind_of_output_that_is_no_name_of_one_is_refused(part: str, kind: Any) -> None:
+    whole = json.loads(write_record(a_batch(State.PUBLISHING, publication=a_publication())))
+    damaged = whole["plan"]["output"] if part == "plan" else whole["publication"]
+    damaged["kind"] = kind
+    with pytest.raises(LedgerUnreadable, match=f"ledger of p, offset 3: damaged in {part}"):
+        parse(json.dumps(whole).encode(), "ledger of p, offset 3")
 
 
 JSON = st.recursive(

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.sections import FormatName, KeyFormat, Lineage, Mark, Section, Subject, TopicName, Version
 from fencepost.model import Layout
-from fencepost.output_kinds import OUTPUT_KINDS, part_of
+from fencepost.output_kinds import OUTPUT_KINDS, known_kind, part_of
 
 
 class RecordSettings(Section):
@@ -97,8 +97,7 @@ def settings_of(kind: str) -> type[OutputSettings]:
 
 def kind_of(output: Any) -> str | None:
     """The output's kind, with topic as the default; None if there is no such kind."""
-    kind = output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None)
-    return kind if isinstance(kind, str) and kind in OUTPUT_KINDS else None
+    return known_kind(output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None))
 
 
 def _of_its_kind(output: object) -> object:
