@@ -18,6 +18,8 @@ from pydantic import (
     Field,
     JsonValue,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
     model_validator,
 )
 
@@ -178,11 +180,16 @@ def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
+_RANGES_OF_INPUT = frozenset({"ranges", "lost", "unread"})
+
+
 class TopicInput(Frozen):
     """The part of a batch's input that is in one topic: an offset range for each partition.
 
     `lost` are ranges that were deleted from the topic before they could be planned, which only a pipeline with `on_expired: skip`
     accepts. `unread` are the offsets before the ranges, if no earlier interval was planned.
+
+    All of them are of `topic`, which JSON has once and not in each of them, so that a record of the ledger stays small.
     """
 
     kind: Literal["topic"] = "topic"
@@ -197,6 +204,27 @@ class TopicInput(Frozen):
         if any(part.topic != self.topic for part in (*self.ranges, *self.lost, *self.unread)):
             raise ValueError(f"ranges of another topic than {self.topic}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _topic_once(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialized(self)
+        for name in _RANGES_OF_INPUT & fields.keys():
+            for part in fields[name]:
+                del part["topic"]
+        return fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _topic_in_each(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        topic = {"topic": value.get("topic")}
+        return {
+            name: [topic | part if isinstance(part, dict) else part for part in field]
+            if name in _RANGES_OF_INPUT and isinstance(field, list | tuple)
+            else field
+            for name, field in value.items()
+        }
 
 
 PlannedInput = TopicInput  # the only kind of input so far; `kind` names it

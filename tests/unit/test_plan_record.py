@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.ledger.codec import write_record
-from fencepost.model import Layout, OffsetRange, Plan, TaskBlock, TaskKind, TaskPartition, TopicInput
+from fencepost.ledger.codec import parse, write_record
+from fencepost.model import Layout, OffsetRange, Plan, TaskBlock, TaskKind, TaskPartition, TopicInput, UnreadRange
 from fencepost.steps.writers import malformed_job, rows_job
 from makers import a_batch, a_plan, a_source, a_topic, an_output, task_blocks
 
@@ -30,13 +31,27 @@ def test_a_record_is_as_long_with_ten_thousand_task_partitions_as_with_one() -> 
     assert many - one == 2 * len("0000")
 
 
+def test_the_name_of_a_topic_stands_once_in_a_record_and_is_in_every_range_that_is_read_from_it() -> None:
+    ranges = [(0, 5)] * 10_000
+    unread = (UnreadRange(topic="in", partition=0, start=0, end=2, last_timestamp=7),)
+    lost = (OffsetRange(topic="in", partition=1, start=0, end=3),)
+    batch = a_batch(plan=a_plan(inputs=(a_source(*ranges, lost=lost, unread=unread),), tasks=task_blocks(10_000)))
+    record = write_record(batch)
+    (source,) = json.loads(record)["plan"]["inputs"]
+    assert source["ranges"][9_999] == {"partition": 9_999, "start": 0, "end": 5}
+    assert source["lost"] == [{"partition": 1, "start": 0, "end": 3}]
+    assert source["unread"] == [{"partition": 0, "start": 0, "end": 2, "last_timestamp": 7}]
+    assert parse(record, "the ledger") == batch
+
+
 def test_a_range_of_another_topic_is_no_part_of_an_input() -> None:
     (own,) = a_source((0, 5)).ranges
     foreign = OffsetRange(topic="other", partition=0, start=0, end=5)
     values = {"topic": "in", "topic_id": "in-1"}
     assert TopicInput(**values, ranges=(own,)).ranges == (own,)
-    with pytest.raises(ValidationError, match="another topic than in"):
-        TopicInput(**values, ranges=(foreign,))
+    for other in (foreign, foreign.model_dump()):
+        with pytest.raises(ValidationError, match="another topic than in"):
+            TopicInput(**values, ranges=(other,))
 
 
 def test_task_partitions_are_numbered_through_and_each_is_for_a_partition() -> None:
