@@ -26,7 +26,9 @@ from fencepost.model import (
 )
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
 from fencepost.protocol.announcement import Announcement
+from fencepost.protocol.decisions import Beginning, Prepared, decide_publish, to_publish
 from fencepost.protocol.planning import Facts
+from fencepost.protocol.view import View
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MILLIS = 1_767_225_600_000  # the same moment, as Kafka counts
@@ -157,6 +159,15 @@ def a_verdict(outcome: Outcome, number: int = 1, **changes: Any) -> Verdict:
     """The verdict of that validation."""
     values = {"reason": "", "expectations": 1, "suite_digest": "", "report": "r", "seconds": 0, "judged_at": NOW}
     return Verdict(**{"outcome": outcome, "number": number, **values, **changes})
+
+
+def publish_prepared(
+    view: View, interval: Interval, now: datetime, decision: Decision | None = None, beginning: Beginning | None = None
+) -> tuple[Batch, ...]:
+    """Decide about a publication as advance does, for which everything was prepared on the same ledger."""
+    batch = to_publish(view, interval, decision)
+    prepared = None if batch is None else Prepared(batch.id, beginning)
+    return decide_publish(view, interval, now, decision, prepared)
 
 
 def a_decision(action: str, **changes: Any) -> Decision:

@@ -17,9 +17,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, KafkaUnavailable
 from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult
-from fencepost.protocol.decisions import decide_publish, record_planned
+from fencepost.protocol.decisions import record_planned
 from fencepost.protocol.view import View
-from makers import a_decision, a_verdict
+from makers import a_decision, a_verdict, publish_prepared
 from unit.quality.reports import batch as made
 
 from .conftest import PIPELINE_YAML, ContextOf
@@ -476,5 +476,5 @@ def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> Non
             "verdict": judged(State.WRITTEN, Outcome.PASSED).verdict,
         }
     )
-    (done,) = decide_publish(View.of((passed,)), fresh.interval, NOON)
+    (done,) = publish_prepared(View.of((passed,)), fresh.interval, NOON)
     assert done.decision == decision

@@ -18,9 +18,9 @@ from fencepost.errors import FencepostError
 from fencepost.model import Batch, Event, Outcome, State
 from fencepost.protocol.announcement import Announcement, counting
 from fencepost.protocol.announcing import News, announcement, news, told
-from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_planned, standing_plan
+from fencepost.protocol.decisions import decide_skip, decide_withdraw, record_planned, standing_plan
 from fencepost.protocol.view import PASSED, View
-from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, publish_prepared
 from model.search import Fault
 
 DAY, SECOND = a_day(0), timedelta(seconds=1)
@@ -179,7 +179,7 @@ class Announcing:
         if operation in ("plan", "reprocess", "replay"):
             return self._planned(view, world, last, operation)
         if operation == "advance":
-            return decide_publish(view, DAY, NOW)
+            return publish_prepared(view, DAY, NOW)
         if operation == "skip":
             return decide_skip(view, DAY, a_decision("skip"))
         return decide_withdraw(view, DAY, a_decision("withdraw"))

@@ -63,7 +63,6 @@ from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import (
     batch_to_judge,
-    decide_publish,
     decide_skip,
     decide_withdraw,
     free_lane,
@@ -82,6 +81,7 @@ from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.steps import plan as gathering_module
 from fencepost.steps.plan import facts_of_addition, facts_of_plan
+from makers import publish_prepared
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -124,7 +124,7 @@ class Rules:
     frontier: Callable[[View], Mapping[PartitionId, int]] = frontier
     standing: Callable[[int | None, int], Standing] = product.copy_standing_of
     skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
-    publish: Callable[..., tuple[Batch, ...]] = decide_publish
+    publish: Callable[..., tuple[Batch, ...]] = publish_prepared
     replay: Callable[[View, Interval, Callable[[View], Facts | None]], tuple[Batch, ...]] = replay_of
     bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
     routed: Callable[[Rows, Rows, bool], tuple[Rows, Rows]] = routed
@@ -220,6 +220,17 @@ class Source:
             return found
         ends = self.last_stable(topic)
         return [None if o is None or max(o, s) >= e else max(o, s) for o, s, e in zip(found, starts, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class ModelBeginning:
+    """The model's outputs at a point, as a publication begins there."""
+
+    coordinator: Coordinator
+    point: Point
+
+    def publication(self, view: View, batch: Batch, now: datetime) -> TopicPublication:
+        return self.coordinator.begun(view, batch, self.point)
 
 
 class Coordinator:
@@ -443,16 +454,14 @@ class Coordinator:
             return record_verdict(view, when, operation[2], verdict)
         if word in ("advance", "publish"):
             decision = makers.a_decision("publish") if word == "publish" else None
-            return self.rules.publish(
-                view, when, makers.NOW, decision, lambda view, batch: self._begun(view, batch, point)
-            )
+            return self.rules.publish(view, when, makers.NOW, decision, ModelBeginning(self, point))
         if word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         return self.rules.skip(
             view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
         )
 
-    def _begun(self, view: View, batch: Batch, point: Point) -> TopicPublication:
+    def begun(self, view: View, batch: Batch, point: Point) -> TopicPublication:
         if self._is_gone(batch, point):
             raise NeedsOperator("its staged records are gone")
         _, output = self._fake(point)
@@ -935,7 +944,7 @@ class Coordinator:
             assert decide_plan(view, when, None, reprocess=False) == ()
             assert self._reason(latest, point) is None
             assert batch_to_judge(view, when) is latest
-            assert decide_publish(view, when, makers.NOW) == ()
+            assert publish_prepared(view, when, makers.NOW) == ()
         except FencepostError as refusal:
             return str(refusal)
         return None

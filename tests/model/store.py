@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, Event, Outcome, State
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
+from fencepost.outputs.table.pipeline_table import CommitBeginning
 from fencepost.outputs.table.revisions import (
     Committed,
     Held,
@@ -31,12 +32,12 @@ from fencepost.outputs.table.revisions import (
     takes_over,
     unknown_to,
 )
-from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, standing_plan
+from fencepost.protocol.decisions import decide_skip, record_planned, standing_plan
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import record_rejected
 from fencepost.protocol.replay import is_under_way
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written, publish_prepared
 from model.search import Fault
 
 DAY, TABLE = a_day(0), PostgresOutput(table="t")
@@ -341,10 +342,7 @@ class Store:
                 yield f"an attempt at {last.revision}", world._replace(attempts=_sorted((*world.attempts, attempt)))
             return
         decision = a_decision("publish") if last.state is State.REJECTED else None
-
-        def begin(_: View, batch: Batch) -> PostgresPublication:
-            return PostgresPublication(table=TABLE.table, ledger=str(world.ledger_id), begun_at=NOW)
-
+        beginning = CommitBeginning(PostgresPublication, TABLE.table, str(world.ledger_id))
         if not self.rules.without_rows and not last.known_written.rows:
             last_record = world.ledger[-1]._replace(state=State.PUBLISHED)
             older = tuple(r._replace(state=State.SUPERSEDED) for r in world.ledger[:-1])
@@ -352,7 +350,7 @@ class Store:
                 yield "is published without a look at the table", world._replace(ledger=(*older, last_record))
             return
         try:
-            records = decide_publish(view, DAY, NOW, decision, begin)
+            records = publish_prepared(view, DAY, NOW, decision, beginning)
         except FencepostError:
             return
         if records:

@@ -14,11 +14,12 @@ import pytest
 from fencepost.model import Batch, Decision, Interval, PartitionId, Receipt, State
 from fencepost.outputs.topic.publication import begin_publication, opening_marks, record_copied
 from fencepost.outputs.topic.values import TopicPublication
-from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
+from fencepost.protocol.decisions import decide_skip, free_lane
 from fencepost.protocol.frontier import frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.view import PASSED, Revisions, View
+from makers import publish_prepared
 from model.coordinator import BOTH, Coordinator, Rows, Rules, replay_of
 from model.product import a_receipt
 from model.search import DEEP, Search, cases, explore, without_way_out
@@ -258,7 +259,7 @@ def beside_what_is_under_way(view: View, when: Interval, gather: Any) -> tuple[B
 
 def without_its_additions(*given: Any) -> tuple[Batch, ...]:
     """Mutation: a new revision supersedes the batch alone, and additions to that stay published."""
-    return tuple(b for b in decide_publish(*given) if b.adds_to is None or b.state is not State.SUPERSEDED)
+    return tuple(b for b in publish_prepared(*given) if b.adds_to is None or b.state is not State.SUPERSEDED)
 
 
 def of_additions_too(view: View) -> Mapping[PartitionId, int]:

@@ -19,7 +19,6 @@ from fencepost.protocol import advice
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.decisions import (
     batch_to_judge,
-    decide_publish,
     decide_skip,
     decide_withdraw,
     record_withdrawn,
@@ -28,7 +27,7 @@ from fencepost.protocol.decisions import (
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.plan import _starved
-from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written, reading
+from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written, publish_prepared, reading
 from unit.quality.reports import REPORTS
 
 
@@ -84,9 +83,9 @@ SITUATIONS = [
     (State.SKIPPED, Outcome.REJECTED),
 ]
 COMMANDS: dict[str, Callable[[View, Interval], object]] = {
-    "publish": lambda view, interval: decide_publish(view, interval, NOW, DECISION),
+    "publish": lambda view, interval: publish_prepared(view, interval, NOW, DECISION),
     "skip": lambda view, interval: decide_skip(view, interval, DECISION),
-    "advance": lambda view, interval: decide_publish(view, interval, NOW),
+    "advance": lambda view, interval: publish_prepared(view, interval, NOW),
     "withdraw": lambda view, interval: decide_withdraw(view, interval, DECISION),
     "validate": batch_to_judge,
 }

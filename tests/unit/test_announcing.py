@@ -15,7 +15,7 @@ from fencepost.model import Batch, Decision, Event, Outcome, RegisteredSchema, S
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import announcement, complete_until, history, news, told_of
-from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, in_state, record_planned
+from fencepost.protocol.decisions import decide_skip, decide_withdraw, in_state, record_planned
 from fencepost.protocol.view import View
 from makers import (
     NOW,
@@ -30,6 +30,7 @@ from makers import (
     a_written,
     an_output,
     planned,
+    publish_prepared,
     staged,
 )
 
@@ -85,7 +86,7 @@ class Play:
         return a_decision(action, decided_at=self.now)
 
     def publish(self, day: int, **how: Any) -> tuple[Announcement, ...]:
-        return self.commit(decide_publish(self.view, a_day(day), self.now, **how))
+        return self.commit(publish_prepared(self.view, a_day(day), self.now, **how))
 
     def skip(self, day: int) -> tuple[Announcement, ...]:
         return self.commit(decide_skip(self.view, a_day(day), self.decision("skip")))

@@ -9,9 +9,10 @@ import pytest
 from fencepost.model import Batch, Decision, Outcome, State
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need
-from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, record_verdict, record_withdrawn
+from fencepost.protocol.decisions import decide_skip, record_planned, record_verdict, record_withdrawn
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
+from makers import publish_prepared
 from unit.pages.ledgers import batch, hour, taken
 
 PATIENCE = timedelta(hours=4)
@@ -101,7 +102,7 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
     view = View.of([first, second])
     left = View.of([first, *decide_skip(view, hour(1), decision)])
     assert left.in_force(hour(1)) == first
-    after = View.of([first, second, *decide_publish(view, hour(1), LATE, decision)])
+    after = View.of([first, second, *publish_prepared(view, hour(1), LATE, decision)])
     assert [b.state for b in after.known(hour(1)).all] == [State.SUPERSEDED, State.PUBLISHED]
     assert snapshot_of(left).awaiting(LATE, PATIENCE) == snapshot_of(after).awaiting(LATE, PATIENCE) == ()
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from fencepost.errors import FencepostError, Superseded, TransitionRefused
+from fencepost.errors import FactsOutdated, FencepostError, NotRecorded, Superseded, TransitionRefused
 from fencepost.model import Batch, OffsetRange, Outcome, Receipt, State, Tally
-from fencepost.outputs.topic.publication import begin_publication, opening_marks, record_copied, validated_ends
+from fencepost.outputs.topic.publication import CopyBeginning, opening_marks, record_copied, validated_ends
 from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.advice import next_task, what_next
 from fencepost.protocol.awaiting import Need, need_of
 from fencepost.protocol.decisions import (
+    Prepared,
     batch_to_judge,
     decide_publish,
     decide_skip,
@@ -39,6 +40,7 @@ from makers import (
     a_topic,
     a_verdict,
     a_written,
+    publish_prepared,
     staged,
 )
 
@@ -65,8 +67,7 @@ def of(
     return staged(made, **changes)
 
 
-def begin(view: View, batch: Batch) -> TopicPublication:
-    return begin_publication(view, batch, HELD, "ledger-1", MEGABYTE, NOW)
+BEGINNING = CopyBeginning(HELD, "ledger-1", MEGABYTE)
 
 
 def copied(view: View, *receipts: Receipt, lease: int = 7, revision: int = 1) -> tuple[Batch, ...]:
@@ -78,7 +79,7 @@ WHOLE = a_receipt(0, 7, rows=ROWS)
 
 def test_a_passed_staged_batch_begins_to_be_published_and_moves_nothing() -> None:
     view = View.of([of(State.WRITTEN)])
-    (after,) = decide_publish(view, a_day(0), NOW, None, begin)
+    (after,) = publish_prepared(view, a_day(0), NOW, None, BEGINNING)
     assert after.state is State.PUBLISHING
     assert after.publication == TopicPublication(
         lane=0, ledger="ledger-1", tasks=1, atomic=True, begun=HELD, begun_at=NOW
@@ -86,7 +87,22 @@ def test_a_passed_staged_batch_begins_to_be_published_and_moves_nothing() -> Non
     assert after.history[-1].note == "in one transaction"
     begun = View.of([after])
     assert (frontier(begun), validated_ends(begun)) == ({("in", 0): 0}, {})
-    assert decide_publish(begun, a_day(0), NOW, None, begin) == (), "done once"
+    assert publish_prepared(begun, a_day(0), NOW, None, BEGINNING) == (), "done once"
+
+
+def test_a_batch_that_was_not_prepared_is_not_published() -> None:
+    """The ledger may have changed since the topics and the output were checked. They were checked for one batch."""
+    passed = a_verdict(Outcome.PASSED)
+    direct = a_batch(State.WRITTEN, revision=2, written=a_written(a_receipt(rows=ROWS)), verdict=passed)
+    for batch in (of(State.WRITTEN, revision=2), direct):
+        view = View.of([batch])
+        other = batch.id.model_copy(update={"revision": 1})
+        for prepared in (None, Prepared(other, BEGINNING)):
+            with pytest.raises(FactsOutdated, match=f"batch {batch.id} became the one to publish"):
+                decide_publish(view, a_day(0), NOW, None, prepared)
+        assert decide_publish(view, a_day(0), NOW, None, Prepared(batch.id, BEGINNING))
+    with pytest.raises(NotRecorded, match="is staged"):
+        decide_publish(View.of([of(State.WRITTEN)]), a_day(0), NOW, None, Prepared(of(State.WRITTEN).id))
 
 
 @pytest.mark.parametrize(("bytes_", "tasks"), [(MEGABYTE, 1), (MEGABYTE + 1, 2)])
@@ -95,7 +111,7 @@ def test_a_batch_above_the_limit_is_copied_by_staging_partition(bytes_: int, tas
     assert batch.written is not None
     topics = {"staging": batch.written.tally.model_copy(update={"bytes": bytes_})}
     large = batch.model_copy(update={"written": batch.written.model_copy(update={"topics": topics})})
-    found = begin(View(), large)
+    found = BEGINNING.publication(View(), large, NOW)
     assert (found.tasks, found.atomic) == (tasks, tasks == 1)
 
 
@@ -103,8 +119,8 @@ def test_an_operators_decision_on_a_rejected_batch_is_kept() -> None:
     decision = a_decision("publish")
     view = View.of([of(State.REJECTED, outcome=Outcome.REJECTED)])
     with pytest.raises(TransitionRefused):
-        decide_publish(view, a_day(0), NOW, None, begin)
-    (after,) = decide_publish(view, a_day(0), NOW, decision, begin)
+        publish_prepared(view, a_day(0), NOW, None, BEGINNING)
+    (after,) = publish_prepared(view, a_day(0), NOW, decision, BEGINNING)
     assert (after.state, after.decision) == (State.PUBLISHING, decision)
 
 
@@ -115,7 +131,7 @@ def test_a_staged_batch_without_records_is_published_at_once() -> None:
         )
     )
     view = View.of([empty])
-    (after,) = decide_publish(view, a_day(0), NOW, None, begin)
+    (after,) = publish_prepared(view, a_day(0), NOW, None, BEGINNING)
     assert (after.state, after.publication) == (State.PUBLISHED, None)
     assert [r.length for r in after.published_ranges] == [0], "read_validated reads nothing there"
     assert validated_ends(View.of([after])) == {}, "the ends it was written to are those of another topic"
@@ -148,7 +164,7 @@ def test_only_staged_rows_are_published_and_only_they_count_for_how() -> None:
         {"malformed": 3},
     )
     assert [(r.start, r.end) for r in batch.quarantine_ranges(batch.written)] == [(4, 9)]
-    (begun,) = decide_publish(View.of([batch]), a_day(0), NOW, None, begin)
+    (begun,) = publish_prepared(View.of([batch]), a_day(0), NOW, None, BEGINNING)
     assert begun.publication is not None
     assert begun.publication.atomic, "a gigabyte in quarantine is not copied"
     leased = begun.model_copy(update={"publication": begun.publication.model_copy(update={"lease": 7, "ledger": ""})})
@@ -159,7 +175,7 @@ def test_only_staged_rows_are_published_and_only_they_count_for_how() -> None:
 
 
 def test_a_staged_batch_of_which_all_went_to_quarantine_is_published_at_once() -> None:
-    (after,) = decide_publish(View.of([with_quarantine(0, 3)]), a_day(0), NOW, None, begin)
+    (after,) = publish_prepared(View.of([with_quarantine(0, 3)]), a_day(0), NOW, None, BEGINNING)
     assert (after.state, after.publication) == (State.PUBLISHED, None)
     assert [r.length for r in after.published_ranges] == [0]
 
@@ -168,8 +184,8 @@ def test_batches_that_are_published_at_once_have_lanes_of_their_own() -> None:
     """A lane is held until all of its marks are complete; how many there are is bounded by how many are published at once."""
     held = [of(State.PUBLISHING, n, n, publication=a_publication(lane=lane)) for n, lane in enumerate((0, 2))]
     done = of(State.PUBLISHED, 2, 2, publication=a_publication(lane=1))
-    assert begin(View.of([*held, done]), of(State.WRITTEN, 3)).lane == 1
-    assert begin(View.of([done]), of(State.WRITTEN, 3)).lane == 0
+    assert BEGINNING.publication(View.of([*held, done]), of(State.WRITTEN, 3), NOW).lane == 1
+    assert BEGINNING.publication(View.of([done]), of(State.WRITTEN, 3), NOW).lane == 0
 
 
 def test_a_whole_copy_is_recorded_and_moves_the_frontier() -> None:
@@ -231,7 +247,7 @@ def test_everybody_else_finds_it_under_way() -> None:
     assert record_verdict(view, a_day(0), 1, a_verdict(Outcome.REJECTED, 2)) == (), (
         "a slower validation decides nothing"
     )
-    assert decide_publish(view, a_day(0), NOW, a_decision("publish"), begin) == ()
+    assert publish_prepared(view, a_day(0), NOW, a_decision("publish"), BEGINNING) == ()
     assert next_task(batch) == "advance"
     assert "finishes its publication" in what_next(batch)
     assert need_of(batch) is None

@@ -8,7 +8,6 @@ from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Replayed, State, Tally
 from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.decisions import (
-    decide_publish,
     decide_skip,
     decide_withdraw,
     record_planned,
@@ -34,6 +33,7 @@ from makers import (
     a_verdict,
     a_written,
     an_announcement,
+    publish_prepared,
     task_blocks,
 )
 
@@ -141,10 +141,10 @@ def test_an_addition_replaces_an_unfinished_addition_and_never_the_batch() -> No
 
 def test_publishing_an_addition_supersedes_nothing_and_a_new_revision_supersedes_batch_and_additions() -> None:
     written = View.of([a_base(), an_addition(), an_addition(State.WRITTEN, revision=3)])
-    assert {b.revision: b.state for b in decide_publish(written, DAY, NOW)} == {3: State.PUBLISHED}
+    assert {b.revision: b.state for b in publish_prepared(written, DAY, NOW)} == {3: State.PUBLISHED}
     skipped = an_addition(State.SKIPPED, revision=3)
     again = View.of([a_base(), an_addition(), skipped, a_base(State.WRITTEN, revision=4)])
-    assert {b.revision: b.state for b in decide_publish(again, DAY, NOW)} == {
+    assert {b.revision: b.state for b in publish_prepared(again, DAY, NOW)} == {
         4: State.PUBLISHED,
         1: State.SUPERSEDED,
         2: State.SUPERSEDED,
@@ -190,7 +190,7 @@ def test_an_addition_is_skipped_alone_and_not_withdrawn() -> None:
     ):
         decide_withdraw(view, DAY, a_decision("withdraw"))
     with pytest.raises(TransitionRefused, match=r"/2, an addition to revision 1, is skipped.*`fencepost replay"):
-        decide_publish(view.updated([skipped]), DAY, NOW, a_decision("publish"))
+        publish_prepared(view.updated([skipped]), DAY, NOW, a_decision("publish"))
 
 
 def test_a_rejected_addition_awaits_a_person_who_is_told_what_each_command_does_to_it() -> None:

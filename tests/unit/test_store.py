@@ -17,6 +17,7 @@ from fencepost.outputs.postgres.connection import StatementFailed, meaning
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.rights import grants
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
+from fencepost.outputs.table.pipeline_table import CommitBeginning
 from fencepost.outputs.table.revisions import (
     Committed,
     Held,
@@ -34,11 +35,11 @@ from fencepost.outputs.table.revisions import (
 from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, need_of
-from fencepost.protocol.decisions import decide_publish, decide_skip, decide_withdraw, record_verdict
+from fencepost.protocol.decisions import decide_skip, decide_withdraw, record_verdict
 from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 from fencepost.protocol.publication import record_rejected
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written, publish_prepared
 
 TABLE = PostgresOutput(table="public.t")
 LEDGER = "ledger-1"
@@ -49,9 +50,7 @@ def publication(lease: int | None = 7, **changes: Any) -> PostgresPublication:
     return PostgresPublication(**{**values, **changes})
 
 
-def begin(*_: Any) -> PostgresPublication:
-    """How a publication to the table begins."""
-    return publication(lease=None)
+BEGINNING = CommitBeginning(PostgresPublication, "public.t", LEDGER)
 
 
 def a_row(**changes: Any) -> Held:
@@ -176,7 +175,7 @@ def test_a_revision_that_the_ledger_lacks_is_named() -> None:
 @pytest.mark.parametrize("rows", [3, 0])
 def test_a_batch_for_a_table_begins_to_be_published_even_without_rows(rows: int) -> None:
     view = View.of([of_table(State.WRITTEN, rows)])
-    begun = decide_publish(view, a_day(0), NOW, None, begin)
+    begun = publish_prepared(view, a_day(0), NOW, None, BEGINNING)
     (batch,) = begun
     assert (batch.state, batch.publication) == (State.PUBLISHING, publication(lease=None))
     read = parse(write_record(batch), "here")
@@ -205,19 +204,19 @@ def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
     assert all(word in told for word in ("`fencepost publish", "`fencepost run", "`fencepost skip"))
     after = view.updated([rejected])
     assert record_rejected(after, a_day(0), 1, 7, "again", NOW) == ()
-    (again,) = decide_publish(
+    (again,) = publish_prepared(
         after,
         a_day(0),
         NOW,
         a_decision("publish"),
-        begin,
+        BEGINNING,
     )
     assert again.publication == publication(lease=None), "with a lease of its own"
     (judged,) = record_verdict(after, a_day(0), 1, a_verdict(Outcome.REJECTED, 2))
     assert judged.publication is None
     assert "refused" not in what_next(judged), "from now on the suite rejects it"
     with pytest.raises(TransitionRefused):
-        decide_publish(after, a_day(0), NOW)
+        publish_prepared(after, a_day(0), NOW)
     assert decide_skip(after, a_day(0), a_decision("skip"))[0].state is State.SKIPPED
 
 

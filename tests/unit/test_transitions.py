@@ -14,7 +14,6 @@ from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verd
 from fencepost.outputs.topic.publication import TopicState, validated_ends
 from fencepost.protocol.decisions import (
     batch_to_judge,
-    decide_publish,
     decide_skip,
     free_lane,
     record_planned,
@@ -27,7 +26,7 @@ from fencepost.protocol.decisions import (
 from fencepost.protocol.frontier import frontier
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View
-from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written
+from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written, publish_prepared
 from makers import a_day as day
 
 DECISION = a_decision("publish")
@@ -121,8 +120,8 @@ def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View,
         st.sampled_from(
             [
                 lambda: record_planned(view, interval, "p", latest.plan, "again"),
-                lambda: decide_publish(view, interval, NOW),
-                lambda: decide_publish(view, interval, NOW, DECISION),
+                lambda: publish_prepared(view, interval, NOW),
+                lambda: publish_prepared(view, interval, NOW, DECISION),
                 lambda: decide_skip(view, interval, DECISION),
                 lambda: record_verdict(view, interval, latest.revision, next_verdict(latest)),
             ]
@@ -153,7 +152,7 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
     latest = view.last(interval)
     assert latest is not None
     for transition in (
-        lambda: decide_publish(view, interval, NOW),
+        lambda: publish_prepared(view, interval, NOW),
         lambda: decide_skip(view, interval, DECISION),
         lambda: record_verdict(view, interval, latest.revision, next_verdict(latest)),
         lambda: record_verdict(view, interval, latest.revision, a_verdict(Outcome.PASSED, 9)),
@@ -274,7 +273,7 @@ def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.Dat
     assert latest is not None
     decision = data.draw(st.sampled_from([None, DECISION]))
     try:
-        records = decide_publish(view, interval, NOW, decision)
+        records = publish_prepared(view, interval, NOW, decision)
     except TransitionRefused:
         return
     if records:
@@ -364,7 +363,7 @@ def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
     again = View.of([*view.all(), fresh.model_copy(update={"lease": 1})])
     assert frontier(again) == frontier(view) == {("in", 0): 1}
     after = View.of([*view.all(), batch_of(0, 2, State.WRITTEN, 1, Outcome.PASSED, plan_of())])
-    assert [b.state for b in decide_publish(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
+    assert [b.state for b in publish_prepared(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
 
 
 def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
@@ -372,9 +371,9 @@ def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
     skipped_early = batch_of(0, 1, State.PLANNED, 0, None, plan_of())
     view = View.of([decide_skip(View.of([skipped_early]), day(0), DECISION)[0]])
     assert batch_to_judge(view, day(0)).state is State.SKIPPED
-    assert decide_publish(view, day(0), NOW) == ()
+    assert publish_prepared(view, day(0), NOW) == ()
     with pytest.raises(TransitionRefused, match="is skipped, so its output does not count"):
-        decide_publish(view, day(0), NOW, DECISION)
+        publish_prepared(view, day(0), NOW, DECISION)
 
 
 @given(

@@ -22,15 +22,20 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, PartitionId, PlannedOutput, Publication, TopicEnds
+from fencepost.model import Batch, Interval, PartitionId, PlannedOutput, TopicEnds
 from fencepost.output_kinds import has_part, part_of
 from fencepost.outputs.batch_topic import RecordTopic, StagingTopic
+from fencepost.protocol.decisions import Beginning
 from fencepost.protocol.obstacle import Found, GivenUp, OutputState
 from fencepost.protocol.view import View
 
-# `Begin` makes the publication of a batch. `Record` makes the ledger's records of its end, from the seconds it took and the time.
-Begin = Callable[[View, Batch], Publication]
-Record = Callable[[View, float, datetime], tuple[Batch, ...]]
+
+class Ending(Protocol):
+    """A publication of which everything is committed. Each kind of output has its own frozen value."""
+
+    def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
+        """The ledger's records of the end. `seconds` is how long the publication took."""
+        ...
 
 
 class Target(Protocol):
@@ -57,8 +62,9 @@ class Target(Protocol):
 class Publisher(Protocol):
     """Publishes a staged batch to an output exactly once, however many attempts there are."""
 
-    def ready(self, batch: Batch) -> Begin:
-        """How the batch's publication begins, given the present output. Raises NeedsOperator if it does not accept the batch."""
+    def ready(self, batch: Batch) -> Beginning:
+        """Check the output, and return what the batch's publication begins with. Raises NeedsOperator if the output does not
+        accept the batch."""
         ...
 
     def state(self, batch: Batch, *, publishing: bool) -> OutputState | None:
@@ -66,11 +72,11 @@ class Publisher(Protocol):
         batch needs nothing of the output."""
         ...
 
-    def committed(self, batch: Batch, found: Found) -> Record | None:
+    def committed(self, batch: Batch, found: Found) -> Ending | None:
         """The end of the publication, if `found` shows that all of it is committed; else None."""
         ...
 
-    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Publish what earlier attempts have not published yet; returns the end of the publication. `spark` is None if the
         publication does not need it.
 

@@ -20,14 +20,17 @@ Every function returns the records to write (none if the work is done already), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from fencepost.counts import count_of
-from fencepost.errors import DEFECT, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
+from fencepost.errors import DEFECT, FactsOutdated, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
     Asked,
     Batch,
+    BatchId,
     Decision,
     Event,
     Interval,
@@ -300,31 +303,39 @@ def asked_about(batch: Batch) -> Asked:
     )
 
 
-def begins_nothing(view: View, batch: Batch) -> Publication:
-    """For whoever asks only whether a batch is published."""
-    raise NotRecorded(f"batch {batch.id} is staged, and nobody says how it gets to its output. {DEFECT}")
+class Beginning(Protocol):
+    """The state of an output before a batch is published there. Each kind of output has its own frozen value."""
+
+    def publication(self, view: View, batch: Batch, now: datetime) -> Publication:
+        """The publication that begins now."""
+        ...
 
 
-def decide_publish(
-    view: View,
-    interval: Interval,
-    now: datetime,
-    decision: Decision | None = None,
-    begin: Callable[[View, Batch], Publication] = begins_nothing,
-) -> tuple[Batch, ...]:
-    """Publish the newest revision and supersede the one that was published or skipped before.
+@dataclass(frozen=True)
+class Prepared:
+    """A batch that was checked for its publication: its topics exist as planned, and its output accepts it.
 
-    A batch that is staged, or is for a table, begins to be published.
+    `beginning` is None for a batch that its write step has put into the output already.
+    """
 
-    It needs a passed verdict, or an operator's decision on a rejected batch. Without a decision a skipped batch stays as it
-    is: the run that the operator's skip overtook has nothing left to do. `begin` says how such a
-    batch gets to its output.
+    batch: BatchId
+    beginning: Beginning | None = None
+
+
+def to_publish(view: View, interval: Interval, decision: Decision | None = None) -> Batch | None:
+    """The newest revision, if it may be published now; None if there is nothing left to do.
+
+    A revision may be published after a passed verdict, or on an operator's decision about a rejected batch. Without a decision
+    a skipped batch stays as it is: the run that the operator's skip overtook has nothing left to do.
+
+    Raises:
+        TransitionRefused: the revision may not be published. The message has the next step.
     """
     if is_carried_out(view, interval, decision):
-        return ()
+        return None
     batch = _standing(view, interval)
     if batch.state in {State.PUBLISHED, State.PUBLISHING} or (batch.state is State.SKIPPED and decision is None):
-        return ()
+        return None
     if batch.state is State.SKIPPED and batch.adds_to is not None:
         raise TransitionRefused(
             f"batch {batch.id}, an addition to revision {batch.adds_to}, is skipped, so its output does not count. "
@@ -346,11 +357,32 @@ def decide_publish(
         )
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
+    return batch
+
+
+def decide_publish(
+    view: View, interval: Interval, now: datetime, decision: Decision | None, prepared: Prepared | None
+) -> tuple[Batch, ...]:
+    """Publish the newest revision and supersede the one that was published or skipped before.
+
+    A batch that is staged, or is for a table, begins to be published.
+
+    Raises:
+        FactsOutdated: the batch may be published now, and it is another one than the `prepared` one.
+        TransitionRefused: see `to_publish`.
+    """
+    batch = to_publish(view, interval, decision)
+    if batch is None:
+        return ()
+    if prepared is None or prepared.batch != batch.id:
+        raise FactsOutdated(f"batch {batch.id} became the one to publish after the ledger was read.")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     decided = batch.model_copy(update={"decision": decision or batch.decision})
     if not batch.is_put:
         return published(view, decided, now, note)
-    publication = begin(view, batch)
+    if prepared.beginning is None:
+        raise NotRecorded(f"batch {batch.id} is staged, and it is not known how its publication begins. {DEFECT}")
+    publication = prepared.beginning.publication(view, batch, now)
     begun = in_state(decided, State.PUBLISHING, now, note or publication.way)
     return (begun.model_copy(update={"publication": publication}),)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import TopicPartition
@@ -21,7 +20,6 @@ from pyspark.sql import SparkSession
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     AccessDenied,
-    FactsOutdated,
     FencepostError,
     KafkaRefused,
     NeedsOperator,
@@ -39,17 +37,17 @@ from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import Batch, Decision, Interval, PartitionId, Publication, State, StepResult, utc_now
-from fencepost.outputs.output import Begin, Record, missing_of, output_of
+from fencepost.model import Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
+from fencepost.outputs.output import Ending, missing_of, output_of
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, told_of
-from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_skip
+from fencepost.protocol.decisions import Prepared, decide_publish, decide_skip, to_publish
 from fencepost.protocol.frontier import by_topic, frontier
 from fencepost.protocol.obstacle import Found
 from fencepost.protocol.publication import record_refused, record_rejected
 from fencepost.protocol.snapshot import snapshot_of
-from fencepost.protocol.view import DECIDED, PASSED, View
+from fencepost.protocol.view import PASSED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
 
@@ -138,52 +136,23 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
     return _commit(ledger, interval, lambda _: None, skip, "skipped")[0]
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What was found in order for a batch to be published, under that name: of a staged batch also how that begins."""
-
-    batch: str
-    begin: Begin = begins_nothing
-
-
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
-    def gather(view: View) -> Ready | None:
-        found = list[Ready]()
+    def gather(view: View) -> Prepared | None:
+        batch = to_publish(view, interval, decision)
+        return None if batch is None else _prepare(ledger, batch)
 
-        def begin(view: View, batch: Batch) -> Publication:
-            check_can_go_on(ledger, batch)
-            found.append(Ready(str(batch.id), output_of(ledger, batch).ready(batch)))
-            return found[0].begin(view, batch)
-
-        batches = decide_publish(view, interval, utc_now(), decision, begin)
-        if found:
-            return found[0]
-        if not any(batch.state is State.PUBLISHED for batch in batches):
-            return None
-        batch = view.known(interval).last
-        check_can_go_on(ledger, batch)  # the offsets about to be published have to be of the present topics
-        return Ready(str(batch.id))
-
-    def publish(view: View, ready: Ready | None) -> tuple[Batch, ...]:
-        def begin(view: View, batch: Batch) -> Publication:
-            if ready is None or ready.batch != str(batch.id) or ready.begin is begins_nothing:
-                raise outdated(batch)
-            return ready.begin(view, batch)
-
-        batches = decide_publish(view, interval, utc_now(), decision, begin)
-        for batch in batches:
-            if batch.state in DECIDED and (ready is None or ready.batch != str(batch.id)):
-                raise outdated(batch)
-        return batches
+    def publish(view: View, prepared: Prepared | None) -> tuple[Batch, ...]:
+        return decide_publish(view, interval, utc_now(), decision, prepared)
 
     result, batch = _commit(ledger, interval, gather, publish, "published")
     reached("advance.begun")
     return result, batch
 
 
-def outdated(batch: Batch) -> FactsOutdated:
-    """The batch is to be published by now, and its topics were not looked at for that."""
-    return FactsOutdated(f"batch {batch.id} came to be published while this step looked at the batch before it.")
+def _prepare(ledger: Ledger, batch: Batch) -> Prepared:
+    """Check the batch's topics, whose offsets are about to be published, and of a staged batch the output."""
+    check_can_go_on(ledger, batch)
+    return Prepared(batch.id, output_of(ledger, batch).ready(batch) if batch.is_put else None)
 
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
@@ -202,23 +171,23 @@ def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | 
     except TableRefusedData as error:  # which an earlier attempt has closed, and not recorded
         _record_rejected(ledger, batch, error)
         raise
-    record = output.committed(batch, found)
-    if record is None:
+    ending = output.committed(batch, found)
+    if ending is None:
         if spark is None and batch.known_publication.needs_spark:
             return None
         log.info("batch %s is published %s", batch.id, batch.known_publication.way)
-        record = _published(ledger, batch, found, spark)
+        ending = _published(ledger, batch, found, spark)
     reached("advance.copied")
     seconds = round(time.monotonic() - began, 3)
-    ended: Record = record
+    ended: Ending = ending
 
-    def look(view: View) -> None:
+    def check(view: View) -> None:
         check_can_go_on(ledger, batch)
 
-    return _commit(ledger, interval, look, lambda view, _: ended(view, seconds, utc_now()), "published")[0]
+    return _commit(ledger, interval, check, lambda view, _: ended.records(view, seconds, utc_now()), "published")[0]
 
 
-def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None) -> Record:
+def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None) -> Ending:
     """The end of the publication.
 
     Raises:

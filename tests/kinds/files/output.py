@@ -12,10 +12,10 @@ from fencepost.errors import ReceiptsDisagree, StoreRefused
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, Tally, utc_now
-from fencepost.outputs.output import Begin, OpenOutput, Record
+from fencepost.model import Batch, Interval, Tally
+from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.table.comparison import TableContents, compare
-from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner, recorded
+from fencepost.outputs.table.pipeline_table import CommitBeginning, CommitEnding, PipelineTable, check_owner
 from fencepost.outputs.table.revisions import (
     TableStanding,
     TableState,
@@ -69,11 +69,10 @@ class FilesOfTable:
         if not self._files.folder.is_dir():
             raise StoreRefused(f"folder {self._folder} is gone. Nothing was planned. Run again.")
 
-    def ready(self, batch: Batch) -> Begin:
+    def ready(self, batch: Batch) -> CommitBeginning:
         """The publication is to the folder as it is now."""
         self.prepare()
-        ledger = self._ledger.topic_id
-        return lambda view, batch: FilesPublication(table=self._folder, ledger=ledger, begun_at=utc_now())
+        return CommitBeginning(FilesPublication, self._folder, self._ledger.topic_id)
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
         """Where the publication stands, by the interval's file."""
@@ -83,12 +82,12 @@ class FilesOfTable:
         lost = self._of.why_lost(self._files.owner())
         return TableState(standing_of(held, batch.publication_as(FilesPublication)), lost=lost)
 
-    def committed(self, batch: Batch, found: Found) -> Record | None:
+    def committed(self, batch: Batch, found: Found) -> Ending | None:
         """By the interval's file."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
-        return recorded(batch) if done else None
+        return CommitEnding(batch) if done else None
 
-    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Replace the interval's file, unless that is done."""
         with self._files.locked():
             old = self._files.read(batch.interval.start)
@@ -96,7 +95,7 @@ class FilesOfTable:
                 self._of.check_may_commit(old.held, batch, self._files.owner())
                 self._of.check_ledger(old.held, batch, {number: len(values) for number, values in old.values.items()})
                 self._files.replace(self._after(old, batch))
-        return recorded(batch)
+        return CommitEnding(batch)
 
     def _after(self, old: IntervalFile, batch: Batch) -> IntervalFile:
         written, publication, tally = batch.known_written, batch.publication_as(FilesPublication), Tally()

@@ -22,8 +22,8 @@ from fencepost.errors import (
 from fencepost.kafka.staged import offset_of_staged
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, utc_now
-from fencepost.outputs.output import Begin, OpenOutput, Record
+from fencepost.model import Batch, Interval
+from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.postgres.columns import INTERVAL, schema_of
 from fencepost.outputs.postgres.commit import AnotherTable, RowsRefused, commit_batch
 from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, session, told
@@ -35,7 +35,7 @@ from fencepost.outputs.postgres.sqlstates import CANCELLED
 from fencepost.outputs.postgres.store import MOST, Store
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, told_differences
-from fencepost.outputs.table.pipeline_table import LOST, PipelineTable, recorded
+from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
 from fencepost.outputs.table.revisions import TableStanding, TableState, differing, standing_of, takes_over
 from fencepost.protocol.advice import after_table_refused
 from fencepost.protocol.obstacle import Found, GivenUp
@@ -108,11 +108,10 @@ class PostgresTable:
         """By the catalogue, in a read-only transaction."""
         return self._shape.would_take(interval, schema)
 
-    def ready(self, batch: Batch) -> Begin:
+    def ready(self, batch: Batch) -> CommitBeginning:
         """The publication goes to the present table, which is checked, or created, first."""
         self._settle_for(batch)
-        ledger = self._ledger.topic_id
-        return lambda view, batch: PostgresPublication(table=self._table, ledger=ledger, begun_at=utc_now())
+        return CommitBeginning(PostgresPublication, self._table, self._ledger.topic_id)
 
     def _settle_for(self, batch: Batch) -> None:
         self._shape.settle(batch.interval, schema_of(batch.known_written.value_schema))
@@ -129,12 +128,12 @@ class PostgresTable:
             lost = self._of.why_lost(known.owner if known is not None else None)
             return TableState(standing_of(held, batch.publication_as(PostgresPublication)), held.refused, lost)
 
-    def committed(self, batch: Batch, found: Found) -> Record | None:
+    def committed(self, batch: Batch, found: Found) -> Ending | None:
         """The end of the publication, if the interval's row shows that it is committed."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
-        return recorded(batch) if done else None
+        return CommitEnding(batch) if done else None
 
-    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commit the batch, unless it is committed already.
 
         If the response to the commit is lost, the interval's row shows the outcome. Locking it waits for a commit under way.
@@ -162,10 +161,10 @@ class PostgresTable:
                 ) from None
             why = refusal.why
             if self._close(batch, why) is TableStanding.DONE:
-                return recorded(batch)  # another attempt was faster, and the table accepted its rows
+                return CommitEnding(batch)  # another attempt was faster, and the table accepted its rows
             message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_table_refused(batch)}"
             raise TableRefusedData(message, why) from None
-        return recorded(batch)
+        return CommitEnding(batch)
 
     def publishers(self, interval: Interval) -> list[str]:
         """The sessions that publish into the interval, as text."""

@@ -6,14 +6,15 @@ A store locks an interval's row, then asks here whether it may commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AnotherCluster, LedgerLost, StoreRefused, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
-from fencepost.outputs.output import Record
 from fencepost.outputs.table.revisions import (
     Held,
     TableStanding,
@@ -160,7 +161,26 @@ class PipelineTable:
             )
 
 
-def recorded(batch: Batch) -> Record:
-    """The records of the end of a committed publication."""
-    known = (batch.interval, batch.revision, batch.known_publication.known_lease)
-    return lambda view, seconds, now: record_stored(view, *known, seconds, now)
+@dataclass(frozen=True)
+class CommitBeginning:
+    """The table that a batch will be committed to, the ledger's topic id, and the class of the kind's publications."""
+
+    publication_class: Callable[..., TablePublication]
+    table: str
+    ledger_topic_id: str
+
+    def publication(self, view: View, batch: Batch, now: datetime) -> TablePublication:
+        """The publication; its lease is the offset of the record that begins it."""
+        return self.publication_class(table=self.table, ledger=self.ledger_topic_id, begun_at=now)
+
+
+@dataclass(frozen=True)
+class CommitEnding:
+    """A batch that a table has committed."""
+
+    batch: Batch
+
+    def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
+        """The batch is published, unless another attempt recorded that first."""
+        batch, lease = self.batch, self.batch.known_publication.known_lease
+        return record_stored(view, batch.interval, batch.revision, lease, seconds, now)

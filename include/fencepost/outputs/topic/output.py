@@ -25,15 +25,15 @@ from fencepost.model import (
     utc_now,
 )
 from fencepost.outputs.batch_topic import RecordTopic, read_named
-from fencepost.outputs.output import Begin, OpenOutput, Record
+from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.topic.copying import copy_here, copy_on_spark, publication_writers, seen_in_output
 from fencepost.outputs.topic.publication import (
+    CopyBeginning,
+    CopyEnding,
     TopicState,
-    begin_publication,
     copied_receipts,
     is_whole,
     opening_marks,
-    record_copied,
     validated_ends,
 )
 from fencepost.outputs.topic.settings import TopicSettings
@@ -138,11 +138,10 @@ class KafkaTopicOutput(RecordTopic):
             batch.publication_as(TopicPublication).begun if batch.is_staged else batch.plan.output_as(TopicOutput)
         ).topic_id
 
-    def ready(self, batch: Batch) -> Begin:
+    def ready(self, batch: Batch) -> CopyBeginning:
         """The copy will begin at the topic's present end."""
         self.check_takes(batch)
-        now, atomic = self.now(), self._set.atomic_megabytes * MEGABYTE
-        return lambda view, batch: begin_publication(view, batch, now, self._ledger.topic_id, atomic, utc_now())
+        return CopyBeginning(self.now(), self._ledger.topic_id, self._set.atomic_megabytes * MEGABYTE)
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
         """The opening marks of the batch's publication."""
@@ -179,23 +178,22 @@ class KafkaTopicOutput(RecordTopic):
             return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
         return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
 
-    def committed(self, batch: Batch, found: Found) -> Record | None:
+    def committed(self, batch: Batch, found: Found) -> Ending | None:
         """The end of the publication, if the marks show that all of it is copied."""
         receipts = copied_receipts(batch.publication_as(TopicPublication), _state(found).marks)
-        return None if receipts is None else self._record(batch, receipts)
+        return None if receipts is None else self._ending(batch, receipts)
 
-    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Copy the batch. Receipts of task-partitions that an earlier attempt has copied are taken from their marks."""
         if spark is None:
-            return self._record(batch, copy_here(self._ledger, batch))
-        return self._record(batch, copy_on_spark(spark, self._ledger, batch))
+            return self._ending(batch, copy_here(self._ledger, batch))
+        return self._ending(batch, copy_on_spark(spark, self._ledger, batch))
 
-    def _record(self, batch: Batch, receipts: Sequence[Receipt]) -> Record:
-        ended = KafkaTopicOutput(
+    def _ending(self, batch: Batch, receipts: Sequence[Receipt]) -> CopyEnding:
+        ends = KafkaTopicOutput(
             self._ledger, self._name
-        ).now()  # asked after every commit, so it is behind the whole batch
-        known = (batch.interval, batch.revision, batch.publication_as(TopicPublication).known_lease, receipts, ended)
-        return lambda view, seconds, now: record_copied(view, *known, seconds, now)
+        ).now()  # asked after every commit, so they are behind the whole batch
+        return CopyEnding(batch, tuple(receipts), ends)
 
     def restore_marks(self, batch: Batch, found: Found) -> bool:
         """Restore lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any were

@@ -80,6 +80,19 @@ def begin_publication(
     )
 
 
+@dataclass(frozen=True)
+class CopyBeginning:
+    """The output topic's present ends, the ledger's topic id, and the bytes up to which a batch is copied in one transaction."""
+
+    output: TopicEnds
+    ledger_topic_id: str
+    atomic_bytes: float
+
+    def publication(self, view: View, batch: Batch, now: datetime) -> TopicPublication:
+        """The publication in the lowest free lane."""
+        return begin_publication(view, batch, self.output, self.ledger_topic_id, self.atomic_bytes, now)
+
+
 def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
     """The opening marks of a publication, one for each task-partition, written before anything is copied.
 
@@ -142,6 +155,20 @@ def record_copied(
         }
     )
     return published(view, batch.model_copy(update={"publication": done}), now, f"copied {done.way}")
+
+
+@dataclass(frozen=True)
+class CopyEnding:
+    """The receipts of a whole copy, and the output topic's ends after it."""
+
+    batch: Batch
+    receipts: tuple[Receipt, ...]
+    output: TopicEnds
+
+    def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
+        """The batch is published, unless another attempt recorded that first."""
+        batch, lease = self.batch, self.batch.publication_as(TopicPublication).known_lease
+        return record_copied(view, batch.interval, batch.revision, lease, self.receipts, self.output, seconds, now)
 
 
 def _of_copy(batch: Batch, output: TopicState, found: Found) -> Obstacle | None:
