@@ -304,7 +304,7 @@ def test_a_topic_that_would_lose_announcements_or_their_order_is_refused(
         (None, None, 0, None),
         (None, "2", 5, None),
         ("1", "1", 0, None),
-        ("1", None, 0, "does not exist"),
+        ("1", None, 0, "no longer exists"),
         ("1", "2", 0, "was deleted and created again"),
         ("1", "1", 7, "begins at offset 7"),
     ],

@@ -58,7 +58,7 @@ def test_a_server_that_is_too_old_is_refused_by_name_before_anything_is_made_the
 ) -> None:
     server = Server(version)
     monkeypatch.setattr(dbapi, "connect", lambda _: server)
-    why = f"database reporting: the server is PostgreSQL {name}, and a table needs 14 or a later one"
+    why = f"database reporting: the server is PostgreSQL {name}, and a table needs version 14 or later"
     ledger: Any = SimpleNamespace(pipeline=pipeline(), cluster=SimpleNamespace(id="here"))
     with pytest.raises(StoreRefused, match=rf"pipeline orders: .*{why}.* Nothing was planned"):
         PostgresTable(ledger, "public.orders").prepare()
