@@ -14,7 +14,7 @@ from zlib import crc32
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from benchmarks.data import log
-from fencepost.collector import without_collector
+from fencepost.garbage_collector import without_collector
 
 PROCESSES = 2
 TIMEOUT = 600.0  # seconds

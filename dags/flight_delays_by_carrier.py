@@ -25,15 +25,15 @@ if (pipelines_folder() / DELAYS).is_dir():
 
             import psycopg2
 
-            told = [event.extra for event in triggering_asset_events[delays]]
-            batches = tuple((event["interval"]["start"], event["revision"]) for event in told)
+            announced = [event.extra for event in triggering_asset_events[delays]]
+            batches = tuple((event["interval"]["start"], event["revision"]) for event in announced)
             login = {name: value.get_secret_value() for name, value in find_pipeline(DELAYS).postgres.items()}
             with closing(psycopg2.connect(**login)) as connection, connection.cursor() as cursor:
                 cursor.execute(BY_CARRIER, (batches,))
                 found = cursor.fetchall()
             for carrier, flights, minutes in found:
                 print(f"{carrier}: {flights} flights, {minutes} minutes late on average")  # noqa: T201
-            return {"batches": [event["batch"] for event in told], "flights": sum(row[1] for row in found)}
+            return {"batches": [event["batch"] for event in announced], "flights": sum(row[1] for row in found)}
 
         summarise()
 

@@ -8,7 +8,7 @@ from typing import Any
 from fencepost.model import (
     Batch,
     Decision,
-    Event,
+    HistoryEntry,
     Interval,
     Layout,
     OffsetRange,
@@ -22,12 +22,12 @@ from fencepost.model import (
     TopicEnds,
     TopicInput,
     Verdict,
-    Written,
+    WriteSummary,
 )
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.decisions import Beginning, Prepared, decide_publish, to_publish
-from fencepost.protocol.planning import Facts
+from fencepost.protocol.planning import PlanFacts
 from fencepost.protocol.view import View
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,7 +95,7 @@ def planned(batch: Batch, **changes: Any) -> Batch:
     return batch.model_copy(update={"plan": batch.plan.model_copy(update=changes)})
 
 
-def the_facts(**changes: Any) -> Facts:
+def the_facts(**changes: Any) -> PlanFacts:
     """What a plan depends on, of a pipeline that stages and quarantines nothing; the test gives neighbours and source."""
     values: dict[str, Any] = {
         "pipeline": "p",
@@ -114,7 +114,7 @@ def the_facts(**changes: Any) -> Facts:
         "now": NOW,
         "clock": MILLIS,
     }
-    return Facts(**{**values, **changes})
+    return PlanFacts(**{**values, **changes})
 
 
 def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", **changes: Any) -> Receipt:
@@ -123,11 +123,11 @@ def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", 
     return Receipt(**{"task": task, "ledger": "", "lease": lease, "topics": topics, **changes})
 
 
-def a_written(*receipts: Receipt, **changes: Any) -> Written:
+def a_written(*receipts: Receipt, **changes: Any) -> WriteSummary:
     """The end of a write that brought these receipts, and read as many records as it wrote."""
     rows = sum(t.rows for r in receipts for t in r.topics.values())
     values = {"rules": (), "output": a_topic(rows, topic="out"), "rows_in": rows, "seconds": 0, "written_at": NOW}
-    return Written.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
+    return WriteSummary.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
 
 
 def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
@@ -146,7 +146,7 @@ def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
 
 def staged(batch: Batch, **changes: Any) -> Batch:
     """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
-    after = planned(batch, staging=a_topic(*batch.plan.output.ends), staged_at=MILLIS)
+    after = planned(batch, staging=a_topic(*batch.plan.output.ends), staging_timestamp=MILLIS)
     if batch.written is not None:
         topics = {{"out": "staging"}.get(name, name): tally for name, tally in batch.written.topics.items()}
         output = a_topic(*batch.written.output.ends)
@@ -203,5 +203,5 @@ def an_announcement(**changes: Any) -> Announcement:
 def a_batch(state: State = State.PLANNED, **changes: Any) -> Batch:
     """Revision 1 of the first day in that state; what a batch in that state has beside its plan, the test gives."""
     values = {"pipeline": "p", "interval": a_day(0), "revision": 1, "state": state, "lease": 0, "plan": a_plan()}
-    values["history"] = (Event(state=state, at=NOW),)
+    values["history"] = (HistoryEntry(state=state, at=NOW),)
     return Batch(**{**values, **changes})

@@ -11,8 +11,8 @@ from conftest import at, day
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.connection import session
-from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner
 from fencepost.steps.validate import validate_batch
@@ -95,7 +95,7 @@ class Database:
     def prepare(self, name: str = "public.orders", pipeline: str = "mine", cluster: str = "here") -> None:
         """Have a table registered as a pipeline's."""
         with session(self.config) as tx:
-            store = Store(tx, name)
+            store = Bookkeeping(tx, name)
             store.prepare()
             store.register(Owner(pipeline, cluster))
             tx.commit()
@@ -104,20 +104,20 @@ class Database:
         """Asked in a transaction that cannot write, as `fencepost try` does."""
         with session(self.config, wait=2) as tx:
             tx.run("SET TRANSACTION READ ONLY")
-            oid = Store(tx, "public.orders").oid()
+            oid = Bookkeeping(tx, "public.orders").oid()
             assert oid is not None
             return why_not_published_to(tx, "public.orders", oid, MINE, start=start, allow_referential_actions=allow)
 
     def doubts(self) -> list[tuple[str, str]]:
         """As the doctor asks."""
         with session(self.config) as tx:
-            oid = Store(tx, "public.orders").oid()
+            oid = Bookkeeping(tx, "public.orders").oid()
             assert oid is not None
             return doubts(tx, oid)
 
     def owned(self) -> list[str]:
         """As a plan asks."""
         with session(self.config) as tx:
-            oid = Store(tx, "public.orders").oid()
+            oid = Bookkeeping(tx, "public.orders").oid()
             assert oid is not None
             return why_not_owned(tx, oid, MINE)

@@ -81,44 +81,44 @@ def sqlite_value(value: Any, text: str, kind: str) -> Any:
     return text if is_long or is_decimal or isinstance(value, dict | list) else value
 
 
-def check_readable(told: dict[str, Any]) -> None:
+def check_readable(announced: dict[str, Any]) -> None:
     """Check that an announced batch has JSON values in a topic, which name it."""
-    if told["table"] is not None:
-        raise Unreadable(f"{told['batch']}: its rows are in table {told['table']}. Read the table.")
-    if told["format"] != "json":
+    if announced["table"] is not None:
+        raise Unreadable(f"{announced['batch']}: its rows are in table {announced['table']}. Read the table.")
+    if announced["format"] != "json":
         raise Unreadable(
-            f"{told['batch']}: its values are of format {told['format']}, and this reader takes json. Decode them in "
+            f"{announced['batch']}: its values are of format {announced['format']}, and this reader takes json. Decode them in "
             "read_batch(), or read the batch with Spark: read_validated takes every format."
         )
-    if told["header"] is None:
-        raise Unreadable(f"{told['batch']}: its records do not name it, so nobody can tell them apart")
+    if announced["header"] is None:
+        raise Unreadable(f"{announced['batch']}: its records do not name it, so nobody can tell them apart")
 
 
-def read_batch(reader: Consumer, told: dict[str, Any]) -> pd.DataFrame:
+def read_batch(reader: Consumer, announced: dict[str, Any]) -> pd.DataFrame:
     """The batch's rows: of the records in its ranges those whose header names it. Other batches may have records there."""
-    check_readable(told)
+    check_readable(announced)
     found: list[tuple[bytes | None, dict[str, tuple[Any, str]] | None]] = []
-    ranges = {TopicPartition(told["topic"], int(p), first): end for p, (first, end) in told["ranges"].items()}
+    ranges = {TopicPartition(announced["topic"], int(p), first): end for p, (first, end) in announced["ranges"].items()}
     for message in records(reader, ranges):
-        if dict(message.headers() or []).get(told["header"]) == told["batch"].encode():
+        if dict(message.headers() or []).get(announced["header"]) == announced["batch"].encode():
             found.append((message.key(), None if message.value() is None else fields(message.value().decode())))
-        if len(found) == told["rows"]:
+        if len(found) == announced["rows"]:
             break
-    if len(found) != told["rows"]:
+    if len(found) != announced["rows"]:
         raise Unreadable(
-            f"{told['batch']}: {len(found)} of its {told['rows']} records are there. If an open transaction hides the "
+            f"{announced['batch']}: {len(found)} of its {announced['rows']} records are there. If an open transaction hides the "
             "others, a later run reads them; else they are gone."
         )
     columns = {
         column["name"]: [
             sqlite_value(*(value or {}).get(column["name"], NOTHING), column["type"]) for _, value in found
         ]
-        for column in told["columns"]
+        for column in announced["columns"]
     }
     # Of type object: pandas would make doubles of whole numbers where one is null.
     rows = pd.DataFrame(columns, index=range(len(found)), dtype=object)
     own = {"_key": [key for key, _ in found], "_is_tombstone": [value is None for _, value in found]}
-    return rows.assign(_interval=told["interval"]["start"], _revision=told["revision"], **own)
+    return rows.assign(_interval=announced["interval"]["start"], _revision=announced["revision"], **own)
 
 
 def append(database: sqlite3.Connection, rows: pd.DataFrame) -> None:
@@ -141,19 +141,21 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def take(database: sqlite3.Connection, reader: Consumer, offset: int, told: dict[str, Any]) -> None:
+def take(database: sqlite3.Connection, reader: Consumer, offset: int, announced: dict[str, Any]) -> None:
     """Bring the table to what an announcement says, and the position with it."""
-    interval = told["interval"]["start"]
-    rows = read_batch(reader, told) if told["state"] == "published" and told["rows"] else None
+    interval = announced["interval"]["start"]
+    rows = read_batch(reader, announced) if announced["state"] == "published" and announced["rows"] else None
     with database:
         database.execute("BEGIN")  # one transaction, which a new column is in too
-        replaces_all = told["state"] == "withdrawn" or (told["state"] == "published" and told["adds_to"] is None)
+        replaces_all = announced["state"] == "withdrawn" or (
+            announced["state"] == "published" and announced["adds_to"] is None
+        )
         if replaces_all and database.execute("SELECT 1 FROM sqlite_master WHERE name = 'rows'").fetchone():
             database.execute("DELETE FROM rows WHERE _interval = ?", (interval,))
         if rows is not None:
             append(database, rows)
         database.execute("DELETE FROM position")
-        database.execute("INSERT INTO position VALUES (?, ?)", (offset, json.dumps(told)))
+        database.execute("INSERT INTO position VALUES (?, ?)", (offset, json.dumps(announced)))
 
 
 def end_of(announcements: Consumer, topic: str) -> int:
@@ -177,18 +179,18 @@ def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection
         end = end_of(announcements, topic)
         place = TopicPartition(topic, 0, known[0] if known else 0)
         for message in records(announcements, {place: end} if place.offset < end else {}):
-            told = json.loads(message.value())
-            if told["version"] != 1:
-                raise Unreadable(f"an announcement of another version: {told['version']}")
+            announced = json.loads(message.value())
+            if announced["version"] != 1:
+                raise Unreadable(f"an announcement of another version: {announced['version']}")
             if known is None:
-                take(database, reader, message.offset(), told)
+                take(database, reader, message.offset(), announced)
                 taken += 1
-            elif (message.offset(), told) == (known[0], json.loads(known[1])):
-                known = None  # the last one, read again: a topic that was made anew has another there
+            elif (message.offset(), announced) == (known[0], json.loads(known[1])):
+                known = None  # the last one, read again: a topic that was created again has another there
             else:
                 break
     if known is not None:
-        raise Unreadable(f"{topic} was made anew: drop the table, and read it from its start")
+        raise Unreadable(f"{topic} was created again: drop the table, and read it from its start")
     return taken
 
 

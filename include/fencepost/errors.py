@@ -4,7 +4,7 @@
     ├── Retriable                  the same command, run again, may succeed       exit code 3
     │   ├── KafkaUnavailable       no broker answered, or a broker answered "not now"
     │   ├── RegistryUnavailable    the schema registry did not answer, or answered "not now"
-    │   ├── StoreUnavailable       the store of an output table did not answer, or answered "not now"
+    │   ├── TableUnavailable       the store of an output table did not answer, or answered "not now"
     │   ├── ConnectionNotFound     Airflow has no connection of that name, or cannot say now
     │   ├── CommitStateUnknown     a commit was sent and no response came
     │   ├── CoordinatorFenced      another run took over the pipeline's ledger
@@ -26,7 +26,7 @@
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
-            ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused,
+            ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, TableRefused,
             ├── TopicMissing
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    the ledger lacks a value that a step relies on
@@ -66,7 +66,7 @@ class RegistryUnavailable(Retriable):
     """The schema registry did not answer in time, or failed, or asked to come back later."""
 
 
-class StoreUnavailable(Retriable):
+class TableUnavailable(Retriable):
     """The store of an output table did not answer in time, or ended the session, or asked to come back later."""
 
 
@@ -230,7 +230,7 @@ class KafkaRefused(NeedsOperator):
     """Kafka refused a request, and would refuse it again."""
 
 
-class StoreRefused(NeedsOperator):
+class TableRefused(NeedsOperator):
     """The output table or its database does not allow the publication: a different column, a missing partition, another owner."""
 
 

@@ -103,7 +103,7 @@ class Interval(Frozen):
         return f"{_basic(self.start)}-{_basic(self.end)}"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The interval in a message: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
@@ -268,7 +268,7 @@ class PlannedOutput(Frozen):
         raise NotImplementedError
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The output in a message, for example `topic orders`."""
         raise NotImplementedError
 
@@ -342,7 +342,7 @@ class Schemas(Frozen):
     output_key: RegisteredSchema | None = None
 
     @property
-    def told(self) -> dict[str, str]:
+    def descriptions(self) -> dict[str, str]:
         """The schema of each part as text, without parts that have none."""
         found = {}
         for part, read in (("source", self.source), ("source key", self.source_key)):
@@ -420,10 +420,10 @@ class Plan(Frozen):
     part that decides the output. `software` names the versions that write it. The batch's lease is an offset of the ledger topic
     with the id `ledger_topic_id`.
 
-    `staged_at` is set with `staging`: the timestamp, in milliseconds, of all of the batch's records in the staging topic. No
-    other batch in the ledger has the same one, so it identifies the records. In the output a header does. A header costs a
-    writer of small records as much time as all else *(measured: librdkafka allocates its memory in one thread and frees it in
-    another)*.
+    `staging_timestamp` is set with `staging`: the timestamp, in milliseconds, of all of the batch's records in the staging
+    topic. No other batch in the ledger has the same one, so it identifies the records. In the output a header does. A header
+    costs a writer of small records as much time as all else *(measured: librdkafka allocates its memory in one thread and frees
+    it in another)*.
 
     `tasks` has a block of task-partitions for each kind; they are numbered through all blocks. The first block is for rows: under
     layout `source` it has the partitions of the input, under `output` those of the written topic. `quarantine` is set if the
@@ -442,7 +442,7 @@ class Plan(Frozen):
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
     output: AnyPlannedOutput
     staging: TopicEnds | None = None
-    staged_at: int | None = Field(default=None, gt=0)
+    staging_timestamp: int | None = Field(default=None, gt=0)
     ledger_topic_id: str
     layout: Layout
     tasks: tuple[TaskBlock, ...] = Field(min_length=1)
@@ -461,7 +461,7 @@ class Plan(Frozen):
     @model_validator(mode="after")
     def _is_written_somewhere(self) -> Self:
         if self.staging is None and self.output.direct is None:
-            raise ValueError(f"a batch for {self.output.told} has to be staged")
+            raise ValueError(f"a batch for {self.output.description} has to be staged")
         return self
 
     @model_validator(mode="after")
@@ -473,9 +473,13 @@ class Plan(Frozen):
         return self
 
     @property
-    def told_also(self) -> str:
+    def coverage_note(self) -> str:
         """The time that the batch covers besides its own interval, as a sentence; empty if there is none."""
-        return f"It also covers {self.also_covers.told}, for which no interval was planned" if self.also_covers else ""
+        return (
+            f"It also covers {self.also_covers.description}, for which no interval was planned"
+            if self.also_covers
+            else ""
+        )
 
     @property
     def attempt(self) -> int:
@@ -483,7 +487,7 @@ class Plan(Frozen):
         return self.replays.attempt if self.replays else 1
 
     @property
-    def ids(self) -> int:
+    def id_count(self) -> int:
         """How many of the lane's transactional ids the batch uses."""
         return max(block.partitions for block in self.tasks)
 
@@ -501,9 +505,9 @@ class Plan(Frozen):
         numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
         return {part: numbers[part.partition_id] for part in self.ranges}
 
-    def task_count(self, aside: int = 0) -> int:
-        """How many task-partitions have to commit, if `aside` records bypass the transform (`Written.aside`)."""
-        return sum(block.partitions for block in self.tasks if aside or block.kind is TaskKind.ROWS)
+    def task_count(self, bypassed: int = 0) -> int:
+        """How many task-partitions have to commit, if `aside` records bypass the transform (`WriteSummary.bypassed`)."""
+        return sum(block.partitions for block in self.tasks if bypassed or block.kind is TaskKind.ROWS)
 
     @property
     def quarantines_malformed(self) -> bool:
@@ -526,7 +530,7 @@ class Plan(Frozen):
         return tuple(part for one in self.inputs for part in one.unread)
 
     @property
-    def written_to(self) -> TopicEnds:
+    def write_topic(self) -> TopicEnds:
         """The topic that the write step writes to: the staging topic or the output topic."""
         found = self.staging or self.output.direct
         assert found is not None, "a plan without one is refused"
@@ -539,7 +543,7 @@ class Plan(Frozen):
             NotRecorded: the output is of another kind.
         """
         if not isinstance(self.output, kind):
-            raise NotRecorded(f"{self.output.told} is another kind of output. {DEFECT}")
+            raise NotRecorded(f"{self.output.description} is another kind of output. {DEFECT}")
         return self.output
 
     @property
@@ -581,7 +585,7 @@ class Receipt(Frozen):
 NOTHING = Tally()
 
 
-class Written(Frozen):
+class WriteSummary(Frozen):
     """All that the task-partitions of a batch have committed, and the ends of its topics after that. All records lie before them.
 
     It has the sums of the receipts; the receipts themselves stay in the marks. `tasks` is their number, `topics` has the tally of
@@ -591,7 +595,7 @@ class Written(Frozen):
 
     `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
 
-    An addition's `rows_in` is the number of records that it replayed. `judged_again` of them are result rows, which the rules
+    An addition's `rows_in` is the number of records that it replayed. `result_rows` of them are result rows, which the rules
     judged as they were. Result rows that no longer fit the output's format count as malformed.
     """
 
@@ -604,7 +608,7 @@ class Written(Frozen):
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[str, int, int], ...] = ()  # (topic, partition, offset) of the first few dropped records
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
-    judged_again: int = Field(default=0, ge=0)
+    result_rows: int = Field(default=0, ge=0)
     quarantine: TopicEnds | None = None
     results: int | None = Field(default=None, ge=0)
     newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
@@ -652,9 +656,9 @@ class Written(Frozen):
         return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
 
     @property
-    def aside(self) -> int:
+    def bypassed(self) -> int:
         """The number of records that bypass the transform: malformed ones and result rows."""
-        return self.malformed + self.judged_again
+        return self.malformed + self.result_rows
 
     @property
     def quarantined_tally(self) -> Tally:
@@ -684,12 +688,12 @@ class Publication(Frozen):
         raise NotImplementedError
 
     @property
-    def way(self) -> str:
+    def method(self) -> str:
         """How the batch is published, in a message, for example `in one transaction`."""
         raise NotImplementedError
 
     @property
-    def taker(self) -> str:
+    def target(self) -> str:
         """What accepts or refuses the batch, in a message, for example `Kafka`."""
         raise NotImplementedError
 
@@ -708,7 +712,7 @@ class Publication(Frozen):
         return ""
 
     @property
-    def known_lease(self) -> int:
+    def require_lease(self) -> int:
         """The lease of a publication read from the ledger."""
         if self.lease is None:
             raise NotRecorded(f"a publication has no lease before it is read from the ledger. {DEFECT}")
@@ -738,7 +742,7 @@ class Verdict(Frozen):
     judged_at: AwareDatetime
 
 
-class Asked(Frozen):
+class AskedBatch(Frozen):
     """The rejected batch that a question was about: its name, its lease, and the number of the validation that rejected it."""
 
     batch: str
@@ -760,10 +764,10 @@ class Decision(Frozen):
     by: str
     reason: str = Field(min_length=1)
     decided_at: AwareDatetime
-    asked: Asked | None = Field(default=None, exclude=True)
+    asked: AskedBatch | None = Field(default=None, exclude=True)
 
 
-class Event(Frozen):
+class HistoryEntry(Frozen):
     """One line of a batch's history."""
 
     state: State
@@ -790,12 +794,12 @@ class Batch(Frozen):
     state: State
     lease: Offset | None = None
     plan: Plan
-    written: Written | None = None
+    written: WriteSummary | None = None
     verdict: Verdict | None = None
     decision: Decision | None = None
     requests: tuple[str, ...] = ()
     publication: AnyPublication | None = None
-    history: tuple[Event, ...] = Field(min_length=1)
+    history: tuple[HistoryEntry, ...] = Field(min_length=1)
 
     @property
     def id(self) -> BatchId:
@@ -806,12 +810,12 @@ class Batch(Frozen):
         """A `fencepost` command line for this batch's interval, which a person can paste."""
         return self.interval.command(verb, self.pipeline, *options)
 
-    def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
+    def output_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
         """The batch's ranges in the written topic: in each partition, from its end at the plan to its end after the write."""
-        return between(self.plan.written_to, written.output)
+        return between(self.plan.write_topic, written.output)
 
     @property
-    def known_written(self) -> Written:
+    def require_written(self) -> WriteSummary:
         """`written`, which has to be recorded.
 
         Raises:
@@ -820,7 +824,7 @@ class Batch(Frozen):
         return self._recorded(self.written, "result of a write")
 
     @property
-    def known_publication(self) -> Publication:
+    def require_publication(self) -> Publication:
         """`publication`, which has to be recorded.
 
         Raises:
@@ -838,7 +842,7 @@ class Batch(Frozen):
         return self._recorded(found if isinstance(found, kind) else None, f"publication of class {kind.__name__}")
 
     @property
-    def known_verdict(self) -> Verdict:
+    def require_verdict(self) -> Verdict:
         """`verdict`, which has to be recorded.
 
         Raises:
@@ -847,7 +851,7 @@ class Batch(Frozen):
         return self._recorded(self.verdict, "verdict")
 
     @property
-    def known_quarantine(self) -> TopicEnds:
+    def require_quarantine(self) -> TopicEnds:
         """The quarantine topic of the plan, which has to have one.
 
         Raises:
@@ -856,7 +860,7 @@ class Batch(Frozen):
         return self._recorded(self.plan.quarantine, "quarantine topic")
 
     @property
-    def known_staging(self) -> TopicEnds:
+    def require_staging(self) -> TopicEnds:
         """The staging topic of the plan, which has to have one.
 
         Raises:
@@ -865,13 +869,13 @@ class Batch(Frozen):
         return self._recorded(self.plan.staging, "staging topic")
 
     @property
-    def known_staged_at(self) -> int:
+    def require_staging_timestamp(self) -> int:
         """The timestamp of the batch's records in the staging topic.
 
         Raises:
             NotRecorded: the batch is not staged.
         """
-        return self._recorded(self.plan.staged_at, "timestamp for staged records")
+        return self._recorded(self.plan.staging_timestamp, "timestamp for staged records")
 
     def _recorded(self, value: T | None, what: str) -> T:
         if value is None:
@@ -881,7 +885,7 @@ class Batch(Frozen):
     def publication_under(self, lease: int) -> Publication | None:
         """The batch's publication, if it has that lease and is under way, that is, neither given up nor ended; else None."""
         publication = self.publication
-        if self.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
+        if self.state is not State.PUBLISHING or publication is None or publication.require_lease != lease:
             return None
         return publication
 
@@ -899,12 +903,12 @@ class Batch(Frozen):
         return self.plan.staging is not None and self.written is not None and self.written.rows > 0
 
     @property
-    def is_put(self) -> bool:
+    def needs_publish_step(self) -> bool:
         """Whether the batch has to be published to its output: a staged one, or one without records for an output like a
         table."""
         return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 
-    def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
+    def quarantine_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
         """The batch's ranges in the quarantine topic, as in `output_ranges`; none if the pipeline quarantines nothing."""
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
@@ -916,7 +920,7 @@ class Batch(Frozen):
         return self.history[-1].at
 
     @property
-    def known_lease(self) -> int:
+    def require_lease(self) -> int:
         """The lease of a batch read from the ledger."""
         return self._recorded(self.lease, "lease before it is read from there")
 
@@ -979,7 +983,7 @@ def time_of(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
 
 
-def told_time(milliseconds: int) -> str:
+def describe_timestamp(milliseconds: int) -> str:
     """A record's timestamp in a message."""
     if milliseconds < FAR:
         return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"

@@ -85,10 +85,10 @@ def play(
     """
     out.print("[bold]2[/] Flights and weather of 1 to 3 January 2013")
     flights, weather = loaded()
-    told = f"{flights.flights:,} flights and {flights.broken} broken records"
-    out.print(f"  [green]✓[/] topic flights: {_if_added(told, flights.added)}")
-    told = f"{weather.observations} hourly observations in Avro, of two schemas"
-    out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
+    text = f"{flights.flights:,} flights and {flights.broken} broken records"
+    out.print(f"  [green]✓[/] topic flights: {_if_added(text, flights.added)}")
+    text = f"{weather.observations} hourly observations in Avro, of two schemas"
+    out.print(f"  [green]✓[/] topic weather: {_if_added(text, weather.added)}")
     out.print(
         f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER} and, after the flights, {DELAYS}: one run for each day, by Airflow's scheduler"
     )
@@ -126,8 +126,8 @@ def _show_reader(api: StackAirflow, published: set[str]) -> None:
     out.print(f"{READER}: {flights:,} flights of {batches} published batch{'es' * (batches != 1)}, by asset events")
 
 
-def _if_added(told: str, added: bool) -> str:
-    return told if added else "it held records, and was left alone"
+def _if_added(text: str, added: bool) -> str:
+    return text if added else "it held records, and was left alone"
 
 
 def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
@@ -164,7 +164,7 @@ def _finish_earlier(api: StackAirflow) -> None:
 
 def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[datetime], watch: Watch) -> Sequence[str]:
     """Begin the backfills, and print a line for every task that ends, until their runs have; the DAGs that were run."""
-    told: set[tuple[str, str, str]] = set()
+    text: set[tuple[str, str, str]] = set()
     began = time.monotonic()
     begun = list(PIPELINES if _are_published(api, starts) else [dag for dag in PIPELINES if dag != DELAYS])
     for dag in begun:
@@ -186,8 +186,8 @@ def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[dateti
                     ended = (f"{dag} {task['dag_run_id']}", task["task_id"], str(task["end_date"]))
                     if task["state"] == "running":
                         running.append(label)
-                    elif task["state"] in {"success", "failed"} and ended not in told and _is_recent(task, began):
-                        told.add(ended)
+                    elif task["state"] in {"success", "failed"} and ended not in text and _is_recent(task, began):
+                        text.add(ended)
                         mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
                         out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
             status.update(f"running: {', '.join(running) or 'nothing yet'}")

@@ -150,7 +150,7 @@ def context_of(interval: Interval, monkeypatch: pytest.MonkeyPatch) -> ContextOf
 
     def make(*earlier: tuple[str, str | None, str, str], **options: Any) -> dict[str, Any]:
         context = context_in(interval, *earlier, **options)
-        monkeypatch.setattr("fencepost.airflow.turns.run_of", context["ti"].run_of)
+        monkeypatch.setattr("fencepost.airflow.plan_order.run_of", context["ti"].run_of)
         return context
 
     monkeypatch.setattr("fencepost.airflow.operators.planned_beside", lambda *_: Neighbours)

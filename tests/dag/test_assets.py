@@ -27,9 +27,9 @@ DETAILS: dict[str, Any] = {"announcement": ANNOUNCED, "published_at": "2013-03-0
 class Events:
     """What one run tells Airflow, and what Airflow was told before, by a task or by a command."""
 
-    def __init__(self, told: tuple[str, ...] = ()) -> None:
+    def __init__(self, announced: tuple[str, ...] = ()) -> None:
         self.added: list[tuple[Any, dict[str, Any]]] = []
-        self.told = [SimpleNamespace(extra={"batch": batch}) for batch in told]
+        self.announced = [SimpleNamespace(extra={"batch": batch}) for batch in announced]
         self.since = ""
 
     def add(self, asset: Any, extra: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Events:
 
     def after(self, moment: str) -> Any:
         self.since = moment
-        return self.told
+        return self.announced
 
 
 def run(
@@ -83,10 +83,10 @@ def test_an_attempt_that_died_after_its_commit_is_told_of_by_the_next_and_only_o
     monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
 ) -> None:
     unchanged = published.model_copy(update={"changed": False})
-    events = Events(told=("counted/another/1",))
+    events = Events(announced=("counted/another/1",))
     assert len(run(monkeypatch, pipeline, context_of(), unchanged, events)) == 1
     assert events.since == "2013-03-02T05:50:00+00:00"
-    assert run(monkeypatch, pipeline, context_of(), unchanged, Events(told=(published.batch,))) == []
+    assert run(monkeypatch, pipeline, context_of(), unchanged, Events(announced=(published.batch,))) == []
 
 
 def test_what_is_not_published_is_not_told(

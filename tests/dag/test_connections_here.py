@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from airflow.sdk.configuration import clear_secrets_backends_cache
 
-from fencepost.airflow import here
+from fencepost.airflow import command_connections
+from fencepost.airflow.command_connections import resolve_for_command
 from fencepost.airflow.connections import ServerConnections
-from fencepost.airflow.here import looked_up_here
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.run_check import run_check
 from fencepost.doctor.settings import check_connections
 from fencepost.errors import ConnectionNotFound, SettingsError
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.pages.logins import Logins
-from fencepost.preflight.finding import ask
 from vault import use_vault
 
 PIPELINE_YAML = """
@@ -36,7 +36,9 @@ IN_ENVIRONMENT = "the environment (AIRFLOW_CONN_KAFKA_PROD)"
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(here, "_has_database", lambda: False)  # another test may have made one in this AIRFLOW_HOME
+    monkeypatch.setattr(
+        command_connections, "_has_database", lambda: False
+    )  # another test may have made one in this AIRFLOW_HOME
     yield
     clear_secrets_backends_cache()
 
@@ -54,10 +56,10 @@ def test_the_secrets_backend_comes_before_the_environment(
     vault = use_vault(monkeypatch, tmp_path / "vault.json", {"kafka_prod": KAFKA})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(KAFKA | {"extra": {"bootstrap.servers": "127.0.0.1:2"}}))
     told: list[str] = []
-    whole, _ = looked_up_here(pipeline, told.append)
+    whole, _ = resolve_for_command(pipeline, told.append)
     assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:1"
     vault.write_text("{}")
-    whole, _ = looked_up_here(pipeline, told.append)
+    whole, _ = resolve_for_command(pipeline, told.append)
     assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:2"
     assert told == [
         "connection kafka_prod: from the secrets backend vault.Vault",
@@ -70,25 +72,25 @@ def test_what_was_asked_in_vain_is_told_with_what_it_answered(
 ) -> None:
     vault = use_vault(monkeypatch, tmp_path / "vault.json", {})
     with pytest.raises(ConnectionNotFound) as raised:
-        looked_up_here(pipeline, print)
+        resolve_for_command(pipeline, print)
     said = f"the secrets backend vault.Vault: not there; {IN_ENVIRONMENT}: not there; not in Airflow's database, whose settings"
     assert said in str(raised.value)
     vault.unlink()
     with pytest.raises(ConnectionNotFound, match=r"vault\.Vault: it does not answer \(FileNotFoundError\)"):
-        looked_up_here(pipeline, print)
+        resolve_for_command(pipeline, print)
 
 
 def test_a_backend_that_is_not_installed_here_is_told(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", "nowhere.Vault")
     with pytest.raises(SettingsError, match=r"secrets backend cannot be loaded here .*\[secrets\] backend"):
-        looked_up_here(pipeline, print)
+        resolve_for_command(pipeline, print)
 
 
 def test_the_doctor_names_what_is_left_out(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(KAFKA))
     places: list[str] = []
-    _, given = looked_up_here(pipeline, places.append)
-    left_out, where = ask(check_connections, pipeline, given, places)
+    _, given = resolve_for_command(pipeline, places.append)
+    left_out, where = run_check(check_connections, pipeline, given, places)
     assert (left_out.level, where.level) == (Level.WARNING, Level.OK)
     assert "kafka leaves group.id of connection kafka_prod out" in left_out.found
     assert IN_ENVIRONMENT in where.found
@@ -200,10 +202,10 @@ def test_a_command_gets_its_teams_connection_where_airflows_database_says_the_te
     pipeline: Pipeline, teams: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teams["counted"] = "blue"
-    whole, _ = looked_up_here(pipeline, print)
+    whole, _ = resolve_for_command(pipeline, print)
     assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:1", "without the database no team is known"
-    monkeypatch.setattr(here, "_has_database", lambda: True)
-    whole, _ = looked_up_here(pipeline, print)
+    monkeypatch.setattr(command_connections, "_has_database", lambda: True)
+    whole, _ = resolve_for_command(pipeline, print)
     assert whole.kafka["bootstrap.servers"].get_secret_value() == "127.0.0.1:3"
 
     def away(dag_id: str, **_: object) -> str:
@@ -211,7 +213,7 @@ def test_a_command_gets_its_teams_connection_where_airflows_database_says_the_te
 
     monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", away)
     with pytest.raises(ConnectionNotFound, match=r"which team DAG counted belongs to \(OSError\)"):
-        looked_up_here(pipeline, print)
+        resolve_for_command(pipeline, print)
 
 
 def test_without_teams_nobody_asks_for_one(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

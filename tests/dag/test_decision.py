@@ -16,7 +16,7 @@ from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, KafkaUnavailable
 from fencepost.ledger.ledger import Change, Recorded, recorded
-from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult
+from fencepost.model import AskedBatch, Batch, Decision, Outcome, State, StepResult
 from fencepost.protocol.decisions import record_planned
 from fencepost.protocol.view import View
 from makers import a_decision, a_verdict, publish_prepared
@@ -120,7 +120,7 @@ def answered(choice: str, reason: str = "the source says so") -> dict[str, Any]:
     }
 
 
-ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
+ASKED = AskedBatch(batch="counted/x/1", lease=4, validation=1)
 
 
 EACH_CHOICE = pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def revised(state: State, outcome: Outcome | None) -> tuple[Batch, ...]:
     return (REJECTED.model_copy(update={"state": State.SUPERSEDED}), newer)
 
 
-def judged_again(state: State, outcome: Outcome) -> tuple[Batch, ...]:
+def result_rows(state: State, outcome: Outcome) -> tuple[Batch, ...]:
     """The same revision after a second validation."""
     batch = judged(state, outcome)
     assert batch.verdict is not None
@@ -231,8 +231,8 @@ def judged_again(state: State, outcome: Outcome) -> tuple[Batch, ...]:
         (revised(State.REJECTED, Outcome.REJECTED), "/2 is rejected, after validation 1"),
         (revised(State.WRITTEN, None), "/2 is written"),
         (revised(State.PUBLISHED, Outcome.PASSED), "/2 is published"),
-        (judged_again(State.REJECTED, Outcome.REJECTED), "/1 is rejected, after validation 2"),
-        (judged_again(State.WRITTEN, Outcome.PASSED), "/1 is written, after validation 2"),
+        (result_rows(State.REJECTED, Outcome.REJECTED), "/1 is rejected, after validation 2"),
+        (result_rows(State.WRITTEN, Outcome.PASSED), "/1 is written, after validation 2"),
         ((judged(State.PUBLISHED, Outcome.REJECTED),), "/1 is published, after validation 1"),
         ((judged(State.SKIPPED, Outcome.REJECTED),), "/1 is skipped, after validation 1"),
         ((REJECTED.model_copy(update={"lease": 3}),), "/1 is rejected"),
@@ -320,7 +320,9 @@ def test_an_answer_whose_worker_was_killed_is_carried_out_by_the_next_attempt_wh
     monkeypatch.setattr(function, lambda *a, **k: done.append(k.get("decision") or a[2]) or result)
     assert ask(REJECTED, store=store)["choice"] == choice
     assert done == [
-        Decision(action=choice, by="ann", reason="the source says so", decided_at=NOON, asked=Asked(**asked["asked"]))
+        Decision(
+            action=choice, by="ann", reason="the source says so", decided_at=NOON, asked=AskedBatch(**asked["asked"])
+        )
     ]
 
 
@@ -328,7 +330,7 @@ def test_an_answer_to_another_question_is_not_carried_out(ask: Callable[..., Any
     """The batch was judged again since: the next attempt asks about what it is now."""
     store = Kept()
     store.set("fencepost answer", {"decision": {"action": "publish anyway"}, "asked": ask(REJECTED)[0].kwargs["asked"]})
-    (again,) = judged_again(State.REJECTED, Outcome.REJECTED)
+    (again,) = result_rows(State.REJECTED, Outcome.REJECTED)
     waiting, _ = ask(again, store=store)
     assert waiting.kwargs["asked"]["validation"] == 2
 
@@ -363,7 +365,7 @@ def test_a_revision_that_an_answer_planned_is_written_though_the_worker_died_bef
     """Once it is judged, it is asked about like any other."""
     outcome = Outcome.REJECTED if state is State.REJECTED else None
     older, newer = revised(state, outcome)
-    decision = a_decision("write again", by="ann", reason="mended", decided_at=NOON)
+    decision = a_decision("write again", by="ann", reason="fixed", decided_at=NOON)
     found = ask(newer.model_copy(update={"decision": decision}), older)
     assert (found == {"choice": "write again"}) is goes_on
 
@@ -377,7 +379,7 @@ TIME_IS_UP = {"error": "The Human-in-the-loop response timeout has passed withou
         ((REJECTED,), AirflowFailException),
         (KafkaUnavailable("away"), AirflowFailException),
         (RuntimeError("Airflow does not answer"), AirflowFailException),
-        (judged_again(State.REJECTED, Outcome.REJECTED), AirflowException),
+        (result_rows(State.REJECTED, Outcome.REJECTED), AirflowException),
         (revised(State.PLANNED, None), AirflowException),
         ((judged(State.PUBLISHED, Outcome.REJECTED),), None),
         ((judged(State.SKIPPED, Outcome.REJECTED),), None),
@@ -460,13 +462,13 @@ def test_the_second_write_is_skipped_unless_it_was_chosen(
 
 def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> None:
     rejected = judged(State.REJECTED, Outcome.REJECTED)
-    decision = a_decision("write again", by="ann", reason="mended", decided_at=NOON)
+    decision = a_decision("write again", by="ann", reason="fixed", decided_at=NOON)
     view = View.of((rejected,))
     fresh, old = record_planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
     assert (fresh.decision, old.state, fresh.history[-1].note) == (
         decision,
         State.SUPERSEDED,
-        "write again by ann: mended",
+        "write again by ann: fixed",
     )
     passed = fresh.model_copy(
         update={

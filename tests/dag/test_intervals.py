@@ -95,7 +95,7 @@ def test_a_day_that_a_zone_skipped_leaves_no_time_out() -> None:
 
 @pytest.mark.parametrize("cron", sorted(BY_THE_HOUR))
 def test_where_airflows_overlap_ours_touch_and_are_airflows_again_a_day_later(cron: str) -> None:
-    """Airflow's are asked anew from two days later on: in the middle it may find none."""
+    """Airflow's are asked again from two days later on: in the middle it may find none."""
     for zone, start in ODD_CHANGES:
         schedule, end = Schedule(cron=cron, timezone=zone, start=start), start + timedelta(days=60)
         ours = list(islice(intervals_between(schedule, start, end), 60))

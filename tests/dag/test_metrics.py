@@ -194,13 +194,13 @@ def test_a_write_that_found_its_work_done_tells_nothing(statsd: UdpReceiver, run
 def test_an_advance_that_found_a_persons_decision_tells_where_the_pipeline_stands_since(
     statsd: UdpReceiver, run: Runs, ends: Callable[[list[int] | None], None], state: State
 ) -> None:
-    run("advance", ADVANCED | {"verdict_settled": True}, state, changed=False)
+    run("advance", ADVANCED | {"verdict_final": True}, state, changed=False)
     assert statsd.lines(3) == [
         f"airflow.fencepost.counted.frontier_timestamp_seconds:{datetime(2013, 3, 2, 5, tzinfo=UTC).timestamp()}|g",
         "airflow.fencepost.counted.verdict_passed:1|g",
         "airflow.fencepost.counted.lag_records:9|g",
     ]
-    run("advance", ADVANCED | {"verdict_settled": False}, state, changed=False)
+    run("advance", ADVANCED | {"verdict_final": False}, state, changed=False)
     assert "airflow.fencepost.counted.verdict_passed:0|g" in statsd.lines(3), "another batch is rejected since"
 
 

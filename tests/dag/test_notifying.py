@@ -22,16 +22,16 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from typer.testing import CliRunner
 
-from fencepost.airflow import after_step, build_dag, deadline, notifying, output_asset
+from fencepost.airflow import after_step, build_dag, deadline, notifications, output_asset
 from fencepost.airflow.dag import Team
 from fencepost.airflow.notified_event import BatchFacts
-from fencepost.airflow.rehearsal import example_of, send_test
+from fencepost.airflow.sample_event import example_of, send_test
 from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
 from fencepost.model import Batch, Interval, State, StepResult, Tally
-from fencepost.model import Event as Entered
+from fencepost.model import HistoryEntry as Entered
 from fencepost.outputs.postgres.values import PostgresPublication
 from fencepost.paths import reports_folder
 from fencepost.protocol.view import View
@@ -269,8 +269,8 @@ def test_a_notifier_that_hangs_delays_nothing_for_longer_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert notifying.LIMIT == 10
-    monkeypatch.setattr(notifying, "LIMIT", 0.5)
+    assert notifications.LIMIT == 10
+    monkeypatch.setattr(notifications, "LIMIT", 0.5)
     slack.hangs = True
     began = time.monotonic()
     validate_fails(make_pipeline(settings=settings("rejected")), judged("rejected"), BatchRejected("batch: no."))

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from fencepost.airflow.question import body_of, subject_of
 from fencepost.model import Batch, State
-from fencepost.protocol.awaiting import Awaiting, Need
+from fencepost.protocol.awaiting import Awaiting, AwaitingReason
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.report import Report
@@ -159,6 +159,6 @@ def test_beside_a_published_revision_it_says_what_each_answer_does_to_that_one(r
 def test_a_skipped_interval_that_was_written_again_stays_skipped(reports: Path) -> None:
     second = rejected(REPORTS["rejected"], reports, revision=2)
     first = second.model_copy(update={"revision": 1, "state": State.SKIPPED})
-    assert snapshot_of(View.of((first, second))).awaiting() == (Awaiting(second, Need.REJECTED, first),)
+    assert snapshot_of(View.of((first, second))).awaiting() == (Awaiting(second, AwaitingReason.REJECTED, first),)
     assert "revision 1 stays skipped" in ask(second, first)
     assert FAILED_WARNING.title in ask(second, first)

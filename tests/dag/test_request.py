@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.airflow import build_dag
 from fencepost.airflow.operators import PlanOperator
-from fencepost.airflow.request import Request, on_dag_run_running
+from fencepost.airflow.run_request import Request, on_dag_run_running
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, StepResult
 

@@ -18,10 +18,10 @@ from fencepost.airflow.arguments import DECIDING_SETTINGS, merged
 from fencepost.airflow.dag import Team, build_dag
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.public import pipeline_of_public, public_settings
+from fencepost.config.public_settings import pipeline_of_public, public_settings
 from fencepost.config.sections import Schedule
 from fencepost.errors import SettingsError
-from fencepost.pages.carried import public_of
+from fencepost.pages.dag_settings import public_of
 from fencepost.pages.pipelines import Pipelines
 
 from .conftest import PIPELINE_YAML

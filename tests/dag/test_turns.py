@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from fencepost.airflow.operators import PlanOperator
-from fencepost.airflow.turns import LONG, waits_for
+from fencepost.airflow.plan_order import LONG, waits_for
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval
 from fencepost.protocol.planning import Neighbours
@@ -62,7 +62,7 @@ def test_the_first_run_ever_waits_for_nothing_and_asks_no_ledger(context_of: Con
 
 def test_a_run_goes_on_when_the_one_before_has_planned(context_of: ContextOf, planned: Planned) -> None:
     assert turn(context_of(DONE, FAILED), planned(1)) is None
-    assert turn(context_of(DONE, FAILED)) is None, "a ledger that was made anew has nothing of it"
+    assert turn(context_of(DONE, FAILED)) is None, "a ledger that was created again has nothing of it"
 
 
 @pytest.mark.parametrize("state", ["running", "queued", "up_for_retry", "up_for_reschedule", None])

@@ -153,7 +153,7 @@ def at_failpoint(name: str, do: Callable[[], object]) -> Iterator[None]:
             do()
 
     with ExitStack() as stack:
-        for module in ("steps.plan", "schemas.settle", "steps.write_job", "steps.advance"):
+        for module in ("steps.plan", "schemas.resolve", "steps.write_job", "steps.advance"):
             stack.enter_context(patch(f"fencepost.{module}.reached", reached))
         yield
     assert visits[wanted] >= int(nth or 1), f"{name} did not strike"

@@ -48,5 +48,5 @@ def test_a_retry_older_than_the_retention_writes_a_new_revision(
         assert {r.batch for r in seen} == {str(second.id)}
         staged = read_all(broker.bootstrap, pipeline.staging_topic)
         for batch in (first, second):  # with a timestamp of its own each
-            own = [r.json["n"] for r in staged if r.timestamp == batch.plan.staged_at]
+            own = [r.json["n"] for r in staged if r.timestamp == batch.plan.staging_timestamp]
             assert sorted(own) == list(range(10))

@@ -30,7 +30,7 @@ from .test_worker_faults import POINTS
 
 Start = Callable[..., subprocess.Popen[str]]
 
-BAD = 3  # in each source partition so many that pass once the rule is mended, and as many that stay malformed
+BAD = 3  # in each source partition so many that pass once the rule is fixed, and as many that stay malformed
 MENDED = SETTINGS | {"expectations": RULES.replace("min_value: 0", "min_value: -5")}
 SPARK = {"spark.sql.execution.arrow.maxRecordsPerBatch": 20}
 OUTPUT = {"publish": "staged"}
@@ -60,7 +60,7 @@ DROPPING = {"transform": SETTINGS["transform"].replace('"_record", ', "")}
 
 @pytest.fixture
 def quarantined(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Callable[..., Any]) -> Attacked:
-    """A published day with bad records, whose rule is mended now."""
+    """A published day with bad records, whose rule is fixed now."""
     return _published(spark, attacked, make_pipeline)
 
 

@@ -22,17 +22,17 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import check_unfinished_batches
+from fencepost.doctor.observed_state import observed_state
+from fencepost.doctor.run_check import run_check
 from fencepost.doctor.topics import check_topics_of_batches
-from fencepost.errors import FencepostError, StoreUnavailable, Superseded
+from fencepost.errors import FencepostError, Superseded, TableUnavailable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres import connection, lock
 from fencepost.outputs.postgres.doctor import check_table_contents, check_table_publications
-from fencepost.preflight.finding import ask
-from fencepost.preflight.found import found_of
-from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
 from rigs.postgres_server import PostgresServer, query
@@ -47,7 +47,7 @@ Start = Callable[..., subprocess.Popen[str]]
 Started = Callable[[Pipeline, str], tuple[subprocess.Popen[str], Path]]
 
 SLOW = pytest.mark.fault
-PLACES = ["advance.begun", "store.locked", "store.copied", "store.committed", "advance.copied", "advance.answered@2"]
+PLACES = ["advance.begun", "table.locked", "table.copied", "table.committed", "advance.copied", "advance.answered@2"]
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def pid_of(struck: Path, process: subprocess.Popen[str]) -> int:
 @pytest.mark.parametrize(
     ("place", "action"),
     [
-        pytest.param("store.copied", "kill", marks=pytest.mark.deep),
-        ("store.committed", "kill"),
-        *(pytest.param(place, "kill", marks=SLOW) for place in PLACES if place not in {"store.copied", "store.committed"}),
+        pytest.param("table.copied", "kill", marks=pytest.mark.deep),
+        ("table.committed", "kill"),
+        *(pytest.param(place, "kill", marks=SLOW) for place in PLACES if place not in {"table.copied", "table.committed"}),
         *(pytest.param(place, "raise", marks=SLOW) for place in PLACES),
     ],
 )  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_publication_struck_anywhere_is_in_the_table_once(
     process, _ = started(ready, f"{place}={action}")
     code, said = finished(process)
     assert code != 0, said
-    committed = PLACES.index(place) >= PLACES.index("store.committed")
+    committed = PLACES.index(place) >= PLACES.index("table.committed")
     assert numbers_in(ready) == (of_revision(1, range(6)) if committed else [])
     assert advance_batch(ready, day(1)).state is State.PUBLISHED
     assert numbers_in(ready) == of_revision(1, range(6))
@@ -103,8 +103,8 @@ def test_a_publication_struck_anywhere_is_in_the_table_once(
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param("store.copied", marks=pytest.mark.deep),
-        *(pytest.param(p, marks=SLOW) for p in ("store.locked", "advance.begun")),
+        pytest.param("table.copied", marks=pytest.mark.deep),
+        *(pytest.param(p, marks=SLOW) for p in ("table.locked", "advance.begun")),
     ],
 )
 def test_a_stopped_publisher_that_holds_the_lock_is_ended_and_finds_itself_overtaken(
@@ -127,26 +127,26 @@ def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
 ) -> None:
     """The doctor, `status` and a page ask beside it, however often; it goes on and commits."""
     monkeypatch.setattr(lock, "session", partial(connection.session, wait=0.1))
-    process, struck = started(ready, "store.locked=stop")
+    process, struck = started(ready, "table.locked=stop")
     pid = pid_of(struck, process)
     for _ in range(lock.PATIENCE + 1):
-        look = Look(ready)
-        (unfinished,), (topics,) = ask(check_unfinished_batches, look), ask(check_topics_of_batches, look)
+        look = Inspection(ready)
+        (unfinished,), (topics,) = run_check(check_unfinished_batches, look), run_check(check_topics_of_batches, look)
         assert (unfinished.found, topics.level) == ("1 batch is under way", "ok")
-        (under_way,) = ask(check_table_publications, look)
+        (under_way,) = run_check(check_table_publications, look)
         assert f"a publication of batch {latest(ready, day(1)).id} is under way, in session" in under_way.found
-        (contents,) = ask(check_table_contents, look)
+        (contents,) = run_check(check_table_contents, look)
         assert contents.level == "ok"
         assert missing_of(Ledger(ready)) == ""
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code == 0, said
     assert numbers_in(ready) == of_revision(1, range(6))
-    (none,) = ask(check_table_publications, Look(ready))
+    (none,) = run_check(check_table_publications, Inspection(ready))
     assert none.found == "no publication is under way"
 
 
-@pytest.mark.parametrize("place", ["store.copied", pytest.param("store.locked", marks=SLOW)])
+@pytest.mark.parametrize("place", ["table.copied", pytest.param("table.locked", marks=SLOW)])
 def test_a_server_that_is_killed_in_the_middle_and_starts_again_has_all_or_nothing(
     spark: Any, broker: Any, make_table: Make, started: Started, tmp_path: Path, place: str
 ) -> None:
@@ -187,7 +187,7 @@ def test_a_commit_that_was_under_way_when_the_publication_was_given_up_is_refuse
     pid = pid_of(struck, process)
     ledger, held = Ledger(ready), latest(ready, day(1))
     ledger.read()
-    assert give_up(ledger, held, found_of(ledger, held)) is not None
+    assert give_up(ledger, held, observed_state(ledger, held)) is not None
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code == 4, said
@@ -217,7 +217,7 @@ def test_beside_a_vacuum_full_a_publication_waits_or_is_tried_again(
     monkeypatch.setattr(lock, "session", partial(connection.session, wait=1.0))
     with closing(psycopg2.connect(**store_of(ready))) as other, other.cursor() as cursor:
         cursor.execute("lock table numbers in access exclusive mode")  # what VACUUM FULL holds
-        with pytest.raises(StoreUnavailable, match="Another session holds a lock"):
+        with pytest.raises(TableUnavailable, match="Another session holds a lock"):
             advance_batch(ready, day(1))
     query(store_of(ready), "vacuum full numbers")
     assert advance_batch(ready, day(1)).state is State.PUBLISHED

@@ -20,7 +20,7 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import CommitStateUnknown, StoreUnavailable
+from fencepost.errors import CommitStateUnknown, TableUnavailable
 from fencepost.model import State
 from fencepost.outputs.postgres import commit, connection
 from fencepost.steps.advance import advance_batch, begin_batch
@@ -35,7 +35,7 @@ from waiting import await_true
 Make = Callable[..., Pipeline]
 
 SLOW = pytest.mark.fault
-PLACES = ("store.locked", "copying", "store.copied", "store.committed")
+PLACES = ("table.locked", "copying", "table.copied", "table.committed")
 
 
 def rows_in(pipeline: Pipeline) -> list[tuple[Any, ...]]:
@@ -102,10 +102,10 @@ def test_where_connections_are_cut_nothing_or_all_is_committed(
         assert postgres.run("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", values=(name,))
 
     seen = strike(monkeypatch, place, proxy.cut if cut == "by the network" else end_sessions)
-    if place == "store.committed":
+    if place == "table.committed":
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
     else:
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(TableUnavailable):
             advance_batch(pipeline, day(1))
         assert rows_in(pipeline) == []
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
@@ -142,7 +142,7 @@ def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
     if commits:
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
     else:
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(TableUnavailable):
             advance_batch(pipeline, day(1))
         assert numbers_in(pipeline) == []
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
@@ -165,7 +165,7 @@ def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
     with monkeypatch.context() as patch:
         begin_batch(pipeline, day(1))
         patch.setattr(connection.Session, "commit", lost)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(TableUnavailable):
             advance_batch(pipeline, day(1))
     proxy.refusing = False
     assert latest(pipeline, day(1)).state is State.PUBLISHING
@@ -209,7 +209,7 @@ def test_a_full_disk_under_the_table_commits_nothing_and_a_larger_one_all(
         try:
             begin_batch(judged(spark, broker, pipeline, numbers, name), day(1))
             with pytest.raises(
-                StoreUnavailable, match=r"No space left on device \(SQLSTATE 53100\).*Nothing was committed"
+                TableUnavailable, match=r"No space left on device \(SQLSTATE 53100\).*Nothing was committed"
             ):
                 advance_batch(pipeline, day(1))
             assert rows_in(pipeline) == []
@@ -240,7 +240,7 @@ def test_a_full_disk_under_the_servers_log_ends_it_and_what_was_committed_stays(
         begin_batch(judged(spark, broker, pipeline, numbers, name), day(1))
         used = os.statvfs(disk)
         resize(str((used.f_blocks - used.f_bfree) * used.f_frsize + 2**20))
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(TableUnavailable):
             advance_batch(pipeline, day(1))
         resize("400m")
         assert re.search(r"PANIC: .*pg_wal.*No space left on device", server.said())

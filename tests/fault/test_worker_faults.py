@@ -80,12 +80,12 @@ def test_a_zombie_of_an_older_lease_stops_at_the_mark_of_the_newer_one(
     with armed(spark, failpoint, case.struck):
         attempt.start()
         pid = case.await_struck(failpoint, attempt.is_alive)
-    mended = make_pipeline(TRANSFORM + "# mended\n", name=case.pipeline.name)
-    run(spark, mended, day(1))
+    fixed = make_pipeline(TRANSFORM + "# fixed\n", name=case.pipeline.name)
+    run(spark, fixed, day(1))
     os.kill(pid, signal.SIGCONT)
     attempt.join(120)
     assert type(attempt.error).__name__ == "Superseded"
-    batch = latest(mended, day(1))
+    batch = latest(fixed, day(1))
     assert batch.revision == 2
-    counted = [r for r in read_all(case.bootstrap, mended.output.topic) if r.batch == str(batch.id)]
+    counted = [r for r in read_all(case.bootstrap, fixed.output.topic) if r.batch == str(batch.id)]
     assert len(counted) == len({(r.key, r.json["n"]) for r in counted}) == PARTITIONS * PER_PARTITION

@@ -19,7 +19,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
 from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse, write_record
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
@@ -235,12 +235,12 @@ def test_a_ledger_that_was_deleted_does_not_begin_anew_and_what_the_error_says_w
     going_on = make_pipeline(name=f"{pipeline.name}_2", schedule={"start": "2026-01-02"}, **topics)
     assert run(spark, going_on, day(2)).state is State.PUBLISHED
     assert numbers(broker, pipeline) == DAY_1 + DAY_2
-    # "or leave it and name another output.topic, to begin anew"
-    topics["output"] = {"topic": f"{pipeline.output.topic}-anew"}
-    anew = make_pipeline(name=f"{pipeline.name}_3", **topics)
+    # "or leave it and name another output.topic, to begin again"
+    topics["output"] = {"topic": f"{pipeline.output.topic}-again"}
+    again = make_pipeline(name=f"{pipeline.name}_3", **topics)
     for number in (1, 2):
-        assert run(spark, anew, day(number)).state is State.PUBLISHED
-    assert numbers(broker, anew) == DAY_1 + DAY_2
+        assert run(spark, again, day(number)).state is State.PUBLISHED
+    assert numbers(broker, again) == DAY_1 + DAY_2
 
 
 def test_marks_that_a_lost_ledger_left_prove_nothing_to_the_next_one(
@@ -257,7 +257,7 @@ def test_marks_that_a_lost_ledger_left_prove_nothing_to_the_next_one(
     delete(broker, pipeline.staging_topic)
     assert set(group_offsets(broker.bootstrap, pipeline.lane_group("0"), pipeline.source.topic, [0, 1])) == {0, 1}
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
-    assert latest(pipeline, day(1)).known_lease == before.known_lease
+    assert latest(pipeline, day(1)).require_lease == before.require_lease
     assert numbers(broker, pipeline) == DAY_1
 
 
@@ -276,7 +276,7 @@ def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_re
 
 
 def restore(broker: Broker, pipeline: Pipeline, copy: list[Raw]) -> None:
-    """The ledger topic made anew, with these records."""
+    """The ledger topic created again, with these records."""
     delete(broker, pipeline.ledger_topic)
     Ledger(pipeline).create()
     produce(broker.bootstrap, pipeline.ledger_topic, [(key, value, 0, at(1)) for key, value in copy])

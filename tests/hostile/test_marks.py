@@ -15,7 +15,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
 from fencepost.model import Receipt, State, Tally
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.protocol.marks import MarkState, compare_mark, mark_metadata, read_mark
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
@@ -63,9 +63,11 @@ def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
 
 @given(receipt=RECEIPTS, lease=st.integers(0, 2**62))
 def test_a_writer_writes_unless_its_lease_or_a_later_one_has(receipt: Receipt, lease: int) -> None:
-    expected = (Standing.WRITE, Standing.DONE, Standing.SUPERSEDED)[(receipt.lease >= lease) + (receipt.lease > lease)]
+    expected = (MarkState.WRITE, MarkState.DONE, MarkState.SUPERSEDED)[
+        (receipt.lease >= lease) + (receipt.lease > lease)
+    ]
     assert compare_mark(receipt, lease, receipt.ledger) is expected
-    assert compare_mark(None, lease, receipt.ledger) is Standing.WRITE
+    assert compare_mark(None, lease, receipt.ledger) is MarkState.WRITE
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
     ours = latest(pipeline, day(1))
     ledger = ours.plan.ledger_topic_id
     topics = {pipeline.output.topic: Tally(rows=2)}
-    return mark_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, topics=topics))
+    return mark_metadata(Receipt(task=task, ledger=ledger, lease=ours.require_lease + lease, topics=topics))
 
 
 @pytest.mark.parametrize(

@@ -441,9 +441,9 @@ def test_a_record_beyond_the_topics_limit_is_refused_until_transform_or_limit_is
     assert read_all(broker.bootstrap, pipeline.staging_topic) == []
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
 
-    mended = make_pipeline(LONG.replace("LENGTH", "2"), name=pipeline.name)
-    assert run(spark, mended, day(1)).state is State.PUBLISHED
-    assert [len(r.json["name"]) for r in read_all(broker.bootstrap, mended.output.topic)] == [2 * 64]
+    fixed = make_pipeline(LONG.replace("LENGTH", "2"), name=pipeline.name)
+    assert run(spark, fixed, day(1)).state is State.PUBLISHED
+    assert [len(r.json["name"]) for r in read_all(broker.bootstrap, fixed.output.topic)] == [2 * 64]
 
     for topic in (pipeline.staging_topic, pipeline.output.topic):
         allow(broker, topic, "1000000")

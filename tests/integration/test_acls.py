@@ -24,20 +24,20 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of, rights_of_reader
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.jars import java
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.preflight.look import Look
+from fencepost.preview import suggest
+from fencepost.preview.trial import try_pipeline
+from fencepost.preview.trial_input import newest, of_interval
 from fencepost.reading.validated import read_validated
-from fencepost.review import suggested
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.trial import try_pipeline
-from fencepost.steps.trial_input import newest, of_interval
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.jars import class_path
@@ -161,7 +161,7 @@ def test_who_may_only_read_looks_back_and_tries(
     suite.write_text(
         f"expectations: [{{type: expect_column_values_to_be_between, kwargs: {{column: n, max_value: {DAYS - 2}}}}}]"
     )
-    monkeypatch.setattr(suggested, "AT_LEAST", DAYS)  # a suggestion of fewer batches asks for the same rights
+    monkeypatch.setattr(suggest, "AT_LEAST", DAYS)  # a suggestion of fewer batches asks for the same rights
 
     on_session(monkeypatch, spark, reader)
 
@@ -282,10 +282,10 @@ def test_the_doctor_names_the_missing_topics_that_a_plan_may_not_create_and_crea
     creates = [of(pipeline, right) for right in RIGHTS if right.use is Use.CREATE]
     prepare(secured, pipeline, missing={right.name for right in creates})
     grant(secured, rights_of(pipeline))
-    assert [one.level for one in check_rights(Look(pipeline))] == [Level.OK]
+    assert [one.level for one in check_rights(Inspection(pipeline))] == [Level.OK]
     lacking = creates[0]
     revoke(secured, lacking)
-    (told,) = check_rights(Look(pipeline))
+    (told,) = check_rights(Inspection(pipeline))
     assert (told.level, told.found) == (
         Level.WARNING,
         f"Topic {lacking.name} does not exist, and this user may not create it.",

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.ledger import check_announcements
 from fencepost.errors import AnnouncementsLost, NeedsOperator, TransitionRefused
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.event import extra_of
-from fencepost.preflight.look import Look
+from fencepost.outputs.asset import extra_of
 from fencepost.protocol.announcement import Announcement
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.announce import announce_again
@@ -82,17 +82,17 @@ def test_a_reader_finds_each_batch_where_its_announcement_says(spark: Any, broke
     source = [(f"k{n}".encode(), {"n": n - 1, "name": "x"}, n % 2, at(1) + n) for n in range(6)]
     produce(broker.bootstrap, made.source.topic, source)
     first = run(spark, made, day(1))
-    mended = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
-    added = replay(spark, mended, day(1))
-    again = run(spark, mended, day(1), reprocess=True)
-    plan_batch(mended, day(2))
-    skip_batch(mended, day(2), a_decision("skip"))
-    plan_batch(mended, day(3))
-    withdraw_batch(mended, day(3), a_decision("withdraw"))
-    one, addition, newer, skipped, withdrawn = told(mended)
-    assert [extra_of(result) for result in (first, added, again)] == [r.json for r in announced(mended)[:3]]
+    fixed = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
+    added = replay(spark, fixed, day(1))
+    again = run(spark, fixed, day(1), reprocess=True)
+    plan_batch(fixed, day(2))
+    skip_batch(fixed, day(2), a_decision("skip"))
+    plan_batch(fixed, day(3))
+    withdraw_batch(fixed, day(3), a_decision("withdraw"))
+    one, addition, newer, skipped, withdrawn = told(fixed)
+    assert [extra_of(result) for result in (first, added, again)] == [r.json for r in announced(fixed)[:3]]
     assert [
-        (a.state, a.revision, a.adds_to, a.replaces, a.rows, a.quarantined, a.decided_by_person) for a in told(mended)
+        (a.state, a.revision, a.adds_to, a.replaces, a.rows, a.quarantined, a.decided_by_person) for a in told(fixed)
     ] == [
         ("published", 1, None, (), 5, {"expect_column_values_to_be_between(n)": 1}, False),
         ("published", 2, 1, (), 1, {}, False),
@@ -103,13 +103,13 @@ def test_a_reader_finds_each_batch_where_its_announcement_says(spark: Any, broke
     assert [a.complete_until for a in (one, addition, newer)] == [day(1).end] * 3
     assert (skipped.complete_until, withdrawn.complete_until) == (day(2).end, day(2).end)
     assert {c.name: c.type for c in one.columns} == {"n": "integer", "doubled": "integer", "name": "string"}
-    ledger = Ledger(mended)
-    for a in told(mended):
+    ledger = Ledger(fixed)
+    for a in told(fixed):
         batch = next(b for b in ledger.read().all() if str(b.id) == a.batch)
         assert (a.ledger_id, a.cluster_id) == (batch.plan.ledger_topic_id, ledger.cluster.id)
-        assert (a.topic, a.topic_id) == (mended.output.name, ledger.cluster.describe(mended.output.name).id)
+        assert (a.topic, a.topic_id) == (fixed.output.name, ledger.cluster.describe(fixed.output.name).id)
         ranges = {int(p): range(*ends) for p, ends in a.ranges.items()}
-        seen = [r for r in read_all(broker.bootstrap, mended.output.name) if r.offset in ranges.get(r.partition, ())]
+        seen = [r for r in read_all(broker.bootstrap, fixed.output.name) if r.offset in ranges.get(r.partition, ())]
         assert len([r for r in seen if dict(r.headers)[a.header or ""] == a.batch.encode()]) == a.rows
 
 
@@ -143,9 +143,9 @@ def test_a_lost_topic_stops_plans_and_publications_until_it_is_written_again_as_
     assert check_announcements(looking(empty)).level is Level.OK
 
 
-def looking(pipeline: Pipeline) -> Look:
+def looking(pipeline: Pipeline) -> Inspection:
     """As the doctor looks, which has read the ledger."""
-    look = Look(pipeline)
+    look = Inspection(pipeline)
     assert look.view.all()
     return look
 

@@ -147,7 +147,12 @@ def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(ru
     )
     answer = run("judge", "--suite", str(suite))
     ((published,), (rejected,)) = answer["published"], answer["rejected"]
-    assert (published["revision"], published["rows"], published["now"], published["aside"]) == ("2 +3", 8, "passed", 1)
+    assert (published["revision"], published["rows"], published["now"], published["bypassed"]) == (
+        "2 +3",
+        8,
+        "passed",
+        1,
+    )
     assert (
         "2 rows in quarantine were not judged: a rule that this suite does not have put them there" in published["why"]
     )
@@ -178,7 +183,7 @@ def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline:
     assert batch["sources"][0]["topic"] == pipeline.quarantine_topic, "an addition comes out of quarantine"
     staged = {r.timestamp: r for r in read_all(broker.bootstrap, pipeline.staging_topic)}
     for one in Ledger(pipeline).read().all():
-        record = staged[one.known_staged_at]
+        record = staged[one.require_staging_timestamp]
         found = run("trace", "--output", f"{pipeline.staging_topic}:{record.partition}:{record.offset}")
         assert [batch["batch"] for batch in found["batches"]] == [str(one.id)]
 
@@ -254,12 +259,14 @@ def test_quarantine_lists_records_with_the_rule_s_description_and_the_reason_and
 @pytest.mark.deep
 def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeline: Pipeline, spark: Any) -> None:
     """The plan says so, whatever the settings are by now."""
-    from fencepost.review.traced import place_of, trace_source
+    from fencepost.preview.trace import location_of, trace_source
 
     ledger = Ledger(pipeline)
     view = ledger.read()
     of_output = [b.model_copy(update={"plan": b.plan.model_copy(update={"layout": Layout.OUTPUT})}) for b in view.all()]
-    traced = trace_source(spark, ledger, type(view).of(of_output), place_of("--source", f"{pipeline.source.topic}:0:1"))
+    traced = trace_source(
+        spark, ledger, type(view).of(of_output), location_of("--source", f"{pipeline.source.topic}:0:1")
+    )
     assert traced.rows == ()
     assert "under output.layout: output a row may be made of many records" in traced.found[0]
 

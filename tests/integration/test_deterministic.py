@@ -67,7 +67,7 @@ def fail_at_the_last_task_partition(spark: Any, broker: Broker, pipeline: Pipeli
 def counted(broker: Broker, pipeline: Pipeline) -> Counter[int]:
     """How often each number is in the newest batch, as it is staged."""
     batch, staged = latest(pipeline, day(1)), read_all(broker.bootstrap, pipeline.staging_topic)
-    return Counter(r.json["n"] for r in staged if r.timestamp == batch.plan.staged_at)
+    return Counter(r.json["n"] for r in staged if r.timestamp == batch.plan.staging_timestamp)
 
 
 ONCE = Counter(range(ROWS))
@@ -92,10 +92,10 @@ def test_a_retry_that_gives_other_rows_stops_for_good_and_a_mended_transform_is_
     assert latest(pipeline, day(1)).state is State.PLANNED
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {}
 
-    mended = make_pipeline(STEADY, name=pipeline.name, output={"layout": "output"})
-    assert run(spark, mended, day(1)).state is State.PUBLISHED
-    assert latest(mended, day(1)).revision == 2
-    assert counted(broker, mended) == ONCE
+    fixed = make_pipeline(STEADY, name=pipeline.name, output={"layout": "output"})
+    assert run(spark, fixed, day(1)).state is State.PUBLISHED
+    assert latest(fixed, day(1)).revision == 2
+    assert counted(broker, fixed) == ONCE
 
 
 @pytest.mark.deep

@@ -28,19 +28,19 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import Use
 from fencepost.doctor.examination import examine
+from fencepost.doctor.folder import check_transform
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import check_unfinished_batches
 from fencepost.doctor.ledger import check_group_offsets, check_ledger_is_complete
+from fencepost.doctor.limits import check_source_retention
 from fencepost.doctor.rights import check_rights
+from fencepost.doctor.run_check import run_check
 from fencepost.doctor.spark import check_spark_executors, check_spark_master
 from fencepost.doctor.topics import check_open_transactions, check_replication
 from fencepost.errors import KafkaUnavailable
-from fencepost.finding import Finding, Level
+from fencepost.findings import Finding, Level
 from fencepost.jars import java
 from fencepost.model import utc_now
-from fencepost.preflight.finding import ask
-from fencepost.preflight.folder import check_transform
-from fencepost.preflight.limits import check_source_retention
-from fencepost.preflight.look import Look
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
@@ -173,7 +173,7 @@ def test_a_batch_that_outlives_its_marks_is_named(strict: KafkaCluster, make_pip
     kafka = {"bootstrap.servers": strict.direct, "transaction.timeout.ms": 10_000}
     pipeline = filled(strict.nodes[1], make_pipeline(kafka=kafka))
     plan_batch(pipeline, day(1))
-    look = Look(pipeline)
+    look = Inspection(pipeline)
     (batch,) = look.view.all()
 
     def after(seconds: int) -> Finding:
@@ -190,7 +190,7 @@ def test_a_batch_that_outlives_its_marks_is_named(strict: KafkaCluster, make_pip
 
 def test_the_hours_until_unread_records_are_deleted(broker: Broker, make_pipeline: Make) -> None:
     pipeline = passed(filled(broker, make_pipeline(), **{"retention.ms": "-1"}))
-    (kept,) = check_source_retention(Look(pipeline))
+    (kept,) = check_source_retention(Inspection(pipeline))
     assert "has no retention time" in kept.found
     age = utc_now() - datetime(2026, 1, 2, 12, tzinfo=UTC)
     alter(broker, pipeline.source.topic, retention_ms=str(round((age + timedelta(hours=3)).total_seconds() * 1000)))
@@ -246,13 +246,13 @@ def test_how_long_a_transaction_has_been_open_is_not_told_by_the_staging_topic(
     """Its records have the time of their plan, and a write may begin long after that: it would be ended by hand."""
     pipeline = filled(broker, make_pipeline())
     plan_batch(pipeline, day(1))
-    topic, planned = pipeline.staging_topic, latest(pipeline, day(1)).known_staged_at
+    topic, planned = pipeline.staging_topic, latest(pipeline, day(1)).require_staging_timestamp
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{topic}"}, logger=QUIET_LOG)
     writer.init_transactions(20)
     writer.begin_transaction()
     writer.produce(topic, b"{}", partition=1, timestamp=planned)
     assert writer.flush(20) == 0
-    look = Look(pipeline)
+    look = Inspection(pipeline)
     look.now += timedelta(minutes=20)
     (found,) = check_open_transactions(look)
     assert found.level is Level.WARNING
@@ -270,9 +270,9 @@ def test_a_hanging_transaction_is_named_and_the_command_ends_it(broker: Broker, 
     foreign.begin_transaction()
     foreign.produce(source, b"{}", partition=1)
     assert foreign.flush(20) == 0
-    (young,) = check_open_transactions(Look(pipeline))
+    (young,) = check_open_transactions(Inspection(pipeline))
     assert (young.level, f"source topic {source}, partition 1, offset 10" in young.found) == (Level.WARNING, True)
-    look = Look(pipeline)
+    look = Inspection(pipeline)
     look.now += timedelta(minutes=20)
     (hangs,) = check_open_transactions(look)
     assert hangs.level is Level.ERROR
@@ -283,7 +283,7 @@ def test_a_hanging_transaction_is_named_and_the_command_ends_it(broker: Broker, 
     jars = class_path(StateFolder.default().jars_kafka)
     subprocess.run([java(), "-cp", jars, "org.apache.kafka.tools.TransactionsCommand", *arguments], check=True)
     assert end_offset(broker.bootstrap, source, 1, committed=True) > 10
-    (after,) = check_open_transactions(Look(pipeline))
+    (after,) = check_open_transactions(Inspection(pipeline))
     assert after.level is Level.OK
 
 
@@ -296,17 +296,17 @@ def test_group_offsets_that_the_ledger_does_not_have_are_named(broker: Broker, m
         asked.alter_consumer_group_offsets([change])[pipeline.group].result(20)
 
     assert group_offsets(broker.bootstrap, pipeline.group, source, [0, 1]) == {0: 5, 1: 5}
-    (agree,) = check_group_offsets(Look(pipeline))
+    (agree,) = check_group_offsets(Inspection(pipeline))
     assert agree.level is Level.OK
     move(0, 3)
-    (behind,) = check_group_offsets(Look(pipeline))
+    (behind,) = check_group_offsets(Inspection(pipeline))
     assert (behind.level, "partition 0: 3, ledger 5" in behind.found) == (Level.WARNING, True)
     move(1, 8)
-    (ahead,) = check_group_offsets(Look(pipeline))
+    (ahead,) = check_group_offsets(Inspection(pipeline))
     assert (ahead.level, "(partition 1: 8) that the ledger cannot explain" in ahead.found) == (Level.ERROR, True)
     assert ahead.command.endswith(f"--topic {source}:1 --to-offset 5")
     asked.delete_consumer_groups([pipeline.group])[pipeline.group].result(20)
-    (none,) = check_group_offsets(Look(pipeline))
+    (none,) = check_group_offsets(Inspection(pipeline))
     assert (none.level, "has no offsets" in none.found) == (Level.WARNING, True)
 
 
@@ -317,7 +317,7 @@ def test_output_of_a_batch_that_the_ledger_lacks_is_named(broker: Broker, make_p
     batch = f"{pipeline.name}/20260101T000000Z-20260102T000000Z/1"
     producer.produce(pipeline.output.topic, b"{}", headers={"fencepost-batch": batch.encode()})
     assert producer.flush(20) == 0
-    lost = check_ledger_is_complete(Look(pipeline))
+    lost = check_ledger_is_complete(Inspection(pipeline))
     assert (lost.level, f"has records of batch {batch}" in lost.found) == (Level.ERROR, True)
 
 
@@ -357,7 +357,7 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Kafk
         AclOperation.CREATE,
         AclOperation.DESCRIBE,
     )
-    (fine,) = check_rights(Look(pipeline))
+    (fine,) = check_rights(Inspection(pipeline))
     assert fine.level is Level.OK
 
 
@@ -370,7 +370,7 @@ def test_a_wrong_password_is_a_finding_that_does_not_show_it(strict: KafkaCluste
 
 def test_a_transform_that_never_ends_is_left_behind(tmp_path: Path, make_pipeline: Make) -> None:
     pipeline = make_pipeline(transform="import threading\nthreading.Event().wait()\n")
-    (endless,) = ask(check_transform, pipeline, limit=0.5)
+    (endless,) = run_check(check_transform, pipeline, limit=0.5)
     assert (endless.level, "did not end within" in endless.found) == (Level.ERROR, True)
 
 
@@ -405,7 +405,7 @@ def test_topics_that_take_no_writes_are_named_until_the_brokers_that_are_down_co
             with suppress(
                 KafkaUnavailable
             ):  # until the cluster knows who is dead, it may name one of them as its controller
-                return list(check_replication(Look(pipeline)))
+                return list(check_replication(Inspection(pipeline)))
             return []
 
         def all_well() -> bool:

@@ -14,11 +14,11 @@ from conftest import at
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
-from fencepost.drafting.declared import arrow_of
-from fencepost.finding import Level
+from fencepost.doctor.inspection import Inspection
+from fencepost.doctor.run_check import run_check
+from fencepost.drafting.types import arrow_of
+from fencepost.findings import Level
 from fencepost.formats.json import fields_of
-from fencepost.preflight.finding import ask
-from fencepost.preflight.look import Look
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
 
@@ -76,7 +76,7 @@ def test_the_command_and_the_doctor_tell_what_drifted(
     assert plain["undeclared"] == [{"field": "more", "records": 10, "type": "bigint"}]
     assert [one["field"] for one in plain["undeclarable"]] == ["[bold]"]
     assert plain["malformed"] == 10
-    (found,) = ask(check_source_fields, Look(pipeline))
+    (found,) = run_check(check_source_fields, Inspection(pipeline))
     assert found.level is Level.WARNING
     assert "n does not fit in 10 of 100 sampled records" in found.found
     assert found.command == f"fencepost schema {pipeline.name} --sample 1000"

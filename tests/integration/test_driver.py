@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from fencepost.spark.diagnosis import how_the_jvm_ended
+from fencepost.spark.diagnosis import describe_jvm_end
 
 
 def test_who_fails_asks_the_jvm_whether_it_lives_and_waits_for_its_end_only_if_it_does_not(
@@ -24,10 +24,10 @@ def test_who_fails_asks_the_jvm_whether_it_lives_and_waits_for_its_end_only_if_i
     monkeypatch.setattr(SparkContext._gateway.proc, "wait", wait)  # type: ignore[union-attr]
     with pytest.raises(Exception, match="on purpose") as failed:
         spark.sql("SELECT raise_error('on purpose')").collect()
-    assert how_the_jvm_ended(failed.value) is None
+    assert describe_jvm_end(failed.value) is None
     assert not awaited
 
     stopped = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: True)))
     monkeypatch.setattr(SparkContext, "_active_spark_context", stopped)
-    assert how_the_jvm_ended(failed.value) == "killed by SIGTERM"
+    assert describe_jvm_end(failed.value) == "killed by SIGTERM"
     assert awaited

@@ -61,7 +61,7 @@ def delete_ledger(pipeline: Pipeline) -> AdminClient:
 
 
 def looked(reader: LedgerReader, pipeline: Pipeline) -> View:
-    return View.of(reader.look(Cluster(client_settings(pipeline)))[1])
+    return View.of(reader.peek(Cluster(client_settings(pipeline)))[1])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, State, StepResult, utc_now
-from fencepost.protocol.planning import Facts, Neighbours
+from fencepost.protocol.planning import Neighbours, PlanFacts
 from fencepost.steps import plan as plan_module
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch, withdraw_batch
@@ -153,7 +153,7 @@ def test_a_partition_that_another_run_planned_meanwhile_is_read_once(
     plan_batch(pipeline, day(1))
     gathered, before = plan_module.facts_of_plan, list[Neighbours]()
 
-    def slowly(ledger: Ledger, near: Neighbours, *given: Any) -> Facts:
+    def slowly(ledger: Ledger, near: Neighbours, *given: Any) -> PlanFacts:
         facts = gathered(ledger, near, *given)
         before.append(near)
         if len(before) == 1:

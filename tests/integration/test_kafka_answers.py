@@ -11,16 +11,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import FencepostError, KafkaRefused, RecordRefused, SettingsError, TopicMissing
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.errors import translate
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
-from fencepost.preflight.look import Look
-from fencepost.steps.trial_output import of_names
+from fencepost.preview.trial_output import of_names
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic
 
@@ -76,7 +76,7 @@ def test_a_topic_that_cannot_stand_beside_another_is_found_by_doctor_and_try_bef
     pipeline = make_pipeline(**changes)
     ledger = Ledger(pipeline)
     (refused,) = of_names(ledger)
-    (found,) = [one for one in check_rights(Look(pipeline, ledger)) if one.level is Level.ERROR]
+    (found,) = [one for one in check_rights(Inspection(pipeline, ledger)) if one.level is Level.ERROR]
     for words in (refused, found.found):
         assert f"collides with existing topic: {there}" in words or f"collides with existing topics: {there}" in words
         assert "a.b and a_b cannot both exist" in words

@@ -14,14 +14,14 @@ from cryptography import x509
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
+from fencepost.doctor.inspection import Inspection
+from fencepost.doctor.run_check import run_check
 from fencepost.errors import AccessDenied
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost.model import State
-from fencepost.preflight.finding import ask
-from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, end_offset, produce
@@ -105,7 +105,7 @@ def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
             attempt()
         assert "hunter2" not in str(raised.value)
         assert "PRIVATE KEY" not in str(raised.value)
-    found = ask(check_certificates, Look(pipeline))
+    found = run_check(check_certificates, Inspection(pipeline))
     shown = "\n".join(one.message for one in found)
     assert re.search(of_certificates.replace("DATE", expiry(secured.certificates / "expired-client.pem")), shown)
     assert ("expired on" in shown) == any(one.level is Level.ERROR for one in found)
@@ -116,7 +116,7 @@ def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
 def test_a_password_that_is_rotated_stops_the_next_step_and_the_new_one_goes_on(
     spark: Any, secured: KafkaCluster, make_pipeline: Make
 ) -> None:
-    """Executors and Spark's reader log in anew, so they hear of it. Nothing is half done."""
+    """Executors and Spark's reader log in again, so they hear of it. Nothing is half done."""
     secured.set_password("etl")
     secured.grant_all("etl")
     pipeline = make_pipeline(kafka=secured.scram("etl"))

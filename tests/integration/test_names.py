@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.formats.names import DOTTED, without_case
+from fencepost.formats.column_names import DOTTED, without_case
 from fencepost.rows.transform import value_schema
 
 SOME = 4000

@@ -179,8 +179,8 @@ def test_a_refused_publication_is_reprocessed_once_however_often_that_request_is
     old, new = Ledger(refused).read().known(day(1)).all
     assert (old.state, new.state) == (State.SUPERSEDED, State.PLANNED)
     assert "given up during its publication; readers may have seen 0 of its 40 records" in old.history[-1].note
-    mended = make_pipeline(MENDED, name=refused.name, output=STAGED | {"timestamp": "at"})
-    run(spark, mended, day(1))
+    fixed = make_pipeline(MENDED, name=refused.name, output=STAGED | {"timestamp": "at"})
+    run(spark, fixed, day(1))
     assert set(seen(broker, refused).values()) == {ROWS}
 
 
@@ -189,11 +189,11 @@ def test_a_mended_transform_is_written_as_a_new_revision(
     spark: Any, broker: Broker, make_pipeline: Make, refused: Pipeline
 ) -> None:
     """In Airflow: clear write."""
-    mended = make_pipeline(MENDED, name=refused.name, output=STAGED | {"timestamp": "at"})
-    assert write_batch(spark, mended, day(1)).revision == 2
-    validate_batch(spark, mended, day(1))
-    assert published(spark, mended).state is State.PUBLISHED
-    new = latest(mended, day(1))
+    fixed = make_pipeline(MENDED, name=refused.name, output=STAGED | {"timestamp": "at"})
+    assert write_batch(spark, fixed, day(1)).revision == 2
+    validate_batch(spark, fixed, day(1))
+    assert published(spark, fixed).state is State.PUBLISHED
+    new = latest(fixed, day(1))
     assert new.history[0].note.startswith("Kafka refused its copy: ")
     assert new.history[0].note.endswith("And these parts changed since it was planned: transform")
     assert seen(broker, refused) == {str(new.id): ROWS}
@@ -320,7 +320,7 @@ def test_a_source_made_anew_does_not_keep_a_publication(
 def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publication(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
-    """Another topic is named now, so nobody makes the old one anew."""
+    """Another topic is named now, so nobody makes the old one again."""
     pipeline = make_pipeline(output=STAGED)
     fill(broker, pipeline)
     judged(spark, pipeline)

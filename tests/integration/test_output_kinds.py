@@ -17,7 +17,7 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
 from fencepost.errors import SettingsError, Superseded
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.output_kinds import OUTPUT_KINDS

@@ -66,20 +66,20 @@ def test_flink_has_what_counts_and_says_what_is_incomplete(
     fill(broker, made)
     for number in (1, 2):
         run(spark, made, day(number))
-    mended = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
-    run(spark, mended, day(1), reprocess=True)
-    replay(spark, mended, day(2))
-    plan_batch(mended, day(3))
-    skip_batch(mended, day(3), a_decision("skip"))
+    fixed = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
+    run(spark, fixed, day(1), reprocess=True)
+    replay(spark, fixed, day(2))
+    plan_batch(fixed, day(3))
+    skip_batch(fixed, day(3), a_decision("skip"))
     flink.run_once(statements(broker.bootstrap, made.name, made.output.name, tmp_path))
     found = rows(tmp_path / "result")
-    assert Counter((row["n"], row["doubled"]) for row in found) == in_force(mended)
+    assert Counter((row["n"], row["doubled"]) for row in found) == in_force(fixed)
     assert {
         row["revision"] for row in found if row["interval"] == str(day(1).start.strftime("%Y-%m-%dT%H:%M:%SZ"))
     } == {2}
     assert rows(tmp_path / "incomplete") == []
 
-    wrong = {**announced(mended)[2].json, "rows": 100}
+    wrong = {**announced(fixed)[2].json, "rows": 100}
     create_topic(broker.bootstrap, f"fencepost.{made.name}x.published", 1)
     produce(broker.bootstrap, f"fencepost.{made.name}x.published", [(b"k", wrong, 0, at(1))])
     flink.run_once(statements(broker.bootstrap, f"{made.name}x", made.output.name, tmp_path))

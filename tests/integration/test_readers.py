@@ -125,23 +125,23 @@ def test_a_reader_has_what_counts_after_each_decision_and_reads_nothing_twice(
     run(spark, made, day(1))
     read(reader, made)
     assert counted(reader.rows()) == in_force(made) == Counter({(n, 2 * n): 1 for n in range(5)})
-    mended = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
-    replay(spark, mended, day(1))
-    run(spark, mended, day(2))
-    read(reader, mended)
-    assert counted(reader.rows()) == in_force(mended)
-    assert sum(in_force(mended).values()) == 12
-    run(spark, mended, day(1), reprocess=True)
-    plan_batch(mended, day(3))
-    skip_batch(mended, day(3), a_decision("skip"))
+    fixed = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
+    replay(spark, fixed, day(1))
+    run(spark, fixed, day(2))
+    read(reader, fixed)
+    assert counted(reader.rows()) == in_force(fixed)
+    assert sum(in_force(fixed).values()) == 12
+    run(spark, fixed, day(1), reprocess=True)
+    plan_batch(fixed, day(3))
+    skip_batch(fixed, day(3), a_decision("skip"))
     for _ in range(2):
-        read(reader, mended)
-        assert counted(reader.rows()) == in_force(mended)
-    delete(mended)
-    announce_again(mended)
-    assert len(announced(mended)) == 5
+        read(reader, fixed)
+        assert counted(reader.rows()) == in_force(fixed)
+    delete(fixed)
+    announce_again(fixed)
+    assert len(announced(fixed)) == 5
     before = counted(reader.rows())
-    read(reader, mended, fails="was made anew")
+    read(reader, fixed, fails="was created again")
     assert counted(reader.rows()) == before, "and keeps what it has"
 
 

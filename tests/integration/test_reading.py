@@ -12,7 +12,7 @@ from fencepost import read_validated
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.model import StepResult
-from fencepost.outputs.event import extra_of
+from fencepost.outputs.asset import extra_of
 from fencepost.rows.source import V1_SOURCES
 from fencepost_stack.broker import Broker
 from integration.test_refusals import delete_records, make_anew

@@ -11,7 +11,7 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.model import Interval, utc_now
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker

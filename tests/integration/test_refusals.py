@@ -1,4 +1,4 @@
-"""What a retry cannot mend is refused with what to do, and nothing is lost or moved."""
+"""What a retry cannot fix is refused with what to do, and nothing is lost or moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rejected batch, and the ways out of it: a mended suite, a mended transform, an operator's decision."""
+"""A rejected batch, and the ways out of it: a fixed suite, a fixed transform, an operator's decision."""
 
 from __future__ import annotations
 
@@ -110,18 +110,18 @@ def test_what_metrics_tell_of_the_pipeline_follows_a_persons_decision(rejected: 
     later = advance_batch(rejected, day(1))
     assert (skipped.changed, later.changed, later.state) == (True, False, State.SKIPPED)
     for told in (skipped.details, later.details):
-        assert (told["verdict_settled"], told["frontier_time"]) == (True, day(1).end.isoformat())
+        assert (told["verdict_final"], told["frontier_time"]) == (True, day(1).end.isoformat())
 
 
 def test_a_mended_transform_is_written_as_a_new_revision(
     spark: Any, rejected: Pipeline, broker: Broker, make_pipeline: Make
 ) -> None:
-    mended = make_pipeline(HALVED, SMALL_ONLY, name=rejected.name)
-    run(spark, mended, day(1))
-    batch = latest(mended, day(1))
+    fixed = make_pipeline(HALVED, SMALL_ONLY, name=rejected.name)
+    run(spark, fixed, day(1))
+    batch = latest(fixed, day(1))
     assert (batch.revision, batch.state) == (2, State.PUBLISHED)
-    assert frontier(broker, mended) == {0: 10}
-    seen = [r.json["doubled"] for r in read_all(broker.bootstrap, mended.output.topic) if r.batch == str(batch.id)]
+    assert frontier(broker, fixed) == {0: 10}
+    seen = [r.json["doubled"] for r in read_all(broker.bootstrap, fixed.output.topic) if r.batch == str(batch.id)]
     assert sorted(seen) == list(range(10))
 
 
@@ -164,9 +164,9 @@ def test_foreign_records_that_look_like_the_batchs_are_found(
 
 
 def forge(broker: Broker, batch: Batch) -> None:
-    producer, topic = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.written_to.topic
+    producer, topic = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.write_topic.topic
     if batch.plan.staging is not None:
-        producer.produce(topic, b'{"n": 1}', b"k", timestamp=batch.plan.staged_at)
+        producer.produce(topic, b'{"n": 1}', b"k", timestamp=batch.plan.staging_timestamp)
     else:
         producer.produce(topic, b'{"n": 1}', b"k", headers=[("fencepost-batch", str(batch.id).encode())])
     assert producer.flush(10) == 0
@@ -278,7 +278,7 @@ def test_a_batch_that_passed_is_not_judged_again_under_the_same_suite(
     assert validate_without_spark(stricter, day(1)) is None
     with pytest.raises(BatchRejected):
         validate_batch(spark, stricter, day(1))
-    mended = make_pipeline(expectations=SMALL_ONLY, name=pipeline.name)
-    assert validate_without_spark(mended, day(1)) is None, "a rejected batch is judged whenever that is asked for"
-    validate_batch(spark, mended, day(1))
-    assert run(None, mended, day(1)).state is State.PUBLISHED
+    fixed = make_pipeline(expectations=SMALL_ONLY, name=pipeline.name)
+    assert validate_without_spark(fixed, day(1)) is None, "a rejected batch is judged whenever that is asked for"
+    validate_batch(spark, fixed, day(1))
+    assert run(None, fixed, day(1)).state is State.PUBLISHED

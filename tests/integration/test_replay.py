@@ -1,4 +1,4 @@
-"""Quarantined records go through a mended transform: what passes is added to the output once, what fails stays in quarantine."""
+"""Quarantined records go through a fixed transform: what passes is added to the output once, what fails stays in quarantine."""
 
 from __future__ import annotations
 
@@ -100,15 +100,15 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     before = read_all(broker.bootstrap, pipeline.output.topic)
     offsets = group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1])
 
-    mended = make_pipeline(
+    fixed = make_pipeline(
         TRANSFORM,
         RULES.replace("min_value: 0}", "min_value: -5}"),
         name=pipeline.name,
         source=SOURCE | {"schema": {"n": "bigint", "name": "string"}},
         **shared,
     )
-    replay(spark, mended, day(1))
-    view = Ledger(mended).read()
+    replay(spark, fixed, day(1))
+    view = Ledger(fixed).read()
     first = view.last(day(1))
     assert first is not None
     assert (first.revision, first.adds_to, first.state) == (2, 1, State.PUBLISHED)
@@ -150,17 +150,17 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
         read_validated(spark, events, kafka=kafka_of(pipeline))
     assert {r["n"] for r in read_validated(spark, events[1], kafka=kafka_of(pipeline)).collect()} == {3_000_000_000, -1}
 
-    replay(spark, mended, day(1))
-    second = latest(mended, day(1))
+    replay(spark, fixed, day(1))
+    second = latest(fixed, day(1))
     assert (second.revision, second.adds_to, second.state) == (3, 1, State.PUBLISHED)
     assert second.written is not None
     assert second.written.rows == 0
     assert read_all(broker.bootstrap, pipeline.output.topic) == out, "nothing passes twice"
     again = quarantined(broker, second)
     assert {key: ours(r)["fencepost-attempt"] for key, r in again.items()} == {b"broken": "3", b"nobody": "3"}
-    listed = list(quarantined_batches(snapshot_of(Ledger(mended).read()), None, None, every=False))
+    listed = list(quarantined_batches(snapshot_of(Ledger(fixed).read()), None, None, every=False))
     assert [(b.id, b.plan.attempt) for b in listed] == [(second.id, 3)], "what is left, and how often it was tried"
-    assert run(spark, mended, day(1)).changed is False
+    assert run(spark, fixed, day(1)).changed is False
 
 
 DROPPING = """
@@ -242,9 +242,9 @@ def test_a_result_that_the_output_cannot_hold_any_more_waits_until_it_can(
         said = ours(kept[key])
         assert said["fencepost-reason"] == "result: not a JSON object with fields of the output's types"
         assert (said["fencepost-rule"], said["fencepost-kept"]) == ("malformed", "result")
-    mended = make_pipeline(DROPPING, NO_RULES, name=pipeline.name, **shared)
-    replay(spark, mended, day(1))
-    assert latest(mended, day(1)).written is not None
+    fixed = make_pipeline(DROPPING, NO_RULES, name=pipeline.name, **shared)
+    replay(spark, fixed, day(1))
+    assert latest(fixed, day(1)).written is not None
     out = Counter(r.key for r in read_all(broker.bootstrap, pipeline.output.topic))
     assert out == Counter([key for key, _ in GOOD] + [b"low", b"nobody"])
 
@@ -302,6 +302,6 @@ def test_a_replayed_result_that_overflows_a_regex_names_the_rule_and_the_record(
     assert "expectations.1: expect_column_values_to_match_regex(name): regex '^(a|b)*$' overflows Java's stack" in said
     assert ", of record " in said
     assert "abab" not in said
-    mended = make_pipeline(DROPPING, OVERFLOWING.replace("(a|b)", "[ab]"), name=pipeline.name, **shared)
-    replay(spark, mended, day(1))
+    fixed = make_pipeline(DROPPING, OVERFLOWING.replace("(a|b)", "[ab]"), name=pipeline.name, **shared)
+    replay(spark, fixed, day(1))
     assert [r.key for r in read_all(broker.bootstrap, pipeline.output.topic)] == [b"good", b"low"]

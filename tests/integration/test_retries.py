@@ -17,7 +17,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransformFailed
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Receipt, State, Written
+from fencepost.model import Receipt, State, WriteSummary
 from fencepost.protocol.marks import mark_metadata
 from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import advance_batch
@@ -79,7 +79,7 @@ def fill(broker: Broker, pipeline: Pipeline, *more: bytes) -> int:
     return len(records) + len(more)
 
 
-def written(pipeline: Pipeline) -> Written:
+def written(pipeline: Pipeline) -> WriteSummary:
     found = latest(pipeline, day(1)).written
     assert found is not None
     return found
@@ -142,10 +142,10 @@ def test_a_run_reads_the_suite_once_and_a_wrong_one_stops_it_before_anything_is_
     with pytest.raises(SettingsError, match=r"expectations.yaml: expectations\.0 .*column: required but missing"):
         write_batch(spark, wrong, day(1))
     assert latest(pipeline, day(1)).state is State.PLANNED
-    mended = make_pipeline(name=pipeline.name)
+    fixed = make_pipeline(name=pipeline.name)
     read.clear()
-    assert run(spark, mended, day(1)).details["rows"] == rows
-    assert read == [mended.expectations_file]
+    assert run(spark, fixed, day(1)).details["rows"] == rows
+    assert read == [fixed.expectations_file]
 
 
 def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_alone(
@@ -238,7 +238,7 @@ def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
     assert batch.revision == 2
     assert batch.history[0].note == "these parts changed since it was planned: Spark settings"
     staged = read_all(broker.bootstrap, lenient.staging_topic)
-    own = [r.json for r in staged if r.timestamp == batch.plan.staged_at]
+    own = [r.json for r in staged if r.timestamp == batch.plan.staging_timestamp]
     assert sorted((r["n"], r["code"]) for r in own if r["n"] < 3) == [(0, 0), (1, 1), (2, 2)]
     assert [r["code"] for r in own if r["n"] == 3] == [None]
 

@@ -20,10 +20,10 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline, load_suite
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.review.differences import difference
-from fencepost.review.judged import judge_past
-from fencepost.review.past import Past
-from fencepost.review.suggested import suggest as suggested_of
+from fencepost.preview.diff import difference
+from fencepost.preview.judge import judge_past
+from fencepost.preview.past import PastRevision
+from fencepost.preview.suggest import suggest as suggested_of
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, produce
 
@@ -176,9 +176,9 @@ def test_what_differs_from_its_receipts_is_not_judged(
     ledger, file = Ledger(pipeline), tmp_path / "suite.yaml"
     file.write_text(f"expectations: [{check}]")
     view, batch = ledger.read(), steps.latest(pipeline, day(2))
-    topics = {name: one.model_copy(update={"fingerprint": 1}) for name, one in batch.known_written.topics.items()}
-    written = batch.known_written.model_copy(update={"topics": topics})
-    past = Past(batch.model_copy(update={"written": written}))
+    topics = {name: one.model_copy(update={"fingerprint": 1}) for name, one in batch.require_written.topics.items()}
+    written = batch.require_written.model_copy(update={"topics": topics})
+    past = PastRevision(batch.model_copy(update={"written": written}))
     (judged,) = judge_past(spark, ledger, view, [past], load_suite(file), file)
     assert judged.now is None
     assert "its records no longer match the receipts" in judged.why
@@ -187,7 +187,7 @@ def test_what_differs_from_its_receipts_is_not_judged(
         suggested_of(spark, ledger, [past], lambda past, said: why.update({past.interval: said}))
     assert "its records no longer match the receipts" in why[day(2)]
     with pytest.raises(NeedsOperator, match="its records no longer match the receipts"):
-        difference(spark, ledger, Past(batch), past, [])
+        difference(spark, ledger, PastRevision(batch), past, [])
 
 
 @pytest.mark.deep

@@ -12,10 +12,10 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, RecordRefused, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.review.traced import place_of, trace_source
+from fencepost.preview.trace import location_of, trace_source
+from fencepost.preview.trial import Trial, try_pipeline
+from fencepost.preview.trial_input import newest, of_interval
 from fencepost.schemas.report import report_schemas
-from fencepost.steps.trial import Trial, try_pipeline
-from fencepost.steps.trial_input import newest, of_interval
 from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all
@@ -72,7 +72,7 @@ def test_each_gives_the_same_rows_and_flags(
     trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
     assert spark.conf.get(f"my.{layout}", "") == "", "a trial has a session of its own"
     assert (trial.read, trial.malformed, trial.written, trial.withheld, trial.results) == (7, 1, 3, 3, 8)
-    assert {(one.name.split(" ")[0], one.rows) for one in trial.aside} == {
+    assert {(one.name.split(" ")[0], one.rows) for one in trial.unpublished} == {
         *((SET, 1), (BETWEEN, 1), ("malformed", 1), ("tombstones", 1))
     }
     if layout == "source":
@@ -97,7 +97,7 @@ def test_each_gives_the_same_rows_and_flags(
 
     view = ledger.read()
     traced = {
-        key: trace_source(spark, ledger, view, place_of("--source", f"{source}:0:{offset}"))
+        key: trace_source(spark, ledger, view, location_of("--source", f"{source}:0:{offset}"))
         for offset, (key, _) in enumerate(VALUES)
     }
     for key, found in traced.items():

@@ -17,7 +17,7 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, State, Written
+from fencepost.model import Batch, State, WriteSummary
 from fencepost.quality.quarantine import Accounts
 from fencepost.steps import write_job
 from fencepost.steps.plan import plan_batch
@@ -202,7 +202,7 @@ def test_a_retry_takes_withheld_rows_from_the_marks(
     write_batch(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert batch.written is not None
-    sums = Written.of(
+    sums = WriteSummary.of(
         first.receipts, first.rules, **batch.written.model_dump(include={"output", "seconds", "written_at"})
     )
     assert (batch.written.topics, batch.written.rules, batch.written.withheld) == (

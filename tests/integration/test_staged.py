@@ -14,11 +14,11 @@ from confluent_kafka.cimpl import TopicPartition
 
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.observed_state import observed_state
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, State
 from fencepost.outputs.topic.publication import copied_receipts
-from fencepost.preflight.found import found_of
 from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, advance_without_spark, begin_batch, skip_batch
 from fencepost.steps.obstacle import give_up
@@ -69,11 +69,11 @@ def delete_staged(broker: Broker, pipeline: Pipeline) -> None:
 
 def others(broker: Broker, batch: Batch) -> None:
     """Records in the batch's ranges of its staging topic that are not the batch's, whatever they are named."""
-    producer, own = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.staged_at
+    producer, own = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.staging_timestamp
     for partition in range(3):
         for timestamp in (own - 1, own + 1):
             headers = [("fencepost-batch", str(batch.id).encode())]
-            producer.produce(batch.known_staging.topic, b"{}", b"k0", partition, timestamp=timestamp, headers=headers)
+            producer.produce(batch.require_staging.topic, b"{}", b"k0", partition, timestamp=timestamp, headers=headers)
     assert producer.flush(10) == 0
 
 
@@ -160,7 +160,7 @@ def test_a_record_without_a_timestamp_of_its_own_gets_that_of_its_publication(
     fill(broker, pipeline, 30)
     judged(spark, pipeline)
     batch = latest(pipeline, day(1))
-    assert {r.timestamp for r in read_all(broker.bootstrap, pipeline.staging_topic)} == {batch.plan.staged_at}
+    assert {r.timestamp for r in read_all(broker.bootstrap, pipeline.staging_topic)} == {batch.plan.staging_timestamp}
     began = round(time.time() * 1000)
     published(spark, pipeline)
     seen = read_all(broker.bootstrap, pipeline.output.topic)
@@ -254,7 +254,7 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
         ledger = Ledger(pipeline)
         ledger.read()
         assert zombie.publication is not None
-        receipts = copied_receipts(zombie.publication, found_of(ledger, zombie).output.marks)
+        receipts = copied_receipts(zombie.publication, observed_state(ledger, zombie).output.marks)
         assert receipts is not None
         assert [r.topics for r in receipts] == [{}], "a late attempt finds it done, with nothing"
     assert published(spark, pipeline).state is State.PUBLISHED
@@ -273,7 +273,7 @@ def test_a_publication_that_was_copied_in_full_needs_its_staged_records_no_more(
     ledger = Ledger(pipeline)
     ledger.read()
     held = latest(pipeline, day(1))
-    assert give_up(ledger, held, found_of(ledger, held)) is None
+    assert give_up(ledger, held, observed_state(ledger, held)) is None
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
     assert published(None, pipeline).state is State.PUBLISHED
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 40

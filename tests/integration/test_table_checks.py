@@ -10,9 +10,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from fencepost.errors import StoreUnavailable
+from fencepost.errors import TableUnavailable
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.connection import session
-from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.postgres.table_checks import why_not_owned
 from rigs.postgres_server import PostgresServer
 from tables import MINE, Database
@@ -147,7 +147,7 @@ def test_a_part_that_is_the_same_pipelines_on_another_cluster_is_refused(databas
 
 @DEEP
 def test_a_table_that_is_gone_by_now_is_looked_for_again(database: Database) -> None:
-    with session(database.config) as tx, pytest.raises(StoreUnavailable, match="created again meanwhile"):
+    with session(database.config) as tx, pytest.raises(TableUnavailable, match="created again meanwhile"):
         why_not_owned(tx, 1, MINE)
 
 
@@ -156,11 +156,11 @@ def test_a_table_of_fenceposts_own_that_a_crash_would_empty_is_named(database: D
     database.prepare()
     database.run("alter table fencepost_batches set unlogged")
     with session(database.config) as tx:
-        why = Store(tx, "public.orders").why_not_kept()
+        why = Bookkeeping(tx, "public.orders").why_not_kept()
     assert why.startswith("table public.fencepost_batches: it is unlogged, and empty after a crash of the server: ")
     database.run(why.split(": ")[2])
     with session(database.config) as tx:
-        assert Store(tx, "public.orders").why_not_kept() == ""
+        assert Bookkeeping(tx, "public.orders").why_not_kept() == ""
 
 
 def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(database: Database) -> None:
@@ -172,7 +172,7 @@ def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(data
         "(5, null, 1), (6, '2026-01-01Z', 1)"
     )
     with session(database.config) as tx:
-        store = Store(tx, "public.orders")
+        store = Bookkeeping(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
         assert [(one.start, one.has) for one in store.differences()] == [
@@ -182,7 +182,7 @@ def test_rows_at_times_that_no_interval_has_are_counted_as_rows_without_one(data
         assert store.filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
     database.run("create index on orders (fencepost_interval)")
     with session(database.config) as tx:
-        assert Store(tx, "public.orders").filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
+        assert Bookkeeping(tx, "public.orders").filled(oid) == {datetime(2026, 1, 1, tzinfo=UTC)}
 
 
 @DEEP
@@ -336,7 +336,7 @@ def test_a_publication_asks_for_and_waits_for_the_partition_of_its_interval_alon
         cursor.execute("lock table first in access exclusive mode")
         assert database.why_not(start=second) == []
         with session(database.config, wait=0.5) as tx:
-            Store(tx, "public.orders").lock_table()
+            Bookkeeping(tx, "public.orders").lock_table()
 
 
 @DEEP
@@ -370,7 +370,7 @@ def test_a_table_that_is_made_is_published_to_whatever_publications_take_it(data
     database.as_superuser("create publication everything for all tables")
     database.prepare()
     with session(database.config) as tx:
-        Store(tx, "public.orders").create(f"n integer, {OWN}")
+        Bookkeeping(tx, "public.orders").create(f"n integer, {OWN}")
         tx.commit()
     assert database.why_not() == []
     database.run("insert into orders values (1); delete from orders")
@@ -383,7 +383,7 @@ def test_a_trigger_of_the_login_that_refuses_says_nothing_of_a_row(database: Dat
         "raise exception 'not for someone@example.com' using detail = 'someone@example.com'; end if; end $$;"
         "create event trigger refuse on login execute function refuse()"
     )
-    with pytest.raises(StoreUnavailable, match="a trigger of the server refused the session") as raised:
+    with pytest.raises(TableUnavailable, match="a trigger of the server refused the session") as raised:
         database.why_not()
     assert "someone" not in str(raised.value)
 

@@ -33,7 +33,7 @@ def test_a_locked_or_silent_table_keeps_no_page_waiting_and_the_result_follows(
 ) -> None:
     monkeypatch.setattr(module, "HOLDS", 0.0)
     monkeypatch.setattr(module, "PAUSE", 0.0)
-    direct, comparisons = postgres.database(), Comparisons(Ledgers().lacks)
+    direct, comparisons = postgres.database(), Comparisons(Ledgers().missing_batches)
 
     def now(pipeline: Pipeline) -> Comparison:
         found = comparisons.of(pipeline)
@@ -45,9 +45,9 @@ def test_a_locked_or_silent_table_keeps_no_page_waiting_and_the_result_follows(
         fill(broker, pipeline)
         run(spark, pipeline, day(1))
         await_true(lambda: now(pipeline).answered_at, "the first answer")
-        assert now(pipeline).lacks == ""
+        assert now(pipeline).missing_batches == ""
         ask(pipeline, "truncate numbers")
-        await_true(lambda: now(pipeline).lacks, "what was emptied to be seen")
+        await_true(lambda: now(pipeline).missing_batches, "what was emptied to be seen")
 
         with closing(psycopg2.connect(**store_of(pipeline))) as other, other.cursor() as cursor:
             cursor.execute("lock table numbers in access exclusive mode")
@@ -57,14 +57,14 @@ def test_a_locked_or_silent_table_keeps_no_page_waiting_and_the_result_follows(
             found = now(pipeline)
             assert f"{other.info.backend_pid} of user {direct['user']}" in found.failure
             assert found.is_late
-            assert "does not have what the ledger has published" in found.lacks, "by the last answer"
+            assert "does not have what the ledger has published" in found.missing_batches, "by the last answer"
             assert found.asked_at is not None
             assert answered_at is not None
             assert found.answered_at is not None
             assert found.answered_at <= found.asked_at
             other.rollback()
         run(spark, pipeline, day(1), reprocess=True)
-        await_true(lambda: now(pipeline).lacks == "" and not now(pipeline).failure, "the new result")
+        await_true(lambda: now(pipeline).missing_batches == "" and not now(pipeline).failure, "the new result")
 
         monkeypatch.setattr(module, "PROMPT", 0.0)
         monkeypatch.setattr(connection, "CONNECT_SECONDS", 2)
@@ -73,4 +73,4 @@ def test_a_locked_or_silent_table_keeps_no_page_waiting_and_the_result_follows(
         assert now(pipeline).is_late
         proxy.swallowing = False
         await_true(lambda: not now(pipeline).failure, "the server to answer again")
-        assert now(pipeline).lacks == ""
+        assert now(pipeline).missing_batches == ""

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import StoreRefused
+from fencepost.errors import TableRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import output_of
@@ -72,7 +72,7 @@ ACTS = {
 def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_differs_is_refused(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
-    """Each kind of trigger or rule in turn; then hidden rows, and locks without their key. Once all is mended it is published."""
+    """Each kind of trigger or rule in turn; then hidden rows, and locks without their key. Once all is fixed it is published."""
     pipeline = make_table()
     fill(broker, pipeline)
     run(spark, pipeline, day(1))
@@ -81,7 +81,7 @@ def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_di
     for name, (made, removed) in ACTS.items():
         ask(pipeline, made)
         with pytest.raises(
-            StoreRefused, match=r"table public\.numbers would hold .* The table has (trigger|rule) acts:"
+            TableRefused, match=r"table public\.numbers would hold .* The table has (trigger|rule) acts:"
         ) as raised:
             advance_batch(pipeline, day(1))
         says = "1 more row in other intervals" if name.startswith("copies") else "instead of 6 rows of revision 2."
@@ -92,16 +92,16 @@ def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_di
     user = store_of(pipeline)["user"]
     ask(pipeline, f"alter table numbers enable row level security, force row level security; "
         f"create policy three on numbers to {user} using (n < 3)")  # fmt: skip
-    with pytest.raises(StoreRefused, match=r"row level security of .*numbers.* NO FORCE ROW LEVEL SECURITY"):
+    with pytest.raises(TableRefused, match=r"row level security of .*numbers.* NO FORCE ROW LEVEL SECURITY"):
         advance_batch(pipeline, day(1))
-    with pytest.raises(StoreRefused, match="row level security"):
-        output_of(Ledger(pipeline)).would_take(None, schema_of(latest(pipeline, day(1)).known_written.value_schema))
+    with pytest.raises(TableRefused, match="row level security"):
+        output_of(Ledger(pipeline)).would_take(None, schema_of(latest(pipeline, day(1)).require_written.value_schema))
     ask(pipeline, "alter table numbers no force row level security")
     ask(pipeline, "alter table fencepost_batches drop constraint fencepost_batches_pkey; "
         "insert into fencepost_batches select * from fencepost_batches")  # fmt: skip
-    with pytest.raises(StoreRefused, match="has no unique key on table_name, interval_start"):
+    with pytest.raises(TableRefused, match="has no unique key on table_name, interval_start"):
         advance_batch(pipeline, day(1))
-    with pytest.raises(StoreRefused, match="has no unique key") as raised:
+    with pytest.raises(TableRefused, match="has no unique key") as raised:
         plan_batch(pipeline, day(2))
     statements = re.search(r"at once: (DELETE .*\))\.", str(raised.value))
     assert statements is not None
@@ -125,7 +125,7 @@ def test_an_interval_in_another_type_and_hidden_rows_are_refused_before_anything
     ask(pipeline, "create domain moment as timestamptz; create table numbers (n integer, doubled integer, name text, "
         f"fencepost_interval {kind}, fencepost_revision integer); {hidden}")  # fmt: skip
     for message in ("row level security", "column fencepost_interval is"):
-        with pytest.raises(StoreRefused, match=message):
+        with pytest.raises(TableRefused, match=message):
             plan_and_write(spark, pipeline, day(1))
         assert all(batch.written is None for batch in Ledger(pipeline).read().all())
         ask(pipeline, "alter table numbers no force row level security")

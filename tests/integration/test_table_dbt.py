@@ -14,9 +14,9 @@ from jinja2 import Environment, StrictUndefined
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.observed_state import observed_state
 from fencepost.ledger.ledger import Ledger
 from fencepost.outputs.postgres import commit
-from fencepost.preflight.found import found_of
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
 from fencepost.steps.validate import validate_batch
@@ -124,7 +124,7 @@ def test_the_documented_models_have_every_batch_whatever_began_and_committed_fir
 
     def overtaken(name: str) -> None:
         """While the first day is copied and not committed, the second is published, and dbt runs."""
-        if name == "store.copied":
+        if name == "table.copied":
             monkeypatch.undo()
             advance_batch(pipeline, day(2))
             project.run()
@@ -161,7 +161,7 @@ def test_the_documented_models_keep_what_stays_and_follow_a_restore_and_a_ledger
     begin_batch(pipeline, day(1))
     ledger, batch = Ledger(pipeline), latest(pipeline, day(1))
     ledger.read()
-    assert give_up(ledger, batch, found_of(ledger, batch)) is not None
+    assert give_up(ledger, batch, observed_state(ledger, batch)) is not None
     assert ask(pipeline, "select closed from reporting.fencepost_batches order by interval_start") == [
         (True,),
         (False,),
@@ -171,7 +171,7 @@ def test_the_documented_models_keep_what_stays_and_follow_a_restore_and_a_ledger
     assert numbers(project.rows()) == [*range(6), 10, 11, 12, 13]
 
     first = day(1).start
-    ask(pipeline, "update reporting.fencepost_batches set ledger = 'anew', lease = 0 where interval_start = %s", first)
+    ask(pipeline, "update reporting.fencepost_batches set ledger = 'again', lease = 0 where interval_start = %s", first)
     ask(pipeline, "delete from reporting.delays where n < 3")
     project.run()
     assert numbers(project.rows()) == [3, 4, 5, 10, 11, 12, 13], "a smaller lease of another ledger"

@@ -13,16 +13,16 @@ import yaml
 from conftest import day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import AnotherCluster, StoreRefused
-from fencepost.finding import Level
+from fencepost.doctor.inspection import Inspection
+from fencepost.doctor.run_check import run_check as ask_check
+from fencepost.errors import AnotherCluster, TableRefused
+from fencepost.findings import Level
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table_rows
-from fencepost.preflight.finding import ask as ask_check
-from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
@@ -105,13 +105,13 @@ def test_after_a_restore_a_swap_or_a_rename_the_pipeline_goes_on_with_its_table(
         "alter table fencepost_tables set schema elsewhere; alter table fencepost_batches set schema elsewhere",
     )
     pipeline = with_output(pipeline, "elsewhere.figures")
-    written = latest(pipeline, day(1)).known_written
+    written = latest(pipeline, day(1)).require_written
     assert output_of(Ledger(pipeline)).would_take(None, schema_of(written.value_schema)) == ""
     plan_batch(pipeline, day(3))
     assert lacks(pipeline) == ""
     assert ask(pipeline, "select name from elsewhere.fencepost_tables") == [("elsewhere.figures",)]
     assert ask(pipeline, "select n, fencepost_revision from elsewhere.figures order by 1") == BOTH
-    assert [one.level for one in ask_check(check_table_rows, Look(pipeline))] == [Level.OK]
+    assert [one.level for one in ask_check(check_table_rows, Inspection(pipeline))] == [Level.OK]
 
 
 @pytest.mark.deep
@@ -123,7 +123,7 @@ def test_a_copy_that_has_other_rows_is_refused_by_interval_and_nothing_else_has_
     advance_batch(pipeline, day(2))
     ask(pipeline, SWAP.format(where="where n > 0"))
     says = rf"interval {day(1)}: it has 5 rows of revision 1, and 6 rows of revision 1 were published\."
-    with pytest.raises(StoreRefused, match=says) as raised:
+    with pytest.raises(TableRefused, match=says) as raised:
         plan_batch(pipeline, day(3))
     assert str(day(2)) not in str(raised.value)
     assert numbers_in(pipeline) == BOTH[1:], "nothing is changed"
@@ -150,7 +150,7 @@ def test_the_doctor_counts_the_rows_and_names_the_intervals_that_have_others(
         "insert into numbers select n, doubled, name, '2020-01-01Z', 1 from numbers where n = 1",
     )
     assert lacks(pipeline) == "", "each interval has a row"
-    (found,) = ask_check(check_table_rows, Look(pipeline))
+    (found,) = ask_check(check_table_rows, Inspection(pipeline))
     assert found.level is Level.ERROR
     assert f"interval {day(2)}: it has 3 rows of revision 1, and 4 rows of revision 1 were published" in found.found
     assert day(2).command("run", pipeline.name, "--reprocess") in found.found
@@ -174,7 +174,9 @@ def test_a_twin_on_another_cluster_is_refused_until_somebody_says_that_the_pipel
             ):
                 attempt()
         with pytest.raises(AnotherCluster):
-            output_of(Ledger(pipeline)).would_take(None, schema_of(latest(pipeline, day(2)).known_written.value_schema))
+            output_of(Ledger(pipeline)).would_take(
+                None, schema_of(latest(pipeline, day(2)).require_written.value_schema)
+            )
         assert lacks(pipeline).startswith(
             f"table public.numbers belongs to pipeline {pipeline.name} on Kafka cluster {own}"
         )

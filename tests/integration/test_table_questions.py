@@ -16,14 +16,14 @@ from pydantic import SecretStr
 
 from conftest import day
 from fencepost.config.client_config import ClientConfig
-from fencepost.errors import StoreUnavailable
-from fencepost.finding import Level
+from fencepost.errors import TableUnavailable
+from fencepost.findings import Level
 from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.connection import asking, session
 from fencepost.outputs.postgres.doctor import _of_the_table
 from fencepost.outputs.postgres.lock import name_of, publishers_of
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.outputs.postgres.store import Store
 from fencepost.protocol.view import View
 from fencepost_stack.postgres import SUPERUSER
 from rigs.postgres_server import PASSWORD, PostgresServer, query
@@ -38,7 +38,7 @@ class Login(ClientConfig):
     """Who asks."""
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return "a test"
 
     @property
@@ -99,7 +99,7 @@ def test_only_an_index_that_finds_each_interval_is_gone_through_and_without_one_
     if "UNIQUE" not in statements:
         query(database, rows, [STARTS])
     with asking(login(database)) as tx:
-        store = Store(tx, TABLE)
+        store = Bookkeeping(tx, TABLE)
         oid = store.oid()
         assert oid is not None
         assert (store.unindexed(oid) == []) is expected
@@ -114,7 +114,7 @@ def test_only_an_index_that_finds_each_interval_is_gone_through_and_without_one_
     if not expected:
         query(database, found[0].command)
         with asking(login(database)) as tx:
-            assert Store(tx, TABLE).unindexed(oid) == [], "what the doctor says is enough"
+            assert Bookkeeping(tx, TABLE).unindexed(oid) == [], "what the doctor says is enough"
 
 
 @contextmanager
@@ -133,26 +133,26 @@ def test_who_asks_a_locked_table_gives_up_and_names_who_locks_it(
     expected = r"another session held a lock for more than 0\.3 s\. .*: {pid} of user {user}\. .*pg_terminate_backend"
     with locked(database) as pid:
         named = expected.format(pid=pid, user=database["user"])
-        with pytest.raises(StoreUnavailable, match=named), asking(login(database)) as tx:
-            Store(tx, TABLE).named()
+        with pytest.raises(TableUnavailable, match=named), asking(login(database)) as tx:
+            Bookkeeping(tx, TABLE).named()
     with asking(login(database)) as tx:
-        assert list(Store(tx, TABLE).named()) == []
+        assert list(Bookkeeping(tx, TABLE).named()) == []
 
 
 def test_who_asks_waits_for_no_statement_and_no_silent_server_for_ever(
     database: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "ASK_SECONDS", 2.0)
-    with pytest.raises(StoreUnavailable, match="a query took more than 2 s"), asking(login(database)) as tx:
+    with pytest.raises(TableUnavailable, match="a query took more than 2 s"), asking(login(database)) as tx:
         tx.run("SELECT pg_sleep(60)")
     with socket.create_server(("127.0.0.1", 0)) as silent:  # its backlog accepts, and nobody answers
         nowhere = login(database, port=str(silent.getsockname()[1]), connect_timeout="0")
-        with pytest.raises(StoreUnavailable, match=r"timeout expired"), asking(nowhere) as tx:
+        with pytest.raises(TableUnavailable, match=r"timeout expired"), asking(nowhere) as tx:
             tx.run("SELECT 1")
 
 
 def test_who_asks_cannot_write(database: Settings) -> None:
-    with pytest.raises(StoreUnavailable, match="SQLSTATE 25006"), asking(login(database)) as tx:
+    with pytest.raises(TableUnavailable, match="SQLSTATE 25006"), asking(login(database)) as tx:
         tx.run("CREATE TABLE t (n integer)")
 
 
@@ -196,21 +196,21 @@ def holding(settings: Settings) -> Iterator[Any]:
     """A publisher that has locked the interval's row and does nothing any more."""
     with ExitStack() as stack:
         tx = stack.enter_context(session(login(settings), name_of(TABLE, day(1))))
-        store = Store(tx, TABLE)
+        store = Bookkeeping(tx, TABLE)
         store.lock_row(day(1).start)
         yield tx
 
 
 def prepared(settings: Settings) -> None:
     with session(login(settings)) as tx:
-        Store(tx, TABLE).prepare()
+        Bookkeeping(tx, TABLE).prepare()
         tx.commit()
 
 
 def is_alive(tx: Any) -> bool:
     try:
         return bool(tx.run("SELECT 1"))
-    except StoreUnavailable:
+    except TableUnavailable:
         return False
 
 
@@ -260,7 +260,7 @@ def test_a_publisher_that_may_not_be_ended_is_named_with_what_to_grant(
         named = rf"session {pid} of user {first['user']} publishes it, and user {second['user']} may not end that\. "
         with (
             pytest.raises(
-                StoreUnavailable,
+                TableUnavailable,
                 match=rf'{named}.*_backend\({pid}\).*GRANT pg_signal_backend, pg_read_all_stats TO "{second["user"]}"',
             ),
             locking(second),
@@ -280,7 +280,7 @@ def test_a_superusers_publisher_is_named_and_left_alone(
     waiter = roles(database, "waiter", *MEMBER, SIGNAL)
     with holding(postgres.superuser(database["dbname"])) as idle:
         with (
-            pytest.raises(StoreUnavailable, match=f"of user {SUPERUSER} publishes it"),
+            pytest.raises(TableUnavailable, match=f"of user {SUPERUSER} publishes it"),
             locking(waiter),
         ):
             pass

@@ -15,16 +15,16 @@ from typer.testing import CliRunner
 from conftest import day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import check_unfinished_batches
-from fencepost.errors import StoreRefused, StoreUnavailable, TableRefusedData
-from fencepost.finding import Level
+from fencepost.errors import TableRefused, TableRefusedData, TableUnavailable
+from fencepost.findings import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres import commit
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table
-from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
@@ -73,12 +73,12 @@ def shown(broker: Broker, pipeline: Pipeline) -> str:
 
 def tried(pipeline: Pipeline) -> str:
     """What `fencepost try` says of the table, for rows such as those of the newest batch."""
-    columns = schema_of(latest(pipeline, day(1)).known_written.value_schema)
+    columns = schema_of(latest(pipeline, day(1)).require_written.value_schema)
     return output_of(Ledger(pipeline)).would_take(None, columns)
 
 
-def _findings(check: Callable[[Look], Any], pipeline: Pipeline) -> list[Any]:
-    found = check(Look(pipeline))
+def _findings(check: Callable[[Inspection], Any], pipeline: Pipeline) -> list[Any]:
+    found = check(Inspection(pipeline))
     return list(found) if not hasattr(found, "message") else [found]
 
 
@@ -124,7 +124,7 @@ def test_a_publication_that_a_trigger_calls_transient_for_ever_can_be_given_up(
     pipeline, said = passed(spark, broker, make_table), list[str]()
     for code in ("40001", "53100", "57014", "XX000", "55P03"):
         ask(pipeline, TRIGGER.format(RAISES.format(code), BEFORE))
-        with pytest.raises(StoreUnavailable, match=r"fencepost skip .* can give it up") as raised:
+        with pytest.raises(TableUnavailable, match=r"fencepost skip .* can give it up") as raised:
             advance_batch(pipeline, day(1))
         said.append(str(raised.value))
     assert latest(pipeline, day(1)).state is State.PUBLISHING
@@ -148,7 +148,7 @@ def test_a_publication_is_given_up_in_another_database_where_its_server_is_gone(
     def with_store(**changes: str) -> Pipeline:
         return make_table(name=pipeline.name, postgres=store_of(pipeline) | changes)
 
-    with pytest.raises(StoreUnavailable, match=r"cannot be given up .* name another one in postgres:") as raised:
+    with pytest.raises(TableUnavailable, match=r"cannot be given up .* name another one in postgres:") as raised:
         skip_batch(with_store(port="1"), day(1), a_decision("skip"))
     assert "Run again" in str(raised.value)
     assert latest(pipeline, day(1)).state is State.PUBLISHING
@@ -169,7 +169,7 @@ def test_rows_that_others_refer_to_are_not_lost_and_no_batch_is_rejected_for_the
     assert warned.level is Level.WARNING
     assert f"{warned.found.rstrip('.')}: {warned.command}." == tried(pipeline)
     with pytest.raises(
-        StoreRefused, match=r"rows of table public.notes refer to rows that the batch replaces"
+        TableRefused, match=r"rows of table public.notes refer to rows that the batch replaces"
     ) as raised:
         run(spark, pipeline, day(1), reprocess=True)
     assert "(SQLSTATE 23503, constraint refers): ALTER TABLE public.notes" in str(raised.value)
@@ -189,10 +189,10 @@ def test_rows_that_others_refer_to_are_not_lost_and_no_batch_is_rejected_for_the
     ask(pipeline, "alter table notes drop constraint refers, add constraint refers foreign key (n) references numbers "
         "on delete cascade")  # fmt: skip
     with pytest.raises(
-        StoreRefused, match=r"ON DELETE CASCADE.*or accept it with output.allow_referential_actions: true"
+        TableRefused, match=r"ON DELETE CASCADE.*or accept it with output.allow_referential_actions: true"
     ):
         plan_batch(pipeline, day(1), reprocess=True)
-    with pytest.raises(StoreRefused, match=r"ON DELETE CASCADE"):
+    with pytest.raises(TableRefused, match=r"ON DELETE CASCADE"):
         tried(pipeline)
     assert ask(pipeline, "select * from notes") == [(1, "call back")]
     allowing = make_table(
@@ -221,11 +221,11 @@ def test_what_becomes_of_a_table_while_it_is_published_to_is_found_before_the_co
     validate_batch(spark, pipeline, day(1))
     begin_batch(pipeline, day(1))
     ask(pipeline, "alter table more set unlogged")
-    with pytest.raises(StoreRefused, match=r"its part public\.more is unlogged"):
+    with pytest.raises(TableRefused, match=r"its part public\.more is unlogged"):
         advance_batch(pipeline, day(1))
     ask(pipeline, "alter table more set logged")
     postgres.run("create publication everything for all tables", dbname=store["dbname"])
-    with pytest.raises(StoreRefused, match=r"ALTER TABLE public\.few REPLICA IDENTITY FULL"):
+    with pytest.raises(TableRefused, match=r"ALTER TABLE public\.few REPLICA IDENTITY FULL"):
         advance_batch(pipeline, day(1))
     (found,) = _findings(check_table, pipeline)
     assert (found.level, "REPLICA IDENTITY FULL" in found.found) == (Level.ERROR, True)
@@ -240,7 +240,7 @@ def test_what_becomes_of_a_table_while_it_is_published_to_is_found_before_the_co
 
     with monkeypatch.context() as patch:
         patch.setattr(commit, "read_staged", attached)
-        with pytest.raises(StoreRefused, match=r"its part public\.late is unlogged"):
+        with pytest.raises(TableRefused, match=r"its part public\.late is unlogged"):
             advance_batch(pipeline, day(1))
     assert numbers_in(pipeline) == []
     ask(pipeline, "alter table numbers detach partition late")
@@ -253,7 +253,7 @@ def test_a_trigger_that_forbids_a_removal_is_the_tables_fault(spark: Any, broker
     pipeline = passed(spark, broker, make_table)
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
     ask(pipeline, TRIGGER.format("raise exception 'keep %', old.name;", "BEFORE DELETE"))
-    with pytest.raises(StoreRefused, match=r"does not let the batch remove the rows that it replaces") as raised:
+    with pytest.raises(TableRefused, match=r"does not let the batch remove the rows that it replaces") as raised:
         run(spark, pipeline, day(1), reprocess=True)
     assert latest(pipeline, day(1)).state is State.PUBLISHING
     assert SECRET not in str(raised.value) + shown(broker, pipeline)

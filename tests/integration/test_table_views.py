@@ -15,17 +15,17 @@ from conftest import day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
+from fencepost.doctor.inspection import Inspection
+from fencepost.doctor.run_check import run_check
 from fencepost.errors import AccessDenied, LoginRefused
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.event import extra_of
+from fencepost.outputs.asset import extra_of
 from fencepost.outputs.output import missing_or_why_not, output_of
 from fencepost.outputs.postgres.doctor import check_table_rights
 from fencepost.outputs.postgres.rights import grants
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.preflight.finding import ask
-from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from rigs.postgres_server import PASSWORD, PostgresServer, query
@@ -71,18 +71,18 @@ def test_a_role_with_the_printed_rights_publishes_and_one_without_is_told(
     assert run(spark, least, day(1)).state is State.PUBLISHED
     assert run(spark, least, day(1), reprocess=True).revision == 2
     assert numbers_in(least) == of_revision(2, range(6))
-    assert [one.level for one in ask(check_table_rights, Look(least))] == [Level.OK]
+    assert [one.level for one in run_check(check_table_rights, Inspection(least))] == [Level.OK]
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         ask_table(least, "truncate numbers")
     user = store_of(least)["user"]
     postgres.run(f"revoke delete on numbers from {user}", dbname=store_of(least)["dbname"])
-    (found,) = ask(check_table_rights, Look(least))
+    (found,) = run_check(check_table_rights, Inspection(least))
     assert (found.level, "DELETE on table" in found.found) == (Level.ERROR, True)
     with pytest.raises(AccessDenied, match="`fencepost acls` prints the rights"):
         run(spark, least, day(1), reprocess=True)
     batch = latest(least, day(1))
     assert batch.state is State.PUBLISHING
-    assert batch.known_publication.refused, "the ledger says why, so it can be given up"
+    assert batch.require_publication.refused, "the ledger says why, so it can be given up"
 
 
 @pytest.mark.deep
@@ -111,7 +111,7 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     fill(broker, pipeline)
     run(spark, pipeline, day(1))
     found = {one.check: one for one in examine(pipeline)}
-    ours = ("store", "store limits", "table rights", "table", "table bloat", "table contents", "table rows")
+    ours = ("postgres", "postgres limits", "table rights", "table", "table bloat", "table contents", "table rows")
     assert {name: found[name].level for name in ours} == dict.fromkeys(ours, Level.OK), found
     ask_table(
         pipeline, "drop index numbers_fencepost_interval_idx; alter table numbers alter n type bigint; truncate numbers"
@@ -185,7 +185,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
     assert "table public.numbers does not have what the ledger" in status
     assert day(1).command("run", pipeline.name, "--reprocess").strip("`") in status
     ask_table(pipeline, "drop table fencepost_batches")
-    records = "".join(batch.model_dump_json() for batch in Ledger(pipeline).look().all())
+    records = "".join(batch.model_dump_json() for batch in Ledger(pipeline).peek().all())
     assert all(PASSWORD not in text for text in (*told, status, caplog.text, records, str(result), repr(pipeline)))
 
 

@@ -12,15 +12,15 @@ import psycopg2
 import pytest
 from pyspark.sql import types as t
 
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.model import State
-from fencepost.outputs.postgres.columns import what_differs
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
+from fencepost.outputs.postgres.columns import column_differences
 from fencepost.outputs.postgres.connection import StatementFailed, session
 from fencepost.outputs.postgres.doctor import check_table
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.refusals import Refusal, refusal_of
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison
 from fencepost.protocol.view import View
@@ -49,7 +49,7 @@ def refused(database: Database, *statements: str, removing: bool = False, record
                 break
     assert failed is not None
     with session(database.config) as tx:
-        oid = Store(tx, "public.orders").oid()
+        oid = Bookkeeping(tx, "public.orders").oid()
         assert oid is not None
         return refusal_of(tx, oid, failed, removing=removing, record=record)
 
@@ -57,7 +57,7 @@ def refused(database: Database, *statements: str, removing: bool = False, record
 def without_partition(database: Database, *days: int) -> list[int]:
     """The days of January whose intervals no partition takes."""
     with session(database.config) as tx:
-        store = Store(tx, "public.orders")
+        store = Bookkeeping(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
         starts = [datetime(2026, 1, day, tzinfo=UTC) for day in days]
@@ -231,12 +231,12 @@ DEFAULTS = {
 def advised(database: Database, kind: t.DataType, columns: int = 1) -> list[str]:
     """What is said of the table for a transform's result with columns of this type: `c`, or `c0`, `c1` and so on."""
     with session(database.config) as tx:
-        store = Store(tx, "public.orders")
+        store = Bookkeeping(tx, "public.orders")
         oid = store.oid()
         assert oid is not None
         names = ["c"] if columns == 1 else [f"c{number}" for number in range(columns)]
         schema = t.StructType([t.StructField(name, kind) for name in names])
-        return what_differs(store.altered(oid), schema, store.columns(oid), add=False)
+        return column_differences(store.altered(oid), schema, store.columns(oid), add=False)
 
 
 def statement_in(told: str) -> str:

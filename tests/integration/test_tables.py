@@ -13,22 +13,22 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.observed_state import observed_state
 from fencepost.errors import (
     LedgerLost,
     NeedsOperator,
     RecordRefused,
     SettingsError,
-    StoreRefused,
-    StoreUnavailable,
     Superseded,
+    TableRefused,
     TableRefusedData,
+    TableUnavailable,
     TransitionRefused,
 )
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres import commit
-from fencepost.preflight.found import found_of
 from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.obstacle import give_up
@@ -89,7 +89,7 @@ def test_a_batch_is_in_the_table_once_it_is_published_and_a_revision_takes_its_p
         False,
         "passed",
     )
-    assert (ledger, lease) == (now.plan.ledger_topic_id, now.known_publication.known_lease)
+    assert (ledger, lease) == (now.plan.ledger_topic_id, now.require_publication.require_lease)
     assert [r["end"] for r in sources[0]["ranges"]] == [3, 3]
     read = read_validated(spark, announced(pipeline, day(1)), kafka=kafka_of(pipeline), postgres=store_of(pipeline))
     assert sorted(tuple(row) for row in read.collect()) == [(n, 2 * n, "ü") for n in range(6)]
@@ -153,7 +153,7 @@ def test_an_addition_is_refused_unless_the_table_has_what_it_adds_to(
     run(spark, pipeline, day(1))
     ask(pipeline, "update fencepost_batches set revisions = '{}'")
     pipeline = with_suite(pipeline, SETS_ASIDE.replace("max_value: 9", "max_value: 20"))
-    with pytest.raises(StoreRefused, match=r"adds to revision 1, and table public\.numbers lacks revisions 1"):
+    with pytest.raises(TableRefused, match=r"adds to revision 1, and table public\.numbers lacks revisions 1"):
         replay(spark, pipeline, day(1))
     assert numbers_in(pipeline) == of_revision(1, range(6, 10))
     skip_batch(pipeline, day(1), a_decision("skip"))
@@ -175,7 +175,7 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
         skip_batch(pipeline, day(1), a_decision("skip"))
     ledger, held = Ledger(pipeline), latest(pipeline, day(1))
     ledger.read()
-    assert give_up(ledger, held, found_of(ledger, held)) is None, "it is committed, so it is not given up"
+    assert give_up(ledger, held, observed_state(ledger, held)) is None, "it is committed, so it is not given up"
     monkeypatch.setattr(commit, "_replace", lambda *_, **__: pytest.fail("it is not committed again"))
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
 
@@ -189,7 +189,7 @@ def test_a_publication_that_was_given_up_never_commits_late(spark: Any, broker: 
     begin_batch(pipeline, day(1))
     zombie, ledger = latest(pipeline, day(1)), Ledger(pipeline)
     ledger.read()
-    given_up = give_up(ledger, zombie, found_of(ledger, zombie))
+    given_up = give_up(ledger, zombie, observed_state(ledger, zombie))
     assert given_up is not None
     assert given_up.seen == 0
     with pytest.raises(Superseded, match="given up"):
@@ -362,9 +362,9 @@ def test_a_table_that_does_not_fit_is_refused_before_the_first_record_is_staged(
     pipeline = make_table()
     ask(pipeline, statement.format(own="fencepost_interval timestamptz, fencepost_revision integer"))
     fill(broker, pipeline)
-    with pytest.raises(StoreRefused, match=why):
+    with pytest.raises(TableRefused, match=why):
         plan_and_write(spark, pipeline, day(1))
-    view = Ledger(pipeline).look()
+    view = Ledger(pipeline).peek()
     assert all(batch.written is None for batch in view.all())
 
 
@@ -383,7 +383,7 @@ def test_a_partitioned_table_takes_an_interval_that_has_a_partition(
     fill(broker, pipeline, number=2)
     run(spark, pipeline, day(1))
     assert ask(pipeline, "select count(*) from first") == [(6,)]
-    with pytest.raises(StoreRefused, match="it has no partition for fencepost_interval 2026-01-02 00:00 UTC"):
+    with pytest.raises(TableRefused, match="it has no partition for fencepost_interval 2026-01-02 00:00 UTC"):
         run(spark, pipeline, day(2))
     ask(pipeline, "create table others partition of numbers default")
     assert run(spark, pipeline, day(2)).state is State.PUBLISHED
@@ -405,7 +405,7 @@ def test_a_column_that_no_table_can_have_is_refused(
 ) -> None:
     pipeline = make_table(f'def transform(frame):\n    return frame.selectExpr(*"{select}".split(", "))')
     fill(broker, pipeline)
-    with pytest.raises((StoreRefused, SettingsError), match=why):
+    with pytest.raises((TableRefused, SettingsError), match=why):
         plan_and_write(spark, pipeline, day(1))
 
 
@@ -438,7 +438,7 @@ def test_a_table_has_one_owner(spark: Any, broker: Broker, make_table: Make) -> 
     other = make_table(postgres=store_of(pipeline))
     fill(broker, other)
     with pytest.raises(
-        StoreRefused, match=rf"belongs to pipeline {pipeline.name}, and a table has one owner.*Nothing was planned"
+        TableRefused, match=rf"belongs to pipeline {pipeline.name}, and a table has one owner.*Nothing was planned"
     ):
         plan_batch(other, day(1))
 
@@ -516,6 +516,6 @@ def test_a_store_that_is_away_is_told_without_its_password(spark: Any, broker: B
         postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": "hunter2"}
     )
     fill(broker, pipeline)
-    with pytest.raises(StoreUnavailable, match=r"PostgreSQL at 127\.0\.0\.1:1, database d: .*Run again") as raised:
+    with pytest.raises(TableUnavailable, match=r"PostgreSQL at 127\.0\.0\.1:1, database d: .*Run again") as raised:
         plan_batch(pipeline, day(1))
     assert "hunter2" not in str(raised.value)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from fencepost.errors import RecordRefused, SettingsError, TombstonesRefused
-from fencepost.testing.trial import Outcome, Trials
+from fencepost.testing.trial import TransformResult, Trials
 
 Make = Callable[..., Path]
 names = count(1)
@@ -78,7 +78,7 @@ def test_rows_of_each_kind_keep_their_order_and_each_goes_where_a_run_sends_it(r
     assert aside[2] == ("expect_column_values_to_be_between(n)", "small", {"n": 10, "name": "c"})
     assert aside[5][0] == "expect_column_values_to_not_be_null(name)"
     assert (aside[3][0], aside[3][2], aside[6][0]) == ("malformed", None, "malformed")
-    assert run(folder, []) == Outcome()
+    assert run(folder, []) == TransformResult()
 
 
 TYPES = {

@@ -21,12 +21,12 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, RecordRefused, SettingsError, StoreRefused
+from fencepost.errors import BatchRejected, RecordRefused, SettingsError, TableRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Outcome
+from fencepost.preview.trial import Trial, try_pipeline
+from fencepost.preview.trial_input import TrialInput, newest, of_interval
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.trial import Trial, try_pipeline
-from fencepost.steps.trial_input import Looked, newest, of_interval
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce
@@ -121,13 +121,13 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     trial = try_pipeline(spark, ledger, looked)
     assert state_of(broker.bootstrap) == before
     assert (trial.read, trial.malformed, trial.results, trial.written) == (103, 2, 100, 91)
-    assert {(one.name, one.rows) for one in trial.aside} == {
+    assert {(one.name, one.rows) for one in trial.unpublished} == {
         ("malformed (quarantine)", 1),
         ("expect_column_values_to_be_between(n)", 9),
         ("tombstones (drop)", 1),
     }
-    assert sum(one.rows for one in trial.aside) == 12
-    reasons = {one.reason for one in trial.aside}
+    assert sum(one.rows for one in trial.unpublished) == 12
+    reasons = {one.reason for one in trial.unpublished}
     assert "n is below 90" in reasons
     assert "n: not an integer of 32 bits" in reasons
     assert trial.passes
@@ -271,7 +271,7 @@ def test_a_table_is_compared_as_a_run_compares_it_and_nothing_is_made(
     pipeline = make_table()
     fill(broker, pipeline)
 
-    def tried(looked: Looked | None = None, of: Pipeline = pipeline) -> Trial:
+    def tried(looked: TrialInput | None = None, of: Pipeline = pipeline) -> Trial:
         before, ledger = ask(of, CATALOGUE), Ledger(of)
         trial = try_pipeline(spark, ledger, looked or newest(ledger, 100))
         assert ask(of, CATALOGUE) == before
@@ -292,7 +292,7 @@ def test_a_table_is_compared_as_a_run_compares_it_and_nothing_is_made(
         "column must may not be null and has no default",
     ):
         assert words in stop
-    with pytest.raises(StoreRefused) as refused:
+    with pytest.raises(TableRefused) as refused:
         run(spark, pipeline, day(1))
     assert str(refused.value).rstrip(".") == stop
     ask(pipeline, f"drop table numbers; create table numbers (n int, doubled int, {OWN})")
@@ -310,7 +310,7 @@ def test_a_table_that_is_not_the_pipelines_or_cannot_be_reached_would_stop_a_run
     fill(broker, pipeline)
     ledger = Ledger(pipeline)
 
-    def stop(looked: Looked, **changes: Any) -> str:
+    def stop(looked: TrialInput, **changes: Any) -> str:
         before = ask(pipeline, CATALOGUE)
         of = load_pipeline_with(pipeline, **changes) if changes else pipeline
         trial = try_pipeline(spark, Ledger(of), looked)
@@ -364,12 +364,12 @@ def test_a_record_of_several_rows_is_set_aside_whole_as_a_run_does(
     run(spark, pipeline, day(1))
     written = latest(pipeline, day(1)).written
     assert written is not None
-    rules = {one.name: one.rows for one in trial.aside if not one.name.startswith(("malformed", "tombstones"))}
+    rules = {one.name: one.rows for one in trial.unpublished if not one.name.startswith(("malformed", "tombstones"))}
     assert rules == {name: rows for name, rows in written.rules.items() if rows}
     assert len(rules) == 2
     assert (trial.written, trial.withheld) == (written.rows, written.withheld)
     assert trial.withheld == 61, "40 to 99, and 7"
-    assert {one.reason for one in trial.aside if one.name in rules} == {"below 90", "named"}
+    assert {one.reason for one in trial.unpublished if one.name in rules} == {"below 90", "named"}
     assert trial.passes, "45 is withheld, and not judged"
 
 
@@ -381,7 +381,7 @@ def test_of_more_than_the_most_records_or_fewer_than_were_planned_it_is_a_sample
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
     fill_hundred(broker, pipeline)
     ledger = Ledger(pipeline)
-    monkeypatch.setattr("fencepost.steps.trial_input.MOST_RECORDS", 50)
+    monkeypatch.setattr("fencepost.preview.trial_input.MOST_RECORDS", 50)
     part = of_interval(ledger, day(1))
     assert (sum(one.length for one in part.ranges), part.whole) == (50, False)
     trial = try_pipeline(spark, ledger, part)
@@ -450,7 +450,7 @@ def test_the_command_says_all_of_it_in_json_and_by_its_exit_code(
     assert done.exit_code == 0
     assert (plain["passes"], plain["verdict"], plain["whole"], plain["frozen"]) == (True, "would pass", True, False)
     assert (plain["read"], plain["malformed"], plain["results"], plain["written"]) == (103, 2, 100, 91)
-    assert {one["name"]: one["rows"] for one in plain["aside"]}["expect_column_values_to_be_between(n)"] == 9
+    assert {one["name"]: one["rows"] for one in plain["unpublished"]}["expect_column_values_to_be_between(n)"] == 9
     assert plain["columns"] == {"n": "int", "name": "string"}
     assert sum(one["end"] - one["start"] for one in plain["ranges"]) == 103
     (pipeline.folder / "expectations.yaml").write_text(RULES.replace("min_value: 10", "min_value: 1000"))

@@ -15,13 +15,13 @@ import pytest
 from conftest import at, day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.ledger import check_unread_records
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import draft_pipeline
 from fencepost.drafting.draft_request import DraftRequest
-from fencepost.finding import Finding, Level
+from fencepost.findings import Finding, Level
 from fencepost.model import Interval
-from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_without_spark
@@ -36,7 +36,7 @@ EARLIER = Interval(start=datetime(1970, 1, 1, tzinfo=UTC), end=day(1).start)
 
 
 def doctor(pipeline: Pipeline) -> Finding:
-    found = check_unread_records(Look(pipeline))
+    found = check_unread_records(Inspection(pipeline))
     assert isinstance(found, Finding)
     return found
 
@@ -76,7 +76,7 @@ def test_records_before_the_first_range_are_told_and_an_earlier_interval_reads_t
     assert write_without_spark(pipeline, day(1))
     assert validate_without_spark(pipeline, day(1))
     advance_batch(pipeline, day(1))
-    report = Path(latest(pipeline, day(1)).known_verdict.report)
+    report = Path(latest(pipeline, day(1)).require_verdict.report)
     assert first in report.with_suffix(".html").read_text()
     told = announced(pipeline, day(1))["unread"]
     assert (told["offsets"], told["ranges"]) == (100, {pipeline.source.topic: {"0": [0, 100]}})

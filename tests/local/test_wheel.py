@@ -155,7 +155,7 @@ def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(
     plugin = found["plugins"]["fencepost"]
     assert plugin["source"].startswith("fencepost==")  # the entry point's, not a folder's
     assert plugin["timetables"] == ["fencepost.airflow.timetable.IntervalTimetable"]
-    assert plugin["listeners"] == ["fencepost.airflow.run_note", "fencepost.airflow.request"]
+    assert plugin["listeners"] == ["fencepost.airflow.run_note", "fencepost.airflow.run_request"]
     assert {view["url_route"] for view in plugin["external_views"]} == {
         *("data-quality", "batches", "run-report", "task-report")
     }

@@ -1,8 +1,8 @@
 """The model of announcements: an interval, its ledger, the topic that announces, coordinators that crash, and readers.
 
 A coordinator calls init_transactions, reads the ledger, decides and commits. Ledger and topic change together, as rules say.
-Between init and commit anybody else's init fences it, and its answer may be lost. The ledger may be deleted and made anew once,
-while a coordinator of the old one is at work. Every decision, every announcement and what a reader makes of them is the
+Between init and commit anybody else's init fences it, and its answer may be lost. The ledger may be deleted and created again
+once, while a coordinator of the old one is at work. Every decision, every announcement and what a reader makes of them is the
 product's own (`fencepost.protocol`).
 """
 
@@ -15,9 +15,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Event, Outcome, State
+from fencepost.model import Batch, HistoryEntry, Outcome, State
 from fencepost.protocol.announcement import Announcement, counting
-from fencepost.protocol.announcing import News, announcement, news, told
+from fencepost.protocol.announcing import AnnouncedChange, all_announced, announced_changes, announcement
 from fencepost.protocol.decisions import decide_skip, decide_withdraw, record_planned, standing_plan
 from fencepost.protocol.view import PASSED, View
 from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, publish_prepared
@@ -65,9 +65,9 @@ class World(NamedTuple):
     processes: tuple[Process, ...] = ()
 
 
-def as_news(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def as_news(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """What a change announces, whoever made it."""
-    return news(view, records)
+    return announced_changes(view, records)
 
 
 def by_identity(said: Announcement, counts: Iterable[Announcement]) -> bool:
@@ -79,10 +79,12 @@ def by_identity(said: Announcement, counts: Iterable[Announcement]) -> bool:
 class Rules:
     """The rules of announcing; a mutation takes one out."""
 
-    news: Callable[[View, Sequence[Batch], str], tuple[News, ...]] = as_news
+    announced_changes: Callable[[View, Sequence[Batch], str], tuple[AnnouncedChange, ...]] = as_news
     together: str = "both"  # what commits first: both in one transaction, or one of them alone
     fenced_by_init: bool = True
-    finds: Callable[[View, str], tuple[News, ...]] = lambda *_: ()  # what is said of a change that is found made
+    finds: Callable[[View, str], tuple[AnnouncedChange, ...]] = (
+        lambda *_: ()
+    )  # what is said of a change that is found made
     counts: Callable[[Announcement, Iterable[Announcement]], bool] = by_identity
     counting: Callable[[Iterable[Announcement]], list[Announcement]] = counting
 
@@ -98,7 +100,7 @@ def batch_of(record: Record, offsets: int) -> Batch:
         plan=plan,
         written=a_written(a_receipt(rows=offsets)),
         verdict=a_verdict(Outcome.PASSED),
-        history=tuple(Event(state=state, at=NOW + number * SECOND) for state, number in record.states),
+        history=tuple(HistoryEntry(state=state, at=NOW + number * SECOND) for state, number in record.states),
     )
 
 
@@ -141,7 +143,7 @@ class Announcing:
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
         if self.renewal and not world.ledger_id and world.ledger:
             yield (
-                "the ledger is deleted and made anew",
+                "the ledger is deleted and created again",
                 world._replace(ledger=(), ledger_id=1, since=len(world.topic)),
             )
         for n, process in enumerate(world.processes):
@@ -167,7 +169,10 @@ class Announcing:
                 yield f"{operation} finds it done", world._replace(topic=(*world.topic, *says), processes=processes)
             return
         after = view.updated(batches)
-        says = tuple(said_of(announcement(after, one, "c", None)) for one in self.rules.news(view, batches, operation))
+        says = tuple(
+            said_of(announcement(after, one, "c", None))
+            for one in self.rules.announced_changes(view, batches, operation)
+        )
         known = {record.revision: record for record in world.ledger}
         number = 1 + max((n for record in world.ledger for _, n in record.states), default=0)
         records = tuple(self._record(b, known.get(b.revision), world.ledger_id, number) for b in batches)
@@ -227,7 +232,7 @@ class Announcing:
         if any(process.left != "both" for process in world.processes):
             return None  # in the middle
         view = self.view(world)
-        wanted = [said_of(announcement(view, one, "c", until)) for one, until in told(view)]
+        wanted = [said_of(announcement(view, one, "c", until)) for one, until in all_announced(view)]
         said = list(world.topic)
         for one in said:
             if said.count(one) > 1:

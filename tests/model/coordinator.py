@@ -72,12 +72,12 @@ from fencepost.protocol.decisions import (
     standing_plan,
 )
 from fencepost.protocol.frontier import accounted_for, frontier
-from fencepost.protocol.marks import Standing
-from fencepost.protocol.obstacle import GivenUp, obstacle
-from fencepost.protocol.planning import Facts, Neighbours, decide_plan, decide_replay, decide_revision
+from fencepost.protocol.marks import MarkState
+from fencepost.protocol.obstacle import AbandonedPublication, obstacle
+from fencepost.protocol.planning import Neighbours, PlanFacts, decide_plan, decide_replay, decide_revision
 from fencepost.protocol.publication import record_refused
 from fencepost.protocol.replay import left_to_replay, newest_link
-from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.steps import plan as gathering_module
 from fencepost.steps.plan import facts_of_addition, facts_of_plan
@@ -112,7 +112,7 @@ def routed(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
     return (taken, frozenset()) if passing == taken else (frozenset(), taken)
 
 
-def replay_of(view: View, when: Interval, gather: Callable[[View], Facts | None]) -> tuple[Batch, ...]:
+def replay_of(view: View, when: Interval, gather: Callable[[View], PlanFacts | None]) -> tuple[Batch, ...]:
     """A replay as the product decides it, of facts that are gathered against the same view."""
     return decide_replay(view, when, "p", gather(view))
 
@@ -122,10 +122,10 @@ class Rules:
     """The coordinator's rules; a mutation takes one out."""
 
     frontier: Callable[[View], Mapping[PartitionId, int]] = frontier
-    standing: Callable[[int | None, int], Standing] = product.copy_standing_of
-    skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
+    standing: Callable[[int | None, int], MarkState] = product.copy_standing_of
+    skip: Callable[[View, Interval, Decision, AbandonedPublication | None], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = publish_prepared
-    replay: Callable[[View, Interval, Callable[[View], Facts | None]], tuple[Batch, ...]] = replay_of
+    replay: Callable[[View, Interval, Callable[[View], PlanFacts | None]], tuple[Batch, ...]] = replay_of
     bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
     routed: Callable[[Rows, Rows, bool], tuple[Rows, Rows]] = routed
     begin: Callable[..., TopicPublication] = begin_publication
@@ -254,7 +254,7 @@ class Coordinator:
         parts: int = 0,
         deletion: bool = False,
         refusal: bool = False,
-        mending: bool = False,
+        fixing: bool = False,
         losing: bool = False,
         headers: bool = True,
         results: bool = False,
@@ -263,7 +263,7 @@ class Coordinator:
         self.rules = rules or Rules()
         self.quarantines = "replay" in operations
         self.parts, self.deletion, self.results, self.apart = parts, deletion, results, apart
-        self.refusal, self.mending, self.losing, self.headers = refusal, mending, losing, headers
+        self.refusal, self.fixing, self.losing, self.headers = refusal, fixing, losing, headers
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
@@ -311,7 +311,7 @@ class Coordinator:
         staging = StagingTopic(fake, "staging") if self.parts else None
         return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
 
-    def _facts(self, view: View, when: Interval, point: Point) -> Facts:
+    def _facts(self, view: View, when: Interval, point: Point) -> PlanFacts:
         """What a plan depends on, as the product gathers it against this view."""
         fake, output = self._fake(point)
         with (
@@ -322,7 +322,7 @@ class Coordinator:
         ):
             return facts_of_plan(fake, Neighbours.of(view, when), when, output)
 
-    def _facts_of_addition(self, view: View, when: Interval, point: Point) -> Facts | None:
+    def _facts_of_addition(self, view: View, when: Interval, point: Point) -> PlanFacts | None:
         fake, output = self._fake(point)
         link = newest_link(view, when)
         if link is None or link.plan.quarantine is None or link.written is None:
@@ -341,9 +341,9 @@ class Coordinator:
     def _now(point: Point) -> tuple[Any, ...]:
         return point.digest, point.aged, len(point.log), len(point.shown), point.marks, point.gone
 
-    def _found(self, batch: Batch, point: Point) -> Circumstances:
-        age = 2 if batch.known_lease < point.aged else 0
-        found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
+    def _found(self, batch: Batch, point: Point) -> CurrentInputs:
+        age = 2 if batch.require_lease < point.aged else 0
+        found = product.current_inputs(str(point.digest), age, batch.plan.output.topic_id)
         if self.quarantines:
             found = replace(found, quarantine_topic_id="quarantine-1", quarantine_topic="quarantine")
         if self.parts:
@@ -358,7 +358,7 @@ class Coordinator:
         return found
 
     def _reason(self, batch: Batch, point: Point) -> str | None:
-        return reason_to_revise(batch, self._found(batch, point))
+        return revision_reason(batch, self._found(batch, point))
 
     @staticmethod
     def _is_gone(batch: Batch, point: Point) -> bool:
@@ -408,7 +408,7 @@ class Coordinator:
         word, day = operation[0], operation[1]
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
-            given_up = GivenUp(*operation[2:]) if operation[2:] else None
+            given_up = AbandonedPublication(*operation[2:]) if operation[2:] else None
             is_there = standing_plan(read, when, word == "reprocess", given_up) is not None
             facts = None if is_there else self._facts(read, when, point)
             return decide_plan(view, when, facts, reprocess=word == "reprocess", given_up=given_up)
@@ -421,7 +421,7 @@ class Coordinator:
             if found is None:
                 return ()
             batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
-            given_up = GivenUp(*operation[4:]) if operation[4:] else None
+            given_up = AbandonedPublication(*operation[4:]) if operation[4:] else None
             gathered = self._revision(read, day, operation[2]) or found
             facts = (self._facts if found.adds_to is None else self._facts_of_addition)(read, when, point)
             if not self.rules.decide_revision_again:  # it goes by what was read before
@@ -458,7 +458,7 @@ class Coordinator:
         if word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         return self.rules.skip(
-            view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
+            view, when, makers.a_decision("skip"), AbandonedPublication(*operation[2:]) if operation[2:] else None
         )
 
     def begun(self, view: View, batch: Batch, point: Point) -> TopicPublication:
@@ -498,9 +498,9 @@ class Coordinator:
             yield "time passes", point._replace(aged=len(self.ledgers.batches[point.ledger]))
         if self.deletion and not point.gone and point.log:
             yield "time passes, and staged records are deleted", point._replace(gone=len(point.log))
-        if self.refusal and point.refusing < (2 if self.mending else 1):
-            told = "is mended" if point.refusing else "is set so that it takes no copy"
-            yield f"the output {told}", point._replace(refusing=point.refusing + 1)
+        if self.refusal and point.refusing < (2 if self.fixing else 1):
+            announced = "is fixed" if point.refusing else "is set so that it takes no copy"
+            yield f"the output {announced}", point._replace(refusing=point.refusing + 1)
         if self.losing and point.marks and not point.lost:
             yield "the publishing lanes' marks expire", point._replace(marks=(), lost=1)
         if self.group_expiry and (point.frontier or point.validated):
@@ -558,7 +558,7 @@ class Coordinator:
                                 self._moved(point, n, remembered),
                             )
                     elif latest.state is State.PLANNED:
-                        remembered = ("writing", day, latest.revision, latest.known_lease)
+                        remembered = ("writing", day, latest.revision, latest.require_lease)
                         yield (
                             f"write {day}: starts the job of revision {latest.revision}",
                             self._moved(point, n, remembered),
@@ -580,7 +580,7 @@ class Coordinator:
         _, day, revision, lease = point.processes[n]
         log = point.log
         if lease not in log:
-            lanes = {b.known_lease: b.plan.lane for b in self.ledgers.batches[point.ledger]}
+            lanes = {b.require_lease: b.plan.lane for b in self.ledgers.batches[point.ledger]}
             if any(lanes[other] == lanes[lease] and other > lease for other in log):
                 yield (
                     f"write {day}: the job of revision {revision} finds a later lease's marks and stops",
@@ -597,9 +597,9 @@ class Coordinator:
                 wrote = tuple(sorted({*wrote, (lease, published, left)}))
             aside = len(left) if self.results else int(bool(left))
             after = self._moved(point, n, ("record", day, revision, lease, len(log), aside))
-            told = f", rows {list(left)} are left in quarantine" if left else ""
+            announced = f", rows {list(left)} are left in quarantine" if left else ""
             yield (
-                f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}{told}",
+                f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}{announced}",
                 after._replace(log=log, wrote=wrote),
             )
 
@@ -608,10 +608,10 @@ class Coordinator:
         if not self.quarantines:
             return {((), ())}
         batches = {str(b.id): b for b in self.ledgers.batches[point.ledger]}
-        replays = next(b.plan.replays for b in batches.values() if b.known_lease == lease)
+        replays = next(b.plan.replays for b in batches.values() if b.require_lease == lease)
         taken = BOTH
         if replays is not None:
-            link = batches[replays.batch].known_lease
+            link = batches[replays.batch].require_lease
             taken = frozenset(next(left for other, _, left in point.wrote if other == link))
         found = set()
         for passing in (frozenset[int](), frozenset((0,)), frozenset((1,)), BOTH):
@@ -629,9 +629,9 @@ class Coordinator:
         publication = latest.publication
         assert publication is not None
         if not self.rules.close:
-            return self._after_closing(word, day, latest.revision, publication.known_lease, 0)
+            return self._after_closing(word, day, latest.revision, publication.require_lease, 0)
         lane, tasks = publication.lane, publication.tasks
-        return ("closing", day, latest.revision, publication.known_lease, lane, tasks, (), word)
+        return ("closing", day, latest.revision, publication.require_lease, lane, tasks, (), word)
 
     @staticmethod
     def _after_closing(word: str, day: int, revision: int, lease: int, seen: int) -> tuple[Any, ...]:
@@ -645,64 +645,67 @@ class Coordinator:
         if "advance" not in self.operations or not self.parts:
             return
         if latest.state is State.PUBLISHING and publication is not None:
-            lane, lease, tasks = publication.lane, publication.known_lease, publication.tasks
+            lane, lease, tasks = publication.lane, publication.require_lease, publication.tasks
         elif not self.rules.decide_before_copy and has_passed(latest):
-            lane, lease, tasks = 0, latest.known_lease, self.parts
+            lane, lease, tasks = 0, latest.require_lease, self.parts
         else:
             return
-        begun = ("copying", day, latest.revision, latest.known_lease, lease, lane, tasks, (), 0)
+        begun = ("copying", day, latest.revision, latest.require_lease, lease, lane, tasks, (), 0)
         yield f"advance {day}: starts to copy revision {latest.revision}", self._moved(point, n, begun)
 
     def _copy(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """The copy's next task-partition: init, which fences whoever is at it, and what the mark says; then its commit."""
         _, day, revision, plan, lease, lane, tasks, rows, has_read = point.processes[n]
-        told = f"advance {day}: the copy of revision {revision}, part {len(rows)},"
+        announced = f"advance {day}: the copy of revision {revision}, part {len(rows)},"
         here: tuple[Any, ...] = ("copying", day, revision, plan, lease, lane, tasks)
-        batch = next(b for b in self.ledgers.batches[point.ledger] if b.known_lease == plan)
+        batch = next(b for b in self.ledgers.batches[point.ledger] if b.require_lease == plan)
         if has_read and point.refusing == 1:
-            yield f"{told} is refused", self._moved(point, n, ("refuse", day, revision, lease))
+            yield f"{announced} is refused", self._moved(point, n, ("refuse", day, revision, lease))
             return
         if has_read:
             if batch.state not in (State.PUBLISHING, State.PUBLISHED):
                 yield (
-                    f"{told} commits",
+                    f"{announced} commits",
                     Fault("unjudged", f"{batch.id} is {batch.state}, and a reader sees records of it"),
                 )
                 return
             marks = self._marked(point, lane, len(rows), (lease, 1))
             point = point._replace(shown=(*point.shown, (plan, len(rows))), marks=marks)
-            yield f"{told} commits", self._moved(point, n, self._next_part(here, (*rows, 1), point))
+            yield f"{announced} commits", self._moved(point, n, self._next_part(here, (*rows, 1), point))
             return
         after = self._ousted(point, n, lane, len(rows))
         at = after.processes.index(point.processes[n])
         stands, mark = self._stands(point, lane, len(rows), lease)
-        if stands is Standing.LOST:
+        if stands is MarkState.LOST:
             if (
                 batch.state is not State.PUBLISHING
                 or batch.publication is None
-                or batch.publication.known_lease != lease
+                or batch.publication.require_lease != lease
             ):
-                yield f"{told} finds no mark, and its publication over, and stops", self._moved(after, at, IDLE)
+                yield f"{announced} finds no mark, and its publication over, and stops", self._moved(after, at, IDLE)
             elif (stopped := obstacle(batch, self._found(batch, point))) is not None and stopped.lasting:
-                yield f"{told} cannot go on, and stops", self._moved(after, at, IDLE)
+                yield f"{announced} cannot go on, and stops", self._moved(after, at, IDLE)
             else:
                 marks = self._restored(after, batch, lane, len(rows), lease)
-                yield f"{told} writes its mark anew", self._moved(after._replace(marks=marks), at, (*here, rows, 0))
-        elif stands is Standing.SUPERSEDED:
-            yield f"{told} finds a later lease's mark and stops", self._moved(after, at, IDLE)
-        elif stands is not Standing.WRITE:
-            yield f"{told} is there", self._moved(after, at, self._next_part(here, (*rows, mark[1]), point))
+                yield (
+                    f"{announced} writes its mark again",
+                    self._moved(after._replace(marks=marks), at, (*here, rows, 0)),
+                )
+        elif stands is MarkState.SUPERSEDED:
+            yield f"{announced} finds a later lease's mark and stops", self._moved(after, at, IDLE)
+        elif stands is not MarkState.WRITE:
+            yield f"{announced} is there", self._moved(after, at, self._next_part(here, (*rows, mark[1]), point))
         elif self._is_gone(batch, point):
-            yield f"{told} finds no staged records and stops", self._moved(after, at, IDLE)
+            yield f"{announced} finds no staged records and stops", self._moved(after, at, IDLE)
         else:
-            yield f"{told} reads its mark and the staged records", self._moved(after, at, (*here, rows, 1))
+            yield f"{announced} reads its mark and the staged records", self._moved(after, at, (*here, rows, 1))
 
     def _restored(self, point: Point, batch: Batch, lane: int, part: int, lease: int) -> tuple[Any, ...]:
         """The marks with one that was gone, as the output tells what it stood for."""
         publication, view = batch.publication, self.views[point.ledger]
         assert publication is not None
         is_there = (
-            self.rules.look and self.headers and (batch.known_lease, part) in point.shown[publication.begun.ends[0] :]
+            self.rules.look and self.headers and (batch.require_lease, part) in point.shown[publication.begun.ends[0] :]
         )
         mark = (lease, 1) if is_there else (opening_marks(view, publication)[part].lease, 0)
         return self._marked(point, lane, part, mark)
@@ -726,14 +729,14 @@ class Coordinator:
         here, point = point.processes[n], self._ousted(point, n, lane, len(rows))
         n = point.processes.index(here)
         stands, mark = self._stands(point, lane, len(rows), lease)
-        if stands is Standing.LOST and self.headers:
+        if stands is MarkState.LOST and self.headers:
             batch = self._revision(self.views[point.ledger], day, revision)
-            if batch is None or not GivenUp(lease, 0).is_of(batch):
+            if batch is None or not AbandonedPublication(lease, 0).is_of(batch):
                 yield f"{word} {day}: finds the publication over, and stops", self._moved(point, n, IDLE)
                 return
             point = point._replace(marks=self._restored(point, batch, lane, len(rows), lease))
             stands, mark = self._stands(point, lane, len(rows), lease)
-        if stands in (Standing.WRITE, Standing.LOST):
+        if stands in (MarkState.WRITE, MarkState.LOST):
             mark = (lease, 0)
             point = point._replace(marks=self._marked(point, lane, len(rows), mark))
         rows = (*rows, mark[1] if mark[0] == lease else 0)
@@ -745,7 +748,7 @@ class Coordinator:
             self._moved(point, n, after),
         )
 
-    def _stands(self, point: Point, lane: int, part: int, lease: int) -> tuple[Standing, tuple[int, int]]:
+    def _stands(self, point: Point, lane: int, part: int, lease: int) -> tuple[MarkState, tuple[int, int]]:
         mark = dict(point.marks).get((lane, part))
         return self.rules.standing(None if mark is None else mark[0], lease), mark or (-1, 0)
 
@@ -882,7 +885,7 @@ class Coordinator:
         ends, known = dict(point.frontier), self._accounted(point.ledger)
         anchor = view.anchor
         gone = [r for b in view.all() if b.state is State.WITHDRAWN for r in b.plan.ranges]
-        for when in view.standing:
+        for when in view.kept_intervals:
             revisions = view.known(when).all
             up = [b for b in revisions if b.state is State.PUBLISHED]
             if len([b for b in up if b.adds_to is None]) > 1:
@@ -920,18 +923,18 @@ class Coordinator:
             return Fault("published wrongly", f"{[str(b.id) for b in up]}: an addition stands without its batch")
         published = {lease: rows for lease, rows, _ in point.wrote}
         link = newest_link(view, when)
-        left = next((rows for lease, _, rows in point.wrote if link and lease == link.known_lease), ())
+        left = next((rows for lease, _, rows in point.wrote if link and lease == link.require_lease), ())
         for row in sorted(BOTH):
-            passed = [b for b in up if row in published[b.known_lease]]
-            added = [b for b in view.known(when).all if b.adds_to is not None and (b.known_lease, 0) in point.shown]
-            seen = [b for b in added if row in published[b.known_lease]]
-            told = f"row {row} of {when} is in {[str(b.id) for b in passed]}, of quarantine {left} are left"
+            passed = [b for b in up if row in published[b.require_lease]]
+            added = [b for b in view.known(when).all if b.adds_to is not None and (b.require_lease, 0) in point.shown]
+            seen = [b for b in added if row in published[b.require_lease]]
+            announced = f"row {row} of {when} is in {[str(b.id) for b in passed]}, of quarantine {left} are left"
             if len(passed) > 1 or len(seen) > 1:
-                return Fault("passed twice", f"{told}; a reader sees it in {[str(b.id) for b in seen]}")
+                return Fault("passed twice", f"{announced}; a reader sees it in {[str(b.id) for b in seen]}")
             if passed and row in left:
-                return Fault("left though published", told)
+                return Fault("left though published", announced)
             if not passed and not (row in left and link and left_to_replay(link)):
-                return Fault("lost from quarantine", told)
+                return Fault("lost from quarantine", announced)
         return None
 
     def _refused(self, point: Point, day: int) -> str | None:
@@ -951,7 +954,7 @@ class Coordinator:
 
     def _seen_wrongly(self, point: Point, view: View) -> Fault | None:
         """What a plain reader of a staged pipeline's output should not have seen."""
-        batches = {b.known_lease: b for b in view.all()}
+        batches = {b.require_lease: b for b in view.all()}
         for lease, part in point.shown:
             if point.shown.count((lease, part)) > 1:
                 return Fault("doubled", f"a reader sees part {part} of {batches[lease].id} twice")
@@ -970,11 +973,11 @@ class Coordinator:
             return "it is not written"
         if batch.decision is None and (batch.verdict is None or batch.verdict.outcome is not Outcome.PASSED):
             return "neither a passed verdict nor an operator stands behind it"
-        low, high = batch.plan.written_to.ends[0], batch.written.output.ends[0]
-        if batch.known_lease not in log[low:high]:
+        low, high = batch.plan.write_topic.ends[0], batch.written.output.ends[0]
+        if batch.require_lease not in log[low:high]:
             return f"its output is not between {low} and {high}"
         for r in batch.published_ranges if self.parts else ():
-            there = sorted(part for lease, part in point.shown[r.start : r.end] if lease == batch.known_lease)
+            there = sorted(part for lease, part in point.shown[r.start : r.end] if lease == batch.require_lease)
             if there != list(range(self.parts)):
                 return f"of its {self.parts} parts a reader sees {there} between {r.start} and {r.end}"
         return ""
@@ -1007,7 +1010,7 @@ class Coordinator:
     @property
     def _way_out(self) -> bool:
         """Whether an operator sees to a publication that the output never takes."""
-        return self.refusal and not self.mending
+        return self.refusal and not self.fixing
 
     def ordinary(self, point: Point, label: str) -> bool:
         """What goes on by itself: retries, and what an operator has begun already. Operators, time and crashes may cease."""
@@ -1028,7 +1031,7 @@ class Coordinator:
                 "time passes",
                 "expire",
                 "is set so",
-                "is mended",
+                "is fixed",
             )
         )
 

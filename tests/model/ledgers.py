@@ -39,7 +39,7 @@ class Ledgers:
         newest = {(b.interval, b.revision): b for b in self.batches[ledger]}
         for b in records:
             lease = len(newest) if b.lease is None else b.lease
-            plan = b.plan.model_copy(update={"planned_at": makers.NOW, "staged_at": None, "software": "model"})
+            plan = b.plan.model_copy(update={"planned_at": makers.NOW, "staging_timestamp": None, "software": "model"})
             publication = b.publication
             if publication is not None and publication.lease is None:
                 begun = 1 + sum(other.publication is not None for other in newest.values())

@@ -11,11 +11,11 @@ from functools import cache
 
 import makers
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Outcome, Plan, Receipt, State, Tally, Verdict, Written
+from fencepost.model import Batch, Outcome, Plan, Receipt, State, Tally, Verdict, WriteSummary
 from fencepost.outputs.topic.publication import TopicState
-from fencepost.protocol.decisions import record_written, unsettled_ids
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
-from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.decisions import record_written, unfinished_ids
+from fencepost.protocol.marks import MarkState, compare_mark, mark_metadata, read_mark, same_rows
+from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.view import View
 from fencepost.quality.report import ReceiptCheck
 from makers import DAY, NOW
@@ -40,7 +40,7 @@ def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, topic: s
     return makers.a_receipt(task, lease, rows, topic, ledger=f"ledger-{ledger}")
 
 
-def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,), topic: str = "out") -> Written:
+def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,), topic: str = "out") -> WriteSummary:
     """The end of a write."""
     return makers.a_written(*receipts, output=makers.a_topic(*ends, topic=topic))
 
@@ -54,7 +54,7 @@ Lease = tuple[int, int]  # a ledger's number, and an offset in it
 
 
 @cache
-def standing_of(mark: Lease | None, lease: Lease) -> Standing:
+def standing_of(mark: Lease | None, lease: Lease) -> MarkState:
     """What an attempt of `lease` may do that finds a mark of lease `mark`, as it is read back from Kafka."""
     found = None
     if mark is not None:
@@ -64,7 +64,7 @@ def standing_of(mark: Lease | None, lease: Lease) -> Standing:
 
 
 @cache
-def copy_standing_of(mark: int | None, lease: int) -> Standing:
+def copy_standing_of(mark: int | None, lease: int) -> MarkState:
     """What an attempt at a copy under `lease` may do that finds the mark of that lease."""
     return compare_mark(None if mark is None else a_receipt(0, mark), lease, "ledger-0", opened=True)
 
@@ -82,12 +82,12 @@ def are_the_same(committed: int, seen: int) -> bool:
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
     plan = a_batch().plan
-    return reason_to_revise(a_batch(), circumstances("0", age, plan.output.topic_id, plan.ledger_topic_id)) is None
+    return revision_reason(a_batch(), current_inputs("0", age, plan.output.topic_id, plan.ledger_topic_id)) is None
 
 
-def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> Circumstances:
+def current_inputs(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> CurrentInputs:
     """What a driver finds: the settings' digest, a batch of that age (an index of AGES), the output topic."""
-    return Circumstances(
+    return CurrentInputs(
         digests={"transform": digest},
         software="model",
         now=NOW + AGES[age],
@@ -128,7 +128,7 @@ def fence_up_to(before: tuple[tuple[int, bool, bool], ...]) -> int:
         )
         for number, (width, written, empty) in enumerate(before)
     )
-    return unsettled_ids(View.of(batches), "0")
+    return unfinished_ids(View.of(batches), "0")
 
 
 @cache

@@ -37,7 +37,7 @@ from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, OffsetRange, State
 from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
-from fencepost.protocol.planning import Facts, Neighbours, check_same_source, decide_plan, next_plan
+from fencepost.protocol.planning import Neighbours, PlanFacts, check_same_source, decide_plan, next_plan
 from fencepost.protocol.ranges import frozen_ranges, range_starts
 from fencepost.protocol.view import View
 from fencepost.steps import plan as gathering_module
@@ -146,9 +146,9 @@ class Ranges:
         if point.gathered is not None:
             n, read, answers = point.gathered
             decided = self._decide(point.ledger, n, "plan", answers, read)
-            told = "the ledger changed, or refused" if decided is None else "planned"
+            announced = "the ledger changed, or refused" if decided is None else "planned"
             ledger = point.ledger if decided is None else decided
-            yield f"decide {n}: {told}", point._replace(ledger=ledger, gathered=None)
+            yield f"decide {n}: {announced}", point._replace(ledger=ledger, gathered=None)
         for n, when in enumerate(self.intervals):
             latest = view.last(when)
             if latest is None or view.is_withdrawn(when):
@@ -216,22 +216,22 @@ class Ranges:
             (f"; it knows {known} of {len(point.logs)} partitions", *(3 * (point.logs[:known],)))
             for known in range(1, len(point.logs))
         ]
-        for told, one, two, three in ways:
+        for announced, one, two, three in ways:
             ledger = self._decide(point.ledger, n, word, self._answers(one, two, three, self.intervals[n]))
             if ledger is None or ledger == point.ledger:
                 continue
             read = _with(point.read, n, None)
             logs = (*three, *point.logs[len(three) :])
             after = point._replace(ledger=ledger, logs=logs, read=read)
-            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", after
+            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{announced}", after
 
     def _gather(self, point: Point, n: int) -> Iterator[tuple[str, Point]]:
         """A run gathers what a plan depends on, from a broker that knows any number of partitions, and decides later."""
         for known in range(1, len(point.logs) + 1):
             answers = self._answers(*(3 * (point.logs[:known],)), self.intervals[n])
             if self._decide(point.ledger, n, "plan", answers) is not None:
-                told = f"gather {n}: it knows {known} of {len(point.logs)} partitions"
-                yield told, point._replace(gathered=(n, point.ledger, answers))
+                announced = f"gather {n}: it knows {known} of {len(point.logs)} partitions"
+                yield announced, point._replace(gathered=(n, point.ledger, answers))
 
     # Decisions, all of them the product's.
 
@@ -263,7 +263,7 @@ class Ranges:
         return self._decided[key]
 
     @staticmethod
-    def _facts(view: View, when: Interval, answers: Answers) -> Facts:
+    def _facts(view: View, when: Interval, answers: Answers) -> PlanFacts:
         """The facts of a plan that is gathered against this view, from a cluster that answers so."""
         near = Neighbours.of(view, when)
         ledger: Any = SimpleNamespace(
@@ -300,7 +300,9 @@ class Ranges:
 
     def _badly_planned(self, ledger: int) -> Fault | None:
         view = self.ledgers.views[ledger]
-        spans = {n: _spans(view.known(when).all[-1]) for n, when in enumerate(self.intervals) if when in view.standing}
+        spans = {
+            n: _spans(view.known(when).all[-1]) for n, when in enumerate(self.intervals) if when in view.kept_intervals
+        }
         for when in view.intervals:
             for one, two in zip(view.known(when).all, view.known(when).all[1:], strict=False):
                 if one.state is not State.WITHDRAWN and _spans(one) != _spans(two):  # it was withdrawn

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from fencepost.collector import without_collector
+from fencepost.garbage_collector import without_collector
 
 # FENCEPOST_MODEL_DEPTH=deep (`make model`) searches the larger bounds too; `make test` the smaller ones.
 DEEP = os.environ.get("FENCEPOST_MODEL_DEPTH", "") == "deep"
@@ -87,8 +87,8 @@ class Search:
         )
         if self.fault is None:
             return size if self.complete else f"{size}, cut off"
-        told = "\n".join(f"  {n:2}. {line}" for n, line in enumerate(self.trace))
-        return f"{self.fault.kind}: {self.fault.text}\n{told}\n{size}"
+        announced = "\n".join(f"  {n:2}. {line}" for n, line in enumerate(self.trace))
+        return f"{self.fault.kind}: {self.fault.text}\n{announced}\n{size}"
 
 
 def explore(model: Model, limit: int = 50_000_000) -> Search:

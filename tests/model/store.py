@@ -15,12 +15,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Event, Outcome, State
+from fencepost.model import Batch, HistoryEntry, Outcome, State
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.pipeline_table import CommitBeginning
 from fencepost.outputs.table.revisions import (
     Committed,
-    Held,
+    IntervalRow,
     TableStanding,
     differing,
     missing_for,
@@ -33,7 +33,7 @@ from fencepost.outputs.table.revisions import (
     unknown_to,
 )
 from fencepost.protocol.decisions import decide_skip, record_planned, standing_plan
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.obstacle import AbandonedPublication
 from fencepost.protocol.publication import record_rejected
 from fencepost.protocol.replay import is_under_way
 from fencepost.protocol.view import View
@@ -114,10 +114,10 @@ class World(NamedTuple):
 class Rules:
     """The store's rules; a mutation takes one out."""
 
-    standing: Callable[[Held, PostgresPublication], TableStanding] = standing_of
+    standing: Callable[[IntervalRow, PostgresPublication], TableStanding] = standing_of
     takes_over: Callable[[TableStanding, PostgresPublication, str], bool] = takes_over
-    missing: Callable[[View, Batch, Held, Mapping[int, int]], tuple[int, ...]] = missing_for
-    after: Callable[[Held, Batch], Mapping[int, Committed]] = revisions_after
+    missing: Callable[[View, Batch, IntervalRow, Mapping[int, int]], tuple[int, ...]] = missing_for
+    after: Callable[[IntervalRow, Batch], Mapping[int, Committed]] = revisions_after
     closes: bool = True  # giving up writes into the row
     closes_open: bool = True  # who is refused and finds the publication committed by another attempt takes it so
     under_lock: bool = True  # who asks waits for a commit that is under way
@@ -154,7 +154,7 @@ def batch_of(record: Record) -> Batch:
         verdict=a_verdict(Outcome.PASSED),
         publication=publication,
         lease=record.revision,
-        history=(Event(state=record.state, at=NOW),),
+        history=(HistoryEntry(state=record.state, at=NOW),),
     )
 
 
@@ -172,7 +172,7 @@ def publication_of(sent: Sent, *, refused: bool = False) -> PostgresPublication:
 
 def attempt_of(batch: Batch, sent: Sent) -> Attempt:
     """A process that begins to publish the batch."""
-    return Attempt(READY, batch.revision, sent, batch.adds_to or 0, batch.known_written.rows)
+    return Attempt(READY, batch.revision, sent, batch.adds_to or 0, batch.require_written.rows)
 
 
 def record_of(batch: Batch, lease: int) -> Record:
@@ -183,13 +183,13 @@ def record_of(batch: Batch, lease: int) -> Record:
         own = lease if publication.lease is None else publication.lease
         sent = Sent(own, int(publication.ledger))
     refused = bool(publication and publication.refused)
-    rows = batch.known_written.rows if batch.written is not None else 1
+    rows = batch.require_written.rows if batch.written is not None else 1
     return Record(batch.revision, batch.adds_to or 0, batch.state, sent, rows, refused)
 
 
-def held_of(row: Row) -> Held:
+def held_of(row: Row) -> IntervalRow:
     """The row as the product reads it."""
-    return Held(
+    return IntervalRow(
         DAY.start,
         DAY.end,
         "" if row.ledger < 0 else str(row.ledger),
@@ -264,7 +264,7 @@ class Store:
         if standing is TableStanding.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return None
         if attempt.sent.ledger != world.ledger_id:
-            # It reads the ledger, and finds another topic: that stops it, unless it read before the topic was made anew.
+            # It reads the ledger, and finds another topic: that stops it, unless it read before the topic was created again.
             return LOCKED if "reads before" in self.events else None
         view = view_of(world.ledger)
         last = view.last(DAY)
@@ -277,8 +277,8 @@ class Store:
     def _removed(self, world: World, attempt: Attempt) -> tuple[Rows, ...]:
         """What the table removes of what it is told to, as it is when the attempt has the lock."""
         own_only = self.rules.removes_own if attempt.adds_to else not self.rules.removes_all
-        told = (one for one in world.table if not own_only or one.revision == attempt.revision)
-        return () if world.keeps else tuple(sorted(told))
+        announced = (one for one in world.table if not own_only or one.revision == attempt.revision)
+        return () if world.keeps else tuple(sorted(announced))
 
     def _adds_up(self, world: World, attempt: Attempt, removes: tuple[Rows, ...]) -> bool:
         """Whether the interval holds what it has to once the attempt has copied its rows in, which are not committed yet."""
@@ -329,8 +329,8 @@ class Store:
         if last is None or len(world.attempts) >= self.places or self._is_lost(world):
             return
         if last.state is State.PUBLISHING:
-            sent = last.known_publication
-            own = Sent(sent.known_lease, int(sent.ledger))
+            sent = last.require_publication
+            own = Sent(sent.require_lease, int(sent.ledger))
             done = self.rules.standing(held_of(world.row), sent) is TableStanding.DONE
             if own.ledger != world.ledger_id and done and self._is_free(world):
                 yield (
@@ -343,7 +343,7 @@ class Store:
             return
         decision = a_decision("publish") if last.state is State.REJECTED else None
         beginning = CommitBeginning(PostgresPublication, TABLE.table, str(world.ledger_id))
-        if not self.rules.without_rows and not last.known_written.rows:
+        if not self.rules.without_rows and not last.require_written.rows:
             last_record = world.ledger[-1]._replace(state=State.PUBLISHED)
             older = tuple(r._replace(state=State.SUPERSEDED) for r in world.ledger[:-1])
             if last.state is State.WRITTEN:
@@ -366,8 +366,8 @@ class Store:
         if last is None:
             return
         if last.state is State.PUBLISHING and world.given_up is None and world.asked is None:
-            sent = last.known_publication
-            own = Sent(sent.known_lease, int(sent.ledger))
+            sent = last.require_publication
+            own = Sent(sent.require_lease, int(sent.ledger))
             yield f"an operator asks about {last.revision}", world._replace(asked=(last.revision, own))
         if world.asked is not None and (self._is_free(world) or not self.rules.under_lock):
             revision, own = world.asked
@@ -376,7 +376,7 @@ class Store:
             else:
                 closed = self._close(world, own)
                 yield f"{revision} is given up", closed._replace(asked=None, given_up=(revision, own.lease))
-        given = GivenUp(lease=world.given_up[1], seen=0) if world.given_up else None
+        given = AbandonedPublication(lease=world.given_up[1], seen=0) if world.given_up else None
         ended = world._replace(given_up=None)
         if not self._is_lost(world):
             for addition in (False, True) if self.additions else (False,):
@@ -391,7 +391,9 @@ class Store:
         if given is not None:
             yield "the operator dies", ended
 
-    def _planned(self, world: World, view: View, last: Batch, given: GivenUp | None, *, addition: bool) -> World | None:
+    def _planned(
+        self, world: World, view: View, last: Batch, given: AbandonedPublication | None, *, addition: bool
+    ) -> World | None:
         """The next revision, written and passed."""
         if last.revision >= len(self.rows):
             return None
@@ -442,7 +444,7 @@ class Store:
                 world._replace(keeps=True, events=world.events | {"keeps"}),
             )
         if world.keeps:
-            yield "the table is mended", world._replace(keeps=False)
+            yield "the table is fixed", world._replace(keeps=False)
         if "table copy" in left and world.saved_table is None:
             yield "the table is copied", world._replace(saved_table=world.table)
         if "table copy" in left and world.saved_table is not None:
@@ -454,9 +456,9 @@ class Store:
             row, table = world.saved_store
             after = world._replace(row=row, table=table, events=world.events | {"store copy"})
             yield "the store is restored", after  # no session holds a lock; whoever has none goes on
-        if "made anew" in left:
-            events = world.events | {"made anew"}
-            yield "the table is made anew", world._replace(table=frozenset(), events=events)
+        if "created again" in left:
+            events = world.events | {"created again"}
+            yield "the table is created again", world._replace(table=frozenset(), events=events)
 
     def _is_free(self, world: World) -> bool:
         """Whether the row's lock is free: who finds no key stops, and without that rule two hold it."""
@@ -516,7 +518,7 @@ class Store:
     def settled(self, world: World) -> bool:
         last = view_of(world.ledger).last(DAY)
         if world.events & {"moved", "loses its key"}:
-            return True  # nothing goes on here, or until a person has mended it
+            return True  # nothing goes on here, or until a person has fixed it
         return self._is_lost(world) or (last is not None and last.state in {State.PUBLISHED, State.SKIPPED})
 
     def ordinary(self, world: World, label: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.model import Batch, State
 from fencepost.protocol.announcement import Announcement, counting
-from fencepost.protocol.announcing import News, news
+from fencepost.protocol.announcing import AnnouncedChange, announced_changes
 from fencepost.protocol.view import View
 from model.announcements import DAY, Rules, of
 from model.search import explore
@@ -23,7 +23,7 @@ TWINS, ADDED, EMPTY, RENEWED = (
     "twins, a skip and a reprocess",
     "records are replayed and reprocessed",
     "an interval without records is published, withdrawn and planned again",
-    "the ledger is made anew while a coordinator of the old one is at work",
+    "the ledger is created again while a coordinator of the old one is at work",
 )
 BOUNDS: dict[str, dict[str, Any]] = {
     TWINS: {"operations": (*RUN, "skip"), "revisions": 3},
@@ -41,38 +41,38 @@ def test_each_decision_is_announced_once_and_readers_have_what_counts(bounds: st
     assert found.fault is None, str(found)
 
 
-def of_advance_alone(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def of_advance_alone(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: the step advance announces; nobody thinks of a skip."""
-    return news(view, records) if operation == "advance" else ()
+    return announced_changes(view, records) if operation == "advance" else ()
 
 
-def each_withdrawn_alone(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def each_withdrawn_alone(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: a withdrawal of several revisions is announced for each."""
-    return tuple(one for batch in records for one in news(view, [batch]))
+    return tuple(one for batch in records for one in announced_changes(view, [batch]))
 
 
-def of_every_record(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def of_every_record(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: whether the batch has come into its state with this change is not asked."""
-    return news(View(), records)
+    return announced_changes(View(), records)
 
 
-def without_what_it_replaces(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def without_what_it_replaces(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: what counts no more is not named."""
-    return tuple(replace(one, replaces=()) for one in news(view, records))
+    return tuple(replace(one, replaces=()) for one in announced_changes(view, records))
 
 
-def without_additions(view: View, records: Sequence[Batch], operation: str) -> tuple[News, ...]:
+def without_additions(view: View, records: Sequence[Batch], operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: the additions to what is replaced are not named."""
-    found = news(view, records)
+    found = announced_changes(view, records)
     added = {b.revision for b in records if b.adds_to is not None}
     return tuple(replace(one, replaces=tuple(r for r in one.replaces if r not in added)) for one in found)
 
 
-def what_is_published(view: View, operation: str) -> tuple[News, ...]:
+def what_is_published(view: View, operation: str) -> tuple[AnnouncedChange, ...]:
     """Mutation: who finds a batch published, as after a commit whose answer was lost, announces it."""
     last = view.last(DAY)
     done = operation == "advance" and last is not None and last.state is State.PUBLISHED
-    return news(View(), [last]) if done and last is not None else ()
+    return announced_changes(View(), [last]) if done and last is not None else ()
 
 
 def by_name(said: Announcement, counts: Iterable[Announcement]) -> bool:
@@ -80,14 +80,14 @@ def by_name(said: Announcement, counts: Iterable[Announcement]) -> bool:
     return said.batch in {one.batch for one in counts}
 
 
-def the_last_of_each_interval(told: Iterable[Announcement]) -> list[Announcement]:
+def the_last_of_each_interval(announced: Iterable[Announcement]) -> list[Announcement]:
     """Mutation: a reader takes an addition for a revision."""
-    return counting(one.model_copy(update={"adds_to": None}) for one in told)
+    return counting(one.model_copy(update={"adds_to": None}) for one in announced)
 
 
-def what_was_published_last(told: Iterable[Announcement]) -> list[Announcement]:
+def what_was_published_last(announced: Iterable[Announcement]) -> list[Announcement]:
     """Mutation: a reader passes over withdrawals."""
-    return counting(one for one in told if one.state != "withdrawn")
+    return counting(one for one in announced if one.state != "withdrawn")
 
 
 MUTATIONS: dict[str, tuple[Rules, str, str]] = {
@@ -96,10 +96,10 @@ MUTATIONS: dict[str, tuple[Rules, str, str]] = {
     "it is announced before it is recorded": (Rules(together="says"), TWINS, "not recorded"),
     "it is announced after it is recorded": (Rules(together="records"), TWINS, "not announced"),
     "who finds it published announces it again": (Rules(finds=what_is_published), TWINS, "announced twice"),
-    "a skip is forgotten": (Rules(news=of_advance_alone), TWINS, "not announced"),
-    "each withdrawn revision is announced": (Rules(news=each_withdrawn_alone), EMPTY, "not recorded"),
-    "what it replaces is not named": (Rules(news=without_what_it_replaces), TWINS, "not recorded"),
-    "additions are not named": (Rules(news=without_additions), ADDED, "not recorded"),
+    "a skip is forgotten": (Rules(announced_changes=of_advance_alone), TWINS, "not announced"),
+    "each withdrawn revision is announced": (Rules(announced_changes=each_withdrawn_alone), EMPTY, "not recorded"),
+    "what it replaces is not named": (Rules(announced_changes=without_what_it_replaces), TWINS, "not recorded"),
+    "additions are not named": (Rules(announced_changes=without_additions), ADDED, "not recorded"),
     "a reader goes by the name alone": (Rules(counts=by_name), RENEWED, "read wrongly"),
     "a reader takes an addition for a revision": (Rules(counting=the_last_of_each_interval), ADDED, "read wrongly"),
     "a reader passes over withdrawals": (Rules(counting=what_was_published_last), EMPTY, "read wrongly"),

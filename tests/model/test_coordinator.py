@@ -16,8 +16,8 @@ from fencepost.outputs.topic.publication import begin_publication, opening_marks
 from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.decisions import decide_skip, free_lane
 from fencepost.protocol.frontier import frontier
-from fencepost.protocol.marks import Standing
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.marks import MarkState
+from fencepost.protocol.obstacle import AbandonedPublication
 from fencepost.protocol.view import PASSED, Revisions, View
 from makers import publish_prepared
 from model.coordinator import BOTH, Coordinator, Rows, Rules, replay_of
@@ -83,7 +83,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "outcomes": ("passed",),
         "deletion": True,
     },
-    "the output refuses a copy for good; it is skipped, reprocessed, or written anew": {
+    "the output refuses a copy for good; it is skipped, reprocessed, or written again": {
         "intervals": 1,
         "parts": 1,
         "operations": (*RUN, "skip", "reprocess"),
@@ -96,7 +96,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "operations": (*RUN, "skip"),
         "outcomes": ("passed",),
         "refusal": True,
-        "mending": True,
+        "fixing": True,
         "settings_change": True,
     },
     "marks of a copy are lost, and it may be refused": {
@@ -216,7 +216,7 @@ def over_holes(view: View) -> dict[PartitionId, int]:
 
 
 def skips_what_is_being_published(
-    view: View, interval: Interval, decision: Decision, given_up: GivenUp | None = None
+    view: View, interval: Interval, decision: Decision, given_up: AbandonedPublication | None = None
 ) -> tuple[Batch, ...]:
     """Mutation: whether readers may see it is not asked."""
     as_written = [b.model_copy(update={"state": State.WRITTEN}) for b in view.all() if b.state is State.PUBLISHING]
@@ -298,9 +298,9 @@ def dropped_once_judged(taken: Rows, passing: Rows, results: bool) -> tuple[Rows
     return passing, taken - passing if taken == BOTH else frozenset()
 
 
-def any_copy_is_the_first(mark: int | None, lease: int) -> Standing:
+def any_copy_is_the_first(mark: int | None, lease: int) -> MarkState:
     """Mutation: the mark is not read."""
-    return Standing.WRITE
+    return MarkState.WRITE
 
 
 STAGED = "a staged interval, every step and operator, staged records are deleted"

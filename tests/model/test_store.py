@@ -16,7 +16,7 @@ from fencepost.model import Batch
 from fencepost.outputs.postgres.values import PostgresPublication
 from fencepost.outputs.table.revisions import (
     Committed,
-    Held,
+    IntervalRow,
     TableStanding,
     differing,
     missing_for,
@@ -33,7 +33,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "a revision without rows": {"rows": (1, 0)},
     "additions": {"rows": (1, 1, 1), "additions": True},
     "data are refused": {"events": frozenset({"refuses"})},
-    "the table is made anew": {"events": frozenset({"made anew"})},
+    "the table is created again": {"events": frozenset({"created again"})},
     "the store is restored": {"rows": (1, 1), "events": frozenset({"store copy"}), "additions": True},
     "the ledger is restored from a copy": {"events": frozenset({"ledger copy", "reads before"})},
     "the table keeps what is deleted": {"events": frozenset({"keeps"})},
@@ -55,17 +55,17 @@ DEEPER: dict[str, dict[str, Any]] = {
         "additions": True,
     },
     "the ledger and the store are restored": {"rows": (1, 1), "events": frozenset({"ledger copy", "store copy"})},
-    "data are refused, the table keeps what is deleted, is restored alone and made anew": {
-        "events": frozenset({"refuses", "keeps", "table copy", "made anew"}),
+    "data are refused, the table keeps what is deleted, is restored alone and created again": {
+        "events": frozenset({"refuses", "keeps", "table copy", "created again"}),
         "additions": True,
     },
     "a twin on another cluster, the ledger is restored": {"events": frozenset({"twin", "moved", "ledger copy"})},
-    "data are refused, the table is made anew, the store is restored": {
-        "events": frozenset({"refuses", "made anew", "store copy"}),
+    "data are refused, the table is created again, the store is restored": {
+        "events": frozenset({"refuses", "created again", "store copy"}),
         "additions": True,
     },
-    "data are refused, the table is made anew, the ledger is restored": {
-        "events": frozenset({"refuses", "made anew", "ledger copy"}),
+    "data are refused, the table is created again, the ledger is restored": {
+        "events": frozenset({"refuses", "created again", "ledger copy"}),
         "additions": True,
     },
 }
@@ -79,35 +79,35 @@ def test_the_table_has_what_the_ledger_says_or_that_is_noticed(bounds: str) -> N
     assert found.fault is None, str(found)
 
 
-def any_lease(held: Held, publication: PostgresPublication) -> TableStanding:
+def any_lease(held: IntervalRow, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
     return TableStanding.OPEN if found is TableStanding.OVERTAKEN else found
 
 
-def never_closed(held: Held, publication: PostgresPublication) -> TableStanding:
+def never_closed(held: IntervalRow, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
     return TableStanding.OPEN if found is TableStanding.CLOSED else found
 
 
-def never_done(held: Held, publication: PostgresPublication) -> TableStanding:
+def never_done(held: IntervalRow, publication: PostgresPublication) -> TableStanding:
     found = standing_of(held, publication)
     return TableStanding.OPEN if found is TableStanding.DONE else found
 
 
-def forgets_what_it_adds_to(held: Held, batch: Batch) -> dict[int, Committed]:
+def forgets_what_it_adds_to(held: IntervalRow, batch: Batch) -> dict[int, Committed]:
     return {batch.revision: revisions_after(held, batch)[batch.revision]}
 
 
-def by_the_row_alone(view: View, batch: Batch, held: Held, counted: Mapping[int, int]) -> tuple[int, ...]:
+def by_the_row_alone(view: View, batch: Batch, held: IntervalRow, counted: Mapping[int, int]) -> tuple[int, ...]:
     return missing_for(view, batch, held, rows_of(held.revisions))
 
 
 def by_number_alone(
-    view: View, table: str, held: Mapping[datetime, Held], filled: Collection[datetime]
+    view: View, table: str, held: Mapping[datetime, IntervalRow], filled: Collection[datetime]
 ) -> tuple[Batch, ...]:
     """As if each revision in the table were of the publication that the ledger has of it."""
     known = {
-        batch.revision: (batch.publication.ledger, batch.publication.known_lease)
+        batch.revision: (batch.publication.ledger, batch.publication.require_lease)
         for batch in view.all()
         if batch.publication is not None
     }
@@ -149,7 +149,7 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
         Rules(takes_over=lambda standing, *_: standing in {TableStanding.OPEN, TableStanding.FOREIGN}),
         "the ledger is restored from a copy",
     ),
-    "where the two differ is not looked for": (Rules(differs=lambda *_: ()), "the table is made anew"),
+    "where the two differ is not looked for": (Rules(differs=lambda *_: ()), "the table is created again"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.protocol.marks import Standing
+from fencepost.protocol.marks import MarkState
 from model.product import Lease, fence_up_to, standing_of
 from model.search import DEEP, Search, cases, explore, without_way_out
 from model.writers import Rules, Writers
@@ -34,7 +34,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "widths": (2, 2, 1),
         "empty": (1,),
     },
-    "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
+    "the ledger is lost and created again": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 COSTLY = {
     "a lane that three leases pass on, two attempts each",
@@ -45,7 +45,7 @@ DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
     "a retry's rows lie elsewhere, two leases": {"leases": 2, "places": 2, "tasks": 2, "moves": True},
-    "the ledger is lost and made anew, two attempts each": {
+    "the ledger is lost and created again, two attempts each": {
         "leases": 3,
         "places": 2,
         "ledger_lost": True,
@@ -72,7 +72,7 @@ def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
         "fenced attempts linger",
         "a batch without records fences nobody",
         "a second job for malformed records",
-        "the ledger is lost and made anew",
+        "the ledger is lost and created again",
     ],
 )
 def test_retries_alone_always_end_with_a_written_batch(bounds: str) -> None:
@@ -81,17 +81,17 @@ def test_retries_alone_always_end_with_a_written_batch(bounds: str) -> None:
     assert found.complete
 
 
-def any_mark_is_ours(mark: Lease | None, lease: Lease) -> Standing:
+def any_mark_is_ours(mark: Lease | None, lease: Lease) -> MarkState:
     """Mutation: the mark is read and its lease is not."""
-    return Standing.WRITE if mark is None else Standing.DONE
+    return MarkState.WRITE if mark is None else MarkState.DONE
 
 
-def later_leases_are_not_seen(mark: Lease | None, lease: Lease) -> Standing:
+def later_leases_are_not_seen(mark: Lease | None, lease: Lease) -> MarkState:
     """Mutation: one's own mark is known, and a later lease's is taken for an earlier one's."""
-    return Standing.DONE if mark == lease else Standing.WRITE
+    return MarkState.DONE if mark == lease else MarkState.WRITE
 
 
-def ledgers_are_not_told_apart(mark: Lease | None, lease: Lease) -> Standing:
+def ledgers_are_not_told_apart(mark: Lease | None, lease: Lease) -> MarkState:
     """Mutation: leases are compared, whichever ledger's they are."""
     return standing_of(None if mark is None else (0, mark[1]), (0, lease[1]))
 
@@ -116,7 +116,7 @@ MOVED = "a retry's rows lie elsewhere"
 EXPIRY = "marks and ids expire, two attempts each"
 NARROWER = "batches of a lane grow narrower"
 SECOND = "a second job for malformed records"
-LOST = "the ledger is lost and made anew"
+LOST = "the ledger is lost and created again"
 
 
 @pytest.mark.parametrize(
@@ -212,9 +212,9 @@ def test_a_job_that_outlives_its_marks_doubles_rows_and_the_gate_stops_them() ->
 
 def test_a_counterexample_is_told_step_by_step() -> None:
     found = explore(Writers(Rules(mark_in_transaction=False), leases=1))
-    told = str(found)
-    assert "commit_transaction" in told
-    assert "row 0 of lease 0 is committed 2 times" in told
+    announced = str(found)
+    assert "commit_transaction" in announced
+    assert "row 0 of lease 0 is committed 2 times" in announced
 
 
 @cache

@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fencepost.protocol.marks import Standing
+from fencepost.protocol.marks import MarkState
 from model import product
 from model.product import Lease
 from model.search import Fault
@@ -50,7 +50,7 @@ STANDS = ("-", "inited", "decided", "produced", "sent", "committed", "unmarked")
 OPEN, MARKED, PREPARED, DONE = range(4)
 SHOWN = ("open", "open+mark", "prepared", "committed")
 
-Answer = Callable[[Lease | None, Lease], Standing]
+Answer = Callable[[Lease | None, Lease], MarkState]
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Writers:
         for job in (range(width - self.malformed), range(width - self.malformed, width)):
             for t in job:
                 mark = tasks[t].marks[self.keys[lease]]
-                if mark is None or self.rules.standing(self.numbers[mark], self.numbers[lease]) is not Standing.DONE:
+                if mark is None or self.rules.standing(self.numbers[mark], self.numbers[lease]) is not MarkState.DONE:
                     return (*after[: job.start], *tasks[job.start :])
                 after[t] = tasks[t]._replace(answers=_with(tasks[t].answers, lease, mark))
         return tuple(after)
@@ -446,7 +446,7 @@ class Writers:
         lease = self.lease_of[place]
         mark = task.marks[self.keys[lease]]
         answer = self.rules.standing(None if mark is None else self.numbers[mark], self.numbers[lease])
-        if answer is Standing.WRITE:
+        if answer is MarkState.WRITE:
             word = f"{word}: not written"
             fenced = task.places[place] & 1
             if not self.rules.init_first:
@@ -455,7 +455,7 @@ class Writers:
                 yield f"{word}; is refused: fenced", self._gone(task, place), plans
             else:
                 yield word, self._at(task, place, DECIDED, fenced), plans
-        elif answer is Standing.DONE:
+        elif answer is MarkState.DONE:
             assert mark is not None
             if (
                 self.moves
@@ -591,10 +591,10 @@ class Writers:
             )
             marks = ",".join("-" if m is None else str(m) for m in task.marks)
             parts.append(f"task {t}: log [{log}] mark {marks} attempts [{at}]")
-        told = " ".join(
+        announced = " ".join(
             f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans)
         )
-        return f"{told} | {' | '.join(parts)}"
+        return f"{announced} | {' | '.join(parts)}"
 
 
 def _committed(task: Task, lease: int) -> int:

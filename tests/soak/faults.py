@@ -1,4 +1,4 @@
-"""What can go wrong while a batch is run, one context manager a fault: enter breaks something, exit mends it.
+"""What can go wrong while a batch is run, one context manager a fault: enter breaks something, exit fixes it.
 
 Each takes the scene and a seeded random generator, and says in `scene.told` what it did, so that a failure reads as a story.
 """
@@ -29,7 +29,7 @@ WORKER_PLACES = "init initialised mark-read begun rows offsets-sent committing c
 
 @contextmanager
 def meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
-    """Runs `work` beside the block; the event tells it that the block is over, so that it mends what it broke."""
+    """Runs `work` beside the block; the event tells it that the block is over, so that it fixes what it broke."""
     over = Event()
     errors: list[BaseException] = []
 

@@ -38,7 +38,7 @@ class Outcome:
 
 
 def play(scene: Scene, seed: int) -> Outcome:
-    """Run all days under faults, and then replay them; raises only when an attempt ends in a way no retry may mend."""
+    """Run all days under faults, and then replay them; raises only when an attempt ends in a way no retry may fix."""
     chance = random.Random(seed)
     outcome = Outcome(seed)
     began = time.monotonic()
@@ -47,7 +47,7 @@ def play(scene: Scene, seed: int) -> Outcome:
             scene.fill(number, DAYS, chance)
             settle(scene, number, outcome, run, twins=twins)
     if scene.quarantines:
-        scene.mend()
+        scene.fix()
         again = chance.randint(1, DAYS)  # a second replay takes only what the first has left
         for number in (*range(1, DAYS + 1), again):
             with under_faults(scene, chance, outcome, f"replay of day {number}") as twins:

@@ -45,7 +45,7 @@ class Scene:
     bad: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)  # records for quarantine
     replayed: Counter[tuple[bytes, int]] = field(
         default_factory=Counter
-    )  # of them, those that pass since the suite was mended
+    )  # of them, those that pass since the suite was fixed
     told: list[str] = field(default_factory=list)
     killing: Lock = field(default_factory=Lock)  # one fault at a time kills and starts nodes
 
@@ -63,7 +63,7 @@ class Scene:
     def quarantines(self) -> bool:
         return self.pipeline.source.on_malformed == "quarantine"
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """From now on records that failed the rule pass, and malformed ones stay malformed."""
         self.pipeline = self.make_mended()
         for (key, value), count in list(self.bad.items()):

@@ -1,4 +1,4 @@
-"""A pipeline in a Git bundle, whose login is a connection in Airflow's database: it runs, and is mended by a commit."""
+"""A pipeline in a Git bundle, whose login is a connection in Airflow's database: it runs, and is fixed by a commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ spark: {spark.driver.memory: 512m}
 kafka: {connection: kafka_of_the_team, client.id: bundled}
 airflow: {tags: [of-the-bundle]}
 """
-BROKEN = "def transform(frame): raise ValueError('not mended yet')"
+BROKEN = "def transform(frame): raise ValueError('not fixed yet')"
 LEAK = "hunter2-of-the-team"  # a password that a cluster without a login does not ask for
 
 
@@ -68,7 +68,7 @@ def test_a_pipeline_of_a_bundle_logs_in_by_a_connection_and_is_mended_by_a_commi
     assert running.task(run, "plan")["state"] == "success", running.last_log(run, "plan")
     assert "ValueError in transform.py, line 1" in running.last_log(run, "write")
 
-    commit(running.repository, "mended", pipelines__bundled__transform_py=PLAIN)
+    commit(running.repository, "fixed", pipelines__bundled__transform_py=PLAIN)
     running.api.clear("bundled", run["dag_run_id"], ["write"])
     assert running.api.await_run("bundled", run["dag_run_id"])["state"] == "success", running.last_log(run, "write")
     assert sorted(r.value or b"" for r in read_all(running.bootstrap, "bundled-out")) == [b"v0", b"v1", b"v2"]

@@ -14,8 +14,8 @@ from fencepost.doctor.airflow import (
     check_airflow_triggerer,
     masters,
 )
-from fencepost.finding import Finding, Level
-from fencepost.preflight.finding import ask
+from fencepost.doctor.run_check import run_check
+from fencepost.findings import Finding, Level
 from fencepost_stack.ports import any_free_port
 
 from .conftest import Running
@@ -83,6 +83,6 @@ def test_an_airflow_that_is_away_is_a_finding_without_the_password(monkeypatch: 
         known_airflow()
         return []
 
-    (away,) = ask(check_airflow)
+    (away,) = run_check(check_airflow)
     assert (away.level, "no answer of Airflow's API" in away.found) == (Level.ERROR, True)
     assert "hush-hush" not in away.message

@@ -205,12 +205,12 @@ def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_fr
     plan, advance = (running.api.xcom("nyc_flights", run["dag_run_id"], task) for task in ("plan", "advance"))
     assert (advance["details"]["adds_to"], advance["details"]["rows"], advance["details"]["quarantined"]) == (1, 1, {})
     flights = read_topic(running.bootstrap, "flight_delays")
-    mended = [
+    fixed = [
         json.loads(record.value or b"")
         for record in flights
         if (b"fencepost-batch", plan["batch"].encode()) in [(n.encode(), v) for n, v in record.headers]
     ]
-    assert [(flight["carrier"], flight["flight"], flight["origin"]) for flight in mended] == [("B6", 1987, "JFK")]
+    assert [(flight["carrier"], flight["flight"], flight["origin"]) for flight in fixed] == [("B6", 1987, "JFK")]
     assert len(flights) == len(expected_records(days_run(running, FLIGHTS))) + 1
 
 

@@ -16,7 +16,7 @@ from .conftest import PLAIN, Running
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(700)]
 
 NAME, LATE = "both", "delayed"
-BROKEN = "def transform(frame): raise ValueError('not mended yet')"
+BROKEN = "def transform(frame): raise ValueError('not fixed yet')"
 MORE = """
 notify:
   - on: [late, recovered]
@@ -60,7 +60,7 @@ def test_a_backfill_of_a_paused_dag_waits_and_then_goes_before_the_scheduled_run
     ]
     plans = [running.task(r, "plan")["end_date"] for r in runs]
     assert plans == sorted(plans), "each plan waits for the earlier ones, whoever started them"
-    assert [b.interval.start for b in sorted(running.ledger(NAME), key=lambda b: b.known_lease)] == days
+    assert [b.interval.start for b in sorted(running.ledger(NAME), key=lambda b: b.require_lease)] == days
 
 
 def test_neither_a_run_that_catches_up_nor_a_backfill_has_a_deadline(

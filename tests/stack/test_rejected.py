@@ -1,4 +1,4 @@
-"""A rejected batch, the two mends that an operator makes by clearing a task, and what a channel, metrics and lineage are told.
+"""A rejected batch, the two fixes that an operator makes by clearing a task, and what a channel, metrics and lineage are told.
 
 Decisions: `test_decision.py`.
 """
@@ -51,7 +51,7 @@ def rejected(running: Running, name: str, more: str = "") -> Run:
 
 @pytest.fixture(scope="module")
 def run(running: Running) -> Run:
-    """The run whose suite will be mended."""
+    """The run whose suite will be fixed."""
     return rejected(running, OBSERVED, MORE)
 
 
@@ -61,7 +61,7 @@ def test_the_run_is_red_at_validate_and_says_why_and_where_the_report_is(
     assert run["state"] == "failed"
     tasks = {t["task_id"]: t for t in running.api.task_instances(OBSERVED, run["dag_run_id"])}
     assert (tasks["write"]["state"], tasks["validate"]["state"]) == ("success", "failed")
-    assert tasks["validate"]["try_number"] == 1, "a retry would not mend it, so there is none"
+    assert tasks["validate"]["try_number"] == 1, "a retry would not fix it, so there is none"
     assert group_offsets(running.bootstrap, OBSERVED, f"{OBSERVED}-in", [0]) == {}
     (batch,) = running.ledger(OBSERVED)
     assert batch.state is State.REJECTED
@@ -96,15 +96,15 @@ def staged(running: Running, run: Run) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def mended(running: Running, run: Run, staged: list[Record]) -> Run:
-    """The same run after its suite was mended."""
+def fixed(running: Running, run: Run, staged: list[Record]) -> Run:
+    """The same run after its suite was fixed."""
     (running.pipelines / OBSERVED / "expectations.yaml").write_text(MENDED)
     cleared(running, run, "validate")
     return run
 
 
 def test_a_mended_suite_judges_again_what_is_written_and_writes_nothing(
-    running: Running, staged: list[Record], mended: Run
+    running: Running, staged: list[Record], fixed: Run
 ) -> None:
     (batch,) = running.ledger(OBSERVED)
     assert (batch.state, batch.revision) == (State.PUBLISHED, 1)
@@ -125,18 +125,18 @@ def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
     assert written == [b"v0", b"v2"]
 
 
-def test_the_channel_hears_of_the_rejection_and_of_the_recovery_once_each(running: Running, mended: Run) -> None:
+def test_the_channel_hears_of_the_rejection_and_of_the_recovery_once_each(running: Running, fixed: Run) -> None:
     texts = running.told_of(OBSERVED)
     assert [text.split()[0] for text in texts] == ["rejected", "recovered"]
     assert "expect_column_values_to_be_in_set(value) (1 of 3 records)" in texts[0]
     assert "published with 3 records" in texts[1]
     assert f"{running.api.url}/dags/{OBSERVED}/runs/" in texts[0]
-    running.api.clear(OBSERVED, mended["dag_run_id"], ["advance"])
-    assert running.api.await_run(OBSERVED, mended["dag_run_id"])["state"] == "success"
+    running.api.clear(OBSERVED, fixed["dag_run_id"], ["advance"])
+    assert running.api.await_run(OBSERVED, fixed["dag_run_id"])["state"] == "success"
     assert running.told_of(OBSERVED) == texts, "it is noted in the state store of the asset"
 
 
-def test_metrics_have_the_figures_of_each_step(running: Running, mended: Run) -> None:
+def test_metrics_have_the_figures_of_each_step(running: Running, fixed: Run) -> None:
     prefix, found = f"airflow.fencepost.{OBSERVED}.", list[str]()
 
     def all_came() -> bool | None:
@@ -154,7 +154,7 @@ def test_metrics_have_the_figures_of_each_step(running: Running, mended: Run) ->
     assert found.count("rows_written:3|c") == 1, "a run that found its work done tells nothing"
 
 
-def test_lineage_has_the_datasets_of_each_task_and_no_secret(running: Running, mended: Run) -> None:
+def test_lineage_has_the_datasets_of_each_task_and_no_secret(running: Running, fixed: Run) -> None:
     text = running.told.lineage.read_text()
     events = [json.loads(line) for line in text.splitlines()]
     ends = {(e["job"]["name"].rpartition(".")[2], e["eventType"]): e for e in events if e["eventType"] != "START"}

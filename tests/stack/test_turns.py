@@ -80,5 +80,5 @@ def test_a_run_that_cannot_plan_or_need_not_holds_no_later_one_and_one_that_was_
 
     assert backfilled(running, 5, "failed")["state"] == "success"
     assert backfilled(running, 6, "failed")["state"] == "success"
-    planned = sorted(running.ledger(NAME), key=lambda batch: batch.known_lease)
+    planned = sorted(running.ledger(NAME), key=lambda batch: batch.require_lease)
     assert [batch.interval.start.day for batch in planned] == [1, 3, 5, 6]

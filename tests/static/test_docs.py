@@ -28,13 +28,13 @@ from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.services.kafka import FIXED_KAFKA, KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.sql_types import is_sql_type
+from fencepost.doctor.run_check import name_of
 from fencepost.errors import FencepostError
-from fencepost.ledger import lost
+from fencepost.ledger import completeness
 from fencepost.output_kinds import OUTPUT_KINDS
 from fencepost.outputs import topic_settings
-from fencepost.outputs.postgres import store
+from fencepost.outputs.postgres import bookkeeping
 from fencepost.outputs.postgres.connection import OLDEST
-from fencepost.preflight.finding import name_of
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.steps import write_job
 from fencepost.suite.catalogue import HISTORY, KNOWN
@@ -64,8 +64,8 @@ CHECKS += (
     "doctor.airflow",
     "outputs.postgres.doctor",
     "doctor.spark",
-    "preflight.folder",
-    "preflight.limits",
+    "doctor.folder",
+    "doctor.limits",
 )
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
@@ -137,7 +137,7 @@ def test_an_administrator_makes_the_two_tables_as_fencepost_does() -> None:
     documented = [
         block for language, block in FENCE.findall(TABLES) if language == "sql" and "fencepost_batches (" in block
     ]
-    made = (("fencepost_tables", store.TABLES), ("fencepost_batches", store.BATCHES))
+    made = (("fencepost_tables", bookkeeping.TABLES), ("fencepost_batches", bookkeeping.BATCHES))
     assert documented == ["\n\n".join(f"CREATE TABLE {name} {columns};" for name, columns in made) + "\n"]
 
 
@@ -505,7 +505,7 @@ def test_the_layers_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize(
     ("page", "told"),
     [
-        (EXACTLY_ONCE, f"The newest {lost.LOOKED_AT:,} offsets"),
+        (EXACTLY_ONCE, f"The newest {completeness.LOOKED_AT:,} offsets"),
         (
             EXACTLY_ONCE,
             "for six hours" if timedelta(hours=6) == topic_settings.KEPT_FOR else str(topic_settings.KEPT_FOR),

@@ -161,7 +161,7 @@ def test_a_question_about_the_kind_is_found(code: str) -> None:
         "isinstance(value, Mapping)",
         "pipeline.output.records.format",
         "pipeline.output.name",
-        "batch.plan.output.told",
+        "batch.plan.output.description",
         "written.output.topic",
         "part_of(kind, 'values', 'PLANNED')",
         "column.kind == 'integer'",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.connections import secrets_of
 from fencepost.config.java_options import ALSO_TRANSLATED, JAVA_NAMES
-from fencepost.config.public import public_settings
+from fencepost.config.public_settings import public_settings
 from fencepost.config.services import SERVICES
 from fencepost.config.services.connection import ConnectionSettings
 from fencepost.config.services.kafka import TUNING

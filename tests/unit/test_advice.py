@@ -143,7 +143,7 @@ def test_the_advice_names_commands_that_exist_and_help(state: State, outcome: Ou
 
 
 def test_advance_after_a_refusal_by_the_table_asks_for_a_decision_and_not_for_a_passed_verdict() -> None:
-    """The batch has passed. Whoever has mended the table clears `advance`, and has to learn what publishes it."""
+    """The batch has passed. Whoever has fixed the table clears `advance`, and has to learn what publishes it."""
     refused = PostgresPublication(
         table="public.orders", ledger="id", lease=7, begun_at=NOW, refused="a text that is too long (SQLSTATE 22001)"
     )

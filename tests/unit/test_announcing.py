@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.announcements import KEPT, lacking, unfit_for_announcements, what_is_lost
-from fencepost.model import Batch, Decision, Event, Outcome, RegisteredSchema, Schemas, State
+from fencepost.ledger.announcements import KEPT, loss_reason, missing_announcements, unfit_for_announcements
+from fencepost.model import Batch, Decision, HistoryEntry, Outcome, RegisteredSchema, Schemas, State
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.protocol.announcement import Announcement
-from fencepost.protocol.announcing import announcement, complete_until, history, news, told_of
+from fencepost.protocol.announcing import announced_changes, announcement, complete_until, history, last_announced
 from fencepost.protocol.decisions import decide_skip, decide_withdraw, in_state, record_planned
 from fencepost.protocol.view import View
 from makers import (
@@ -54,11 +54,11 @@ class Play:
 
     def __init__(self) -> None:
         self.view, self.now, self.lease = View(), NOW, 0
-        self.told: list[Announcement] = []
+        self.announced: list[Announcement] = []
 
     def commit(self, batches: Sequence[Batch]) -> tuple[Announcement, ...]:
         """As the ledger's transaction does it."""
-        found = news(self.view, batches)
+        found = announced_changes(self.view, batches)
         for batch in batches:
             if batch.lease is None:
                 batch = batch.model_copy(update={"lease": (lease := self.lease)})
@@ -66,7 +66,7 @@ class Play:
             self.view = self.view.updated([batch])
         until = complete_until(self.view)
         said = tuple(announcement(self.view, one, "c", until) for one in found)
-        self.told += said
+        self.announced += said
         self.now += timedelta(minutes=1)
         return said
 
@@ -76,7 +76,7 @@ class Play:
         plan = a_plan((0, offsets), planned_at=self.now)
         self.commit(record_planned(self.view, when, "p", plan, "", adds_to=adds_to))
         batch = self.view.known(when).last
-        written = a_written(a_receipt(lease=batch.known_lease, rows=offsets), written_at=self.now)
+        written = a_written(a_receipt(lease=batch.require_lease, rows=offsets), written_at=self.now)
         done = in_state(batch, State.WRITTEN, self.now, "")
         verdict = a_verdict(Outcome.PASSED)
         self.commit([done.model_copy(update={"written": written, "verdict": verdict})])
@@ -106,7 +106,7 @@ def at(day: int) -> datetime:
 def test_a_publication_a_skip_and_a_withdrawal_are_announced_and_nothing_else_is() -> None:
     play = Play()
     play.plan(0)
-    assert play.told == [], "planned, written and judged"
+    assert play.announced == [], "planned, written and judged"
     (one,) = play.publish(0)
     assert (one.state, one.batch, one.rows, one.verdict, one.decided_by_person) == (
         "published",
@@ -144,7 +144,7 @@ def test_a_newer_revision_names_those_that_count_no_more_with_their_additions() 
     play.plan(0)
     (fourth,) = play.publish(0)
     assert fourth.replaces == (3,), "what is superseded already is not replaced again"
-    assert play.history == play.told
+    assert play.history == play.announced
 
 
 def test_a_withdrawal_of_several_revisions_is_one_and_names_what_was_announced() -> None:
@@ -157,7 +157,7 @@ def test_a_withdrawal_of_several_revisions_is_one_and_names_what_was_announced()
     play.plan(0)
     (again,) = play.publish(0)
     assert (again.revision, again.replaces) == (3, ()), "a withdrawn revision counts no more already"
-    assert play.history == play.told
+    assert play.history == play.announced
 
 
 def test_complete_until_is_the_first_interval_that_is_neither_published_nor_skipped() -> None:
@@ -173,7 +173,7 @@ def test_complete_until_is_the_first_interval_that_is_neither_published_nor_skip
     play.plan(3, offsets=0)
     assert play.publish(0)[0].complete_until == at(3)
     assert play.withdraw(3)[0].complete_until == at(5)
-    assert play.history == play.told
+    assert play.history == play.announced
 
 
 def test_the_history_says_again_what_was_announced_however_it_went_on() -> None:
@@ -192,15 +192,15 @@ def test_the_history_says_again_what_was_announced_however_it_went_on() -> None:
     play.plan(2)
     play.publish(2)
     play.plan(2, adds_to=5)
-    assert play.history == play.told
-    assert [one.state for one in play.told] == [
+    assert play.history == play.announced
+    assert [one.state for one in play.announced] == [
         *("published", "published", "skipped", "withdrawn", "published", "published", "published")
     ]
     last = play.view.known(a_day(3)).last
-    found = told_of(play.view, last)
+    found = last_announced(play.view, last)
     assert found is not None
     assert found[0].batch == last
-    assert told_of(play.view, play.view.known(a_day(2)).last) is None
+    assert last_announced(play.view, play.view.known(a_day(2)).last) is None
 
 
 @pytest.mark.parametrize("action", ["publish", "publish anyway"])
@@ -223,9 +223,9 @@ def test_who_decided_is_told_of_what_has_not_passed_or_was_published_by_command(
 
 
 def of(batch: Batch) -> Announcement:
-    entered = Event(state=State.PUBLISHED, at=NOW)
+    entered = HistoryEntry(state=State.PUBLISHED, at=NOW)
     published = batch.model_copy(update={"state": State.PUBLISHED, "history": (entered,)})
-    (one,) = news(View(), [published])
+    (one,) = announced_changes(View(), [published])
     return announcement(View.of([published]), one, "c", None)
 
 
@@ -248,7 +248,7 @@ def test_a_batch_whose_transform_did_not_run_has_the_columns_of_the_newest_whose
     assert later.written is not None
     later = later.model_copy(update={"written": later.written.model_copy(update={"written_at": NOW + timedelta(1)})})
     view = View.of([a_written_one(), empty, later.model_copy(update={"written": later.written})])
-    (one,) = news(View(), [empty])
+    (one,) = announced_changes(View(), [empty])
     assert [c.name for c in announcement(view, one, "c", None).columns] == ["n", "tags"]
 
 
@@ -312,8 +312,8 @@ def test_a_topic_that_would_lose_announcements_or_their_order_is_refused(
 def test_a_topic_is_known_by_its_id_to_have_all_announcements(
     announced_in: str | None, found: str | None, begin: int, how: str | None
 ) -> None:
-    """Whatever was written to one that was made anew: its offsets say nothing."""
-    lost = what_is_lost(announced_in, found and Topic("t", found, 1), begin)  # type: ignore[arg-type]
+    """Whatever was written to one that was created again: its offsets say nothing."""
+    lost = loss_reason(announced_in, found and Topic("t", found, 1), begin)  # type: ignore[arg-type]
     assert (lost is None) if how is None else (lost is not None and how in lost)
 
 
@@ -321,7 +321,7 @@ def test_what_a_topic_lacks_is_found_by_ledger_batch_and_state() -> None:
     play = Play()
     play.plan(0)
     play.publish(0)
-    (one,) = play.told
-    assert lacking([one], play.history) == []
-    assert lacking([one.model_copy(update={"ledger_id": "another"})], play.history) == [one]
-    assert lacking([], play.history) == [one]
+    (one,) = play.announced
+    assert missing_announcements([one], play.history) == []
+    assert missing_announcements([one.model_copy(update={"ledger_id": "another"})], play.history) == [one]
+    assert missing_announcements([], play.history) == [one]

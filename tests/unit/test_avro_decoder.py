@@ -504,7 +504,7 @@ def test_arrays_within_arrays_cannot_claim_nulls_without_end() -> None:
     with pytest.raises(Malformed, match="items that take no bytes"):
         reader.read(data)
     assert process_time() - begin < 1
-    assert reader.read(varint(1) + varint(MOST_EMPTY) + b"\0\0") == [[None] * MOST_EMPTY], "each record anew"
+    assert reader.read(varint(1) + varint(MOST_EMPTY) + b"\0\0") == [[None] * MOST_EMPTY], "each record again"
 
 
 def test_a_part_of_a_value_and_a_value_with_something_behind_it_are_malformed_and_no_bytes_are_an_error() -> None:

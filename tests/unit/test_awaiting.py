@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.model import Batch, Decision, Outcome, State
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.awaiting import Awaiting, Need
+from fencepost.protocol.awaiting import Awaiting, AwaitingReason
 from fencepost.protocol.decisions import decide_skip, record_planned, record_verdict, record_withdrawn
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
@@ -28,16 +28,16 @@ def verdict(outcome: Outcome, made: Batch) -> Batch:
 
 WRITTEN = batch(1, State.WRITTEN, revision=2)
 SECONDS = {
-    "rejected": (batch(1, State.REJECTED, revision=2), Need.REJECTED, Need.REJECTED),
-    "undetermined": (verdict(Outcome.UNDETERMINED, WRITTEN), Need.UNDETERMINED, Need.UNDETERMINED),
+    "rejected": (batch(1, State.REJECTED, revision=2), AwaitingReason.REJECTED, AwaitingReason.REJECTED),
+    "undetermined": (verdict(Outcome.UNDETERMINED, WRITTEN), AwaitingReason.UNDETERMINED, AwaitingReason.UNDETERMINED),
     "rejected, then undetermined": (
         verdict(Outcome.UNDETERMINED, batch(1, State.REJECTED, revision=2)),
-        Need.REJECTED,
-        Need.REJECTED,
+        AwaitingReason.REJECTED,
+        AwaitingReason.REJECTED,
     ),
-    "planned": (batch(1, State.PLANNED, revision=2), None, Need.STUCK),
-    "written": (WRITTEN, None, Need.STUCK),
-    "passed": (verdict(Outcome.PASSED, WRITTEN), None, Need.STUCK),
+    "planned": (batch(1, State.PLANNED, revision=2), None, AwaitingReason.STUCK),
+    "written": (WRITTEN, None, AwaitingReason.STUCK),
+    "passed": (verdict(Outcome.PASSED, WRITTEN), None, AwaitingReason.STUCK),
     "published": (batch(1, revision=2), None, None),
     "skipped": (batch(1, State.SKIPPED, revision=2), None, None),
 }
@@ -59,7 +59,7 @@ def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
     decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=SOON)
     withdrawn = record_withdrawn(SECONDS[name][0], decision)
     assert taken([batch(0), withdrawn]).awaiting(LATE, PATIENCE) == ()
-    assert taken([batch(0), withdrawn]).unsettled == ()
+    assert taken([batch(0), withdrawn]).unfinished == ()
 
 
 def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
@@ -89,7 +89,7 @@ def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
 )
 def test_it_says_what_happened_and_what_stays(older: Batch, newest: Batch, says: str) -> None:
     (found,) = taken([older, newest]).awaiting(LATE, PATIENCE)
-    assert found.says == says
+    assert found.description == says
 
 
 def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_published_revision() -> None:
@@ -118,4 +118,4 @@ def test_a_reprocess_awaits_nobody_until_it_is_judged_and_then_a_person_at_once(
     assert bad is not None
     (rejected,) = record_verdict(View.of([first, written]), hour(1), 2, bad)
     (found,) = taken([first, rejected]).awaiting(SOON, PATIENCE)
-    assert (found.need, found.in_force) == (Need.REJECTED, first)
+    assert (found.reason, found.in_force) == (AwaitingReason.REJECTED, first)

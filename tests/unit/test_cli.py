@@ -51,7 +51,7 @@ class FakeLedger:
         self.cluster = SimpleNamespace(
             describe=lambda topic: topic, find=lambda topic: topic, last_stable=lambda topic: [2000] * 4
         )
-        self.announcements = SimpleNamespace(lost=lambda topic: None)
+        self.announcements = SimpleNamespace(loss=lambda topic: None)
 
     def exists(self) -> bool:
         return bool(self.batches)
@@ -162,7 +162,7 @@ def test_a_rejected_reprocess_stands_first_though_an_older_revision_is_published
     told = json.loads(status(batches, "--json").stdout)
     assert list(told)[1] == "awaiting_person"
     (one,) = told["awaiting_person"]
-    assert (one["batch"], one["need"], one["in_force"]) == (
+    assert (one["batch"], one["reason"], one["in_force"]) == (
         f"orders/{hour(1)}/2",
         "rejected",
         {"revision": 1, "state": "published"},

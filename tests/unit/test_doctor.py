@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app
 from fencepost.doctor import airflow, ledger, settings
 from fencepost.doctor.examination import examine
+from fencepost.doctor.inspection import Inspection, duration
 from fencepost.doctor.kafka import unfinished
+from fencepost.doctor.limits import longest_write, retention_left, to_be_written
+from fencepost.doctor.run_check import raise_first_error, run_check
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
 from fencepost.doctor.topics import replication
 from fencepost.errors import AccessDenied, KafkaRefused, LoginRefused, NeedsOperator, SettingsError, TopicMissing
-from fencepost.finding import Finding, Level, error, ok, warning
-from fencepost.kafka.cluster import Copies
+from fencepost.findings import Finding, Level, error, ok, warning
+from fencepost.kafka.cluster import Replicas
 from fencepost.model import State
-from fencepost.preflight.finding import ask, require
-from fencepost.preflight.limits import longest_write, retention_left, to_be_written
-from fencepost.preflight.look import Look, told
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written
 from unit.pages.ledgers import taken
@@ -46,7 +46,7 @@ def test_a_check_that_raises_is_a_finding_and_the_next_one_is_asked() -> None:
         }[what]
 
     (wrong,), (denied,), (refused,), (defect,) = (
-        ask(check_the_moon, what) for what in ("settings", "access", "login", "defect")
+        run_check(check_the_moon, what) for what in ("settings", "access", "login", "defect")
     )
     assert (refused.level, refused.kind) == (Level.ERROR, LoginRefused), "a run would be refused at once"
     assert (wrong.check, wrong.level, wrong.kind) == ("the moon", Level.ERROR, SettingsError)
@@ -59,14 +59,14 @@ def test_a_check_that_exits_ends_nothing() -> None:
         yield ok("so far")
         raise SystemExit(3)
 
-    assert ask(check_exit)[-1].level is Level.WARNING
+    assert run_check(check_exit)[-1].level is Level.WARNING
 
 
 def test_a_step_stops_at_the_first_error_with_its_kind_and_the_next_step() -> None:
-    bad = error("It is broken.", "Mend it:", "mend --now", kind=SettingsError)
-    with pytest.raises(SettingsError, match=r"pipeline p: It is broken\. Mend it: `mend --now`"):
-        require([warning("hm", ""), bad, error("more", "", kind=NeedsOperator)], "pipeline p")
-    require([warning("hm", ""), ok("fine")], "pipeline p")
+    bad = error("It is broken.", "Fix it:", "fix --now", kind=SettingsError)
+    with pytest.raises(SettingsError, match=r"pipeline p: It is broken\. Fix it: `fix --now`"):
+        raise_first_error([warning("hm", ""), bad, error("more", "", kind=NeedsOperator)], "pipeline p")
+    raise_first_error([warning("hm", ""), ok("fine")], "pipeline p")
 
 
 def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
@@ -132,7 +132,7 @@ def test_batches_under_way_against_the_life_of_their_marks(batch: Any, minutes: 
 def test_replicas_and_how_many_have_to_be_in_sync(
     replicas: int, in_sync: int, least: int | None, level: Level | None, words: str
 ) -> None:
-    found = list(replication(LOOK, "ledger topic l", "l", Copies(replicas, in_sync), least))
+    found = list(replication(LOOK, "ledger topic l", "l", Replicas(replicas, in_sync), least))
     assert [one.level for one in found] == ([level] if level else [])
     assert all(words in one.found for one in found)
 
@@ -170,7 +170,7 @@ def test_what_is_to_be_written_begins_at_a_planned_batch_or_behind_the_newest() 
     [(40, "40 seconds"), (90, "2 minutes"), (3600, "1 hour"), (9000, "2.5 hours"), (864_000, "10 days")],
 )
 def test_a_duration_is_told_in_its_unit(seconds: int, words: str) -> None:
-    assert told(timedelta(seconds=seconds)) == words
+    assert duration(timedelta(seconds=seconds)) == words
 
 
 def test_executors_that_differ_from_the_driver_are_named() -> None:
@@ -201,13 +201,13 @@ def test_no_job_runs_on_this_machine_or_where_it_is_not_wanted() -> None:
 
 def test_a_master_that_spark_does_not_know_is_named() -> None:
     for master in ("localhost", "localhost:7077", "local[2]:7077", "Local[2]"):
-        (found,) = ask(check_spark_master, master)
+        (found,) = run_check(check_spark_master, master)
         assert (found.level, f"gives the master {master!r}" in found.found) == (Level.ERROR, True)
 
 
 def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
-    (found,) = ask(check_spark_driver)
+    (found,) = run_check(check_spark_driver)
     assert (found.level, "JAVA_HOME" in found.found) == (Level.ERROR, True)
 
 
@@ -308,7 +308,7 @@ def test_an_error_that_several_checks_meet_is_told_once(pipelines: Path, monkeyp
     from fencepost.config.loading import load_pipeline
     from fencepost.doctor import examination
 
-    def check_kafka(look: Look) -> Finding:
+    def check_kafka(look: Inspection) -> Finding:
         return ok("it answers")
 
     monkeypatch.setattr(examination, "check_kafka", check_kafka)
@@ -333,7 +333,10 @@ def test_every_check_has_a_name_of_its_own(pipelines: Path) -> None:
 
     names = [one.check for one in examine(load_pipeline(pipelines))]
     assert len(names) == len(set(names)) >= 18
-    assert Look(load_pipeline(pipelines)).command("kafka-configs") == "kafka-configs.sh --bootstrap-server 127.0.0.1:1"
+    assert (
+        Inspection(load_pipeline(pipelines)).command("kafka-configs")
+        == "kafka-configs.sh --bootstrap-server 127.0.0.1:1"
+    )
 
 
 def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_reason(pipelines: Path) -> None:
@@ -352,7 +355,7 @@ def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_re
             raise KafkaRefused(f"creating topic {topic}: three replicas are required.")
 
     ledger: Any = SimpleNamespace(cluster=Strict())
-    look = Look(load_pipeline(pipelines), ledger)
+    look = Inspection(load_pipeline(pipelines), ledger)
     look.has_groups = False
     found = {one.found: one.level for one in check_rights(look)}
     assert found == {
@@ -391,7 +394,7 @@ def test_offsets_of_the_group_are_missed_only_where_a_publication_or_a_skip_has_
         pipeline=SimpleNamespace(group="p"),
         ledger=None,
         view=View.of(batches),
-        look_again=lambda: False,
+        read_again=lambda: False,
     )
     (found,) = ledger.check_group_offsets(look)
     assert found.level is level

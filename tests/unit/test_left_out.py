@@ -11,9 +11,9 @@ import pytest
 from fencepost.config.intervals import left_out
 from fencepost.config.sections import Schedule
 from fencepost.doctor.ledger import check_intervals_left_out
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.model import Interval, State
-from fencepost.protocol.left_out import MOST, LeftOut
+from fencepost.protocol.unplanned_intervals import MOST, UnplannedIntervals
 from fencepost.protocol.view import View
 from makers import a_batch
 
@@ -82,7 +82,7 @@ def test_intervals_in_a_zone_that_changes_its_clocks_are_those_of_the_schedule()
 
 
 def test_a_person_is_told_how_many_where_and_how_to_have_them_processed() -> None:
-    found = LeftOut.of(left_out(schedule(), [day(1), day(4), day(7)]))
+    found = UnplannedIntervals.of(left_out(schedule(), [day(1), day(4), day(7)]))
     assert found.description.startswith(
         "4 intervals of the schedule have no batch, although a later one has: 2026-01-02 00:00 to 2026-01-04 00:00 UTC; "
         "2026-01-05 00:00 to 2026-01-07 00:00 UTC. Airflow makes runs only for intervals after its latest run"
@@ -94,13 +94,13 @@ def test_a_person_is_told_how_many_where_and_how_to_have_them_processed() -> Non
 
 
 def test_those_that_have_a_run_are_not_told_of() -> None:
-    found = LeftOut.of(left_out(schedule(), [day(4)])).without({day(1), day(2)})
+    found = UnplannedIntervals.of(left_out(schedule(), [day(4)])).without({day(1), day(2)})
     assert found.description.startswith("1 interval of the schedule has no batch")
-    assert LeftOut.of(left_out(schedule(), [day(2)])).without({day(1)}).description == ""
+    assert UnplannedIntervals.of(left_out(schedule(), [day(2)])).without({day(1)}).description == ""
 
 
 def test_many_are_counted_as_far_as_a_limit() -> None:
-    found = LeftOut.of(left_out(schedule(cron="* * * * *"), [day(900)]))
+    found = UnplannedIntervals.of(left_out(schedule(cron="* * * * *"), [day(900)]))
     assert len(found.intervals) == MOST
     assert found.description.startswith("More than 100 intervals of the schedule have no batch")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.errors import NeedsOperator
 from fencepost.model import Receipt, Tally
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.protocol.marks import MarkState, compare_mark, mark_metadata, read_mark
 
 LEASES = st.integers(0, 2**63 - 1)
 IDS = st.uuids().map(lambda made: urlsafe_b64encode(made.bytes).decode().rstrip("="))  # as Kafka writes a topic's id
@@ -52,16 +52,16 @@ def test_what_somebody_else_committed_is_no_mark_and_the_message_says_what_to_do
 def test_exactly_one_of_two_leases_of_a_ledger_is_superseded(mark: Receipt, lease: int) -> None:
     there = compare_mark(mark, lease, mark.ledger)
     back = compare_mark(mark.model_copy(update={"lease": lease}), mark.lease, mark.ledger)
-    expected = {Standing.DONE} if lease == mark.lease else {Standing.WRITE, Standing.SUPERSEDED}
+    expected = {MarkState.DONE} if lease == mark.lease else {MarkState.WRITE, MarkState.SUPERSEDED}
     assert {there, back} == expected
-    assert (there is Standing.SUPERSEDED) == (mark.lease > lease)
+    assert (there is MarkState.SUPERSEDED) == (mark.lease > lease)
 
 
 @given(RECEIPTS, LEASES, IDS)
 def test_a_mark_of_another_ledger_proves_nothing_whatever_its_lease(mark: Receipt, lease: int, ledger: str) -> None:
     assume(ledger != mark.ledger)
-    assert compare_mark(mark, lease, ledger) is Standing.WRITE
-    assert compare_mark(mark.model_copy(update={"lease": lease}), lease, ledger) is Standing.WRITE
+    assert compare_mark(mark, lease, ledger) is MarkState.WRITE
+    assert compare_mark(mark.model_copy(update={"lease": lease}), lease, ledger) is MarkState.WRITE
 
 
 @given(RECEIPTS)
@@ -78,4 +78,4 @@ def test_a_mark_of_another_form_is_refused(mark: Receipt) -> None:
 
 @given(LEASES, IDS)
 def test_without_a_mark_nothing_was_written(lease: int, ledger: str) -> None:
-    assert compare_mark(None, lease, ledger) is Standing.WRITE
+    assert compare_mark(None, lease, ledger) is MarkState.WRITE

@@ -9,8 +9,8 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.errors import SettingsError
+from fencepost.formats.column_names import twins, without_case
 from fencepost.formats.format import taken_names
-from fencepost.formats.names import twins, without_case
 
 SAME = {
     "ASCII": ("Name", "nAME"),

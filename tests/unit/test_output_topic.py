@@ -12,7 +12,7 @@ from conftest import DAY, day
 from fencepost.outputs.topic.output import KafkaTopicOutput
 from fencepost.outputs.topic_settings import (
     KEPT_FOR,
-    what_is_lost,
+    loss_reason,
     what_is_too_large,
     what_needs_keys,
     what_staging_needs,
@@ -58,7 +58,7 @@ LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 def test_what_would_not_be_there_to_be_judged_is_named_with_the_way_out(
     settings: dict[str, str], stamped: bool, names: str | None
 ) -> None:
-    found = what_is_lost(settings, day(1), NOW, stamped=stamped)
+    found = loss_reason(settings, day(1), NOW, stamped=stamped)
     if names is None:
         assert found is None
     else:
@@ -87,16 +87,16 @@ def test_what_would_not_be_there_to_be_judged_is_named_with_the_way_out(
 def test_a_staged_batch_is_published_where_it_is_not_deleted_at_once(
     settings: dict[str, str], stamped: bool, names: str | None
 ) -> None:
-    found = what_is_lost(settings, day(1), NOW, stamped=stamped, judged=False)
+    found = loss_reason(settings, day(1), NOW, stamped=stamped, judged=False)
     assert found is None if names is None else names in str(found)
 
 
 @pytest.mark.parametrize(("ahead", "refused"), [(0, False), (1, False), (2, True)])
 def test_an_interval_ahead_of_the_clock_is_not_dated_too_far_ahead_for_the_topic(ahead: int, refused: bool) -> None:
     settings = {**WEEK, "retention.ms": "-1", "message.timestamp.after.max.ms": str(24 * HOUR)}
-    found = what_is_lost(settings, day(8 + ahead), NOW, stamped=True)
+    found = loss_reason(settings, day(8 + ahead), NOW, stamped=True)
     assert ("refuses records further ahead than message.timestamp.after.max.ms" in str(found)) == refused
-    assert what_is_lost({**settings, **LOG_TIME}, day(8 + ahead), NOW, stamped=True) is None
+    assert loss_reason({**settings, **LOG_TIME}, day(8 + ahead), NOW, stamped=True) is None
 
 
 @pytest.mark.parametrize(("policy", "refused"), [("delete", False), ("compact", True), ("compact,delete", True)])
@@ -130,9 +130,9 @@ def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(
 
 def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:
     settings = {**WEEK, "retention.ms": str(round(KEPT_FOR / timedelta(milliseconds=1)))}
-    assert what_is_lost(settings, day(8), NOW, stamped=True) is None
-    assert what_is_lost(settings, day(9), NOW, stamped=True) is None, "an interval that is still to come"
-    assert what_is_lost(settings, day(7), NOW, stamped=True) is not None
+    assert loss_reason(settings, day(8), NOW, stamped=True) is None
+    assert loss_reason(settings, day(9), NOW, stamped=True) is None, "an interval that is still to come"
+    assert loss_reason(settings, day(7), NOW, stamped=True) is not None
 
 
 def test_offsets_of_a_topic_that_the_pipeline_has_left_are_not_given_to_its_new_one() -> None:

@@ -39,11 +39,11 @@ def test_no_two_batches_are_staged_at_the_same_millisecond_whatever_the_clock_do
     """It may stand still and go back. Nothing is staged further ahead of it than there are batches."""
     batches = planned(clocks)
     assert len(batches) == len(clocks), "each a batch of its own"
-    moments = [batch.known_staged_at for batch in batches]
+    moments = [batch.require_staging_timestamp for batch in batches]
     assert len({*moments}) == len(moments)
     assert all(-2 <= moment - FACTS.clock <= 2 + len(moments) for moment in moments)
 
 
 def test_what_is_not_staged_has_no_such_moment() -> None:
     (batch,) = decide_plan(View.of([]), makers.a_day(0), replace(FACTS, staging=None), reprocess=False)
-    assert batch.plan.staged_at is None
+    assert batch.plan.staging_timestamp is None

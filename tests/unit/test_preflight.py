@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
+from fencepost.doctor.folder import check_pipeline, check_schedule
 from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
-from fencepost.finding import Level
+from fencepost.findings import Level
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
-from fencepost.preflight.folder import check_pipeline, check_schedule
 from fencepost.protocol.view import View
 from fencepost.rows.transform import load_transform
 from fencepost.steps.plan import plan_batch
@@ -141,7 +141,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     (planned,) = HELD[0].plan.inputs
     source = Topic(planned.topic, planned.topic_id, len(planned.ranges))
     monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_, **__: Mock())
-    monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.plan.check_complete", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
         cluster = SimpleNamespace(describe=lambda _: source)
@@ -157,7 +157,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
         plan(View.of(HELD))
     with pytest.raises(SettingsError, match="SyntaxError"):
         plan(View.of([batch(0)]))
-    with pytest.raises(SettingsError, match="ends in the future"):  # no lane will mend that
+    with pytest.raises(SettingsError, match="ends in the future"):  # no lane will fix that
         plan(View.of(HELD), Interval.of(utc_now(), utc_now() + timedelta(days=1)))
     source = Topic(planned.topic, "another", 1)
     with pytest.raises(TopicRecreated, match="deleted and created again"):  # nor that

@@ -143,7 +143,7 @@ def test_a_staged_row_has_its_batchs_timestamp_and_its_own_in_a_header(rows: lis
         "headers": pa.array(headers, HEADERS_TYPE),
     }
     batch = pa.RecordBatch.from_pydict(columns).slice(first)
-    found = read_back(arguments_of(batch, 99, staged_at=1_700_000_000_123))
+    found = read_back(arguments_of(batch, 99, staging_timestamp=1_700_000_000_123))
     for n, (record, row) in enumerate(zip(found, rows[first:], strict=True), start=first):
         kept = [header for header in row[3] or [] if header[0] not in {"fencepost-batch", "fencepost-timestamp"}]
         own = [("fencepost-timestamp", str(row[2]).encode())] if row[2] is not None else []

@@ -12,7 +12,7 @@ from fencepost.model import Batch, OffsetRange, Outcome, Receipt, State, Tally
 from fencepost.outputs.topic.publication import CopyBeginning, opening_marks, record_copied, validated_ends
 from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.advice import next_task, what_next
-from fencepost.protocol.awaiting import Need, need_of
+from fencepost.protocol.awaiting import AwaitingReason, awaiting_reason
 from fencepost.protocol.decisions import (
     Prepared,
     batch_to_judge,
@@ -24,8 +24,8 @@ from fencepost.protocol.decisions import (
     standing_plan,
 )
 from fencepost.protocol.frontier import frontier
-from fencepost.protocol.marks import Standing, compare_mark
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.marks import MarkState, compare_mark
+from fencepost.protocol.obstacle import AbandonedPublication
 from fencepost.protocol.publication import record_refused
 from fencepost.protocol.view import View
 from makers import (
@@ -218,9 +218,9 @@ def test_a_copy_that_is_not_the_batch_is_not_published(receipts: tuple[Receipt, 
 
 def test_a_late_attempt_of_a_publication_that_was_given_up_records_nothing() -> None:
     given_up = of(State.SUPERSEDED, publication=a_publication())
-    anew = a_batch(State.PLANNED, revision=2, lease=9)
+    again = a_batch(State.PLANNED, revision=2, lease=9)
     with pytest.raises(Superseded):
-        copied(View.of([given_up, anew]), WHOLE)
+        copied(View.of([given_up, again]), WHOLE)
     again = of(State.PUBLISHING, publication=a_publication(lease=8))
     with pytest.raises(Superseded):
         copied(View.of([again]), WHOLE)
@@ -250,8 +250,8 @@ def test_everybody_else_finds_it_under_way() -> None:
     assert publish_prepared(view, a_day(0), NOW, a_decision("publish"), BEGINNING) == ()
     assert next_task(batch) == "advance"
     assert "finishes its publication" in what_next(batch)
-    assert need_of(batch) is None
-    assert need_of(batch, NOW + DAY, DAY / 2) is Need.STUCK
+    assert awaiting_reason(batch) is None
+    assert awaiting_reason(batch, NOW + DAY, DAY / 2) is AwaitingReason.STUCK
 
 
 def test_it_gives_way_to_a_new_revision_only_when_it_was_given_up() -> None:
@@ -259,10 +259,10 @@ def test_it_gives_way_to_a_new_revision_only_when_it_was_given_up() -> None:
     view = View.of([batch])
     (fresh,) = record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked")
     assert fresh.revision == 2
-    given_up = GivenUp(lease=7, seen=2)
-    assert record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked", given_up=GivenUp(lease=6, seen=2)) == (
-        fresh,
-    ), "another publication was given up"
+    given_up = AbandonedPublication(lease=7, seen=2)
+    assert record_planned(
+        view, a_day(0), "p", a_plan((0, 1)), "asked", given_up=AbandonedPublication(lease=6, seen=2)
+    ) == (fresh,), "another publication was given up"
     fresh, gone = record_planned(view, a_day(0), "p", a_plan((0, 1)), "its records are gone", given_up=given_up)
     assert gone.state is State.SUPERSEDED
     assert gone.history[-1].note == (
@@ -272,17 +272,17 @@ def test_it_gives_way_to_a_new_revision_only_when_it_was_given_up() -> None:
 
 def test_an_operator_skips_or_reprocesses_what_was_given_up_and_no_other_publication() -> None:
     batch = of(State.PUBLISHING)
-    view, given_up = View.of([batch]), GivenUp(lease=7, seen=2)
+    view, given_up = View.of([batch]), AbandonedPublication(lease=7, seen=2)
     assert standing_plan(view, a_day(0), True, given_up) is None
     assert standing_plan(view, a_day(0), False, given_up) == batch, "nobody asked"
-    assert standing_plan(view, a_day(0), True, GivenUp(lease=6, seen=2)) == batch
+    assert standing_plan(view, a_day(0), True, AbandonedPublication(lease=6, seen=2)) == batch
     (skipped,) = decide_skip(view, a_day(0), a_decision("skip"), given_up)
     assert skipped.state is State.SKIPPED
     assert skipped.history[-1].note.endswith(
         "given up during its publication; readers may have seen 2 of its 5 records"
     )
     with pytest.raises(TransitionRefused):
-        decide_skip(view, a_day(0), a_decision("skip"), GivenUp(lease=6, seen=2))
+        decide_skip(view, a_day(0), a_decision("skip"), AbandonedPublication(lease=6, seen=2))
     fresh, _ = record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked", given_up=given_up)
     again = View.of([batch.model_copy(update={"state": State.SUPERSEDED}), fresh])
     assert standing_plan(again, a_day(0), True, given_up) == fresh, "a request that is retried makes one revision"
@@ -292,7 +292,7 @@ def test_a_refusal_is_recorded_once_and_does_not_outlive_a_copy() -> None:
     batch = of(State.PUBLISHING)
     (refused,) = record_refused(View.of([batch]), a_day(0), 1, 7, "too large.", NOW)
     assert (refused.state, refused.history[-1].note) == (State.PUBLISHING, "Kafka refused the copy: too large.")
-    assert need_of(refused) is Need.REFUSED
+    assert awaiting_reason(refused) is AwaitingReason.REFUSED
     assert "too large." in what_next(refused)
     view = View.of([refused])
     assert record_refused(view, a_day(0), 1, 7, "too large.", NOW) == ()
@@ -313,10 +313,10 @@ def test_a_publication_begins_with_marks_that_stand_in_the_way_of_earlier_ones_a
         marks = opening_marks(view, publication)
         assert [(m.task, m.rows) for m in marks] == [(0, 0), (1, 0)]
         own = publication.lease or 10
-        assert compare_mark(marks[0], own, "ledger-1", opened=True) is Standing.WRITE
-        assert compare_mark(marks[0], 5, "ledger-1", opened=True) in (Standing.DONE, Standing.SUPERSEDED)
-    assert compare_mark(None, 9, "ledger-1", opened=True) is Standing.LOST
-    assert compare_mark(None, 9, "ledger-1") is Standing.WRITE
+        assert compare_mark(marks[0], own, "ledger-1", opened=True) is MarkState.WRITE
+        assert compare_mark(marks[0], 5, "ledger-1", opened=True) in (MarkState.DONE, MarkState.SUPERSEDED)
+    assert compare_mark(None, 9, "ledger-1", opened=True) is MarkState.LOST
+    assert compare_mark(None, 9, "ledger-1") is MarkState.WRITE
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.PUBLISHING])

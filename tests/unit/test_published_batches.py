@@ -81,7 +81,7 @@ class Topic:
         return self._records
 
 
-def told(values: list[bytes | None], columns: dict[str, str], **more: Any) -> dict[str, Any]:
+def announced(values: list[bytes | None], columns: dict[str, str], **more: Any) -> dict[str, Any]:
     """What is announced of a batch."""
     usual = {
         "batch": "p/one/1",
@@ -103,7 +103,7 @@ def told(values: list[bytes | None], columns: dict[str, str], **more: Any) -> di
 def take(
     reader: Any, database: sqlite3.Connection, values: list[bytes | None], columns: dict[str, str], **more: Any
 ) -> None:
-    one = told(values, columns, **more)
+    one = announced(values, columns, **more)
     reader.take(database, Topic(one["batch"], values), 7, one)
 
 

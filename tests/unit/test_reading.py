@@ -16,7 +16,7 @@ from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.kafka.cluster import Topic
 from fencepost.outputs.topic.reader import _place
 from fencepost.protocol.announcement import Announcement
-from fencepost.reading.validated import batches_told_of, columns_of
+from fencepost.reading.validated import announced_batches, columns_of
 from fencepost.rows.unions import check_types
 from makers import an_announcement
 
@@ -35,8 +35,8 @@ def fields(**types: DataType) -> StructType:
 TOLD = [of(1, 1), of(2, 1), of(3, 1, "skipped"), of(1, 2), of(4, 1, rows=0), of(4, 1, "withdrawn", rows=0)]
 
 
-def told(*events: Announcement) -> list[str]:
-    return [one.batch for one in batches_told_of(events, TOLD)]
+def announced(*events: Announcement) -> list[str]:
+    return [one.batch for one in announced_batches(events, TOLD)]
 
 
 def name(number: int, revision: int) -> str:
@@ -45,9 +45,9 @@ def name(number: int, revision: int) -> str:
 
 def test_a_superseded_event_is_dropped_where_the_revision_that_counts_is_told_of_too() -> None:
     for events in permutations([of(1, 1), of(1, 2), of(2, 1), of(1, 2)]):
-        assert told(*events) == [name(1, 2), name(2, 1)], "each once, in order of time"
-    assert told(of(1, 2)) == [name(1, 2)]
-    assert told(of(2, 1), of(1, 2), of(3, 1, "skipped")) == [name(1, 2), name(2, 1)], "a skip says nothing"
+        assert announced(*events) == [name(1, 2), name(2, 1)], "each once, in order of time"
+    assert announced(of(1, 2)) == [name(1, 2)]
+    assert announced(of(2, 1), of(1, 2), of(3, 1, "skipped")) == [name(1, 2), name(2, 1)], "a skip says nothing"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_superseded_event_is_dropped_where_the_revision_that_counts_is_told_of
 )
 def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[Announcement], became: str) -> None:
     with pytest.raises(Superseded, match=f"is {became}"):
-        told(*events)
+        announced(*events)
 
 
 def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> None:
     """An interval by mistake was published, told of, and taken out of the order."""
-    assert told(of(2, 1), of(4, 1, rows=0)) == [name(2, 1)]
+    assert announced(of(2, 1), of(4, 1, rows=0)) == [name(2, 1)]
 
 
 def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:

@@ -45,4 +45,4 @@ def test_a_batch_that_is_written_skipped_or_superseded_keeps_its_schemas() -> No
 def test_the_ledger_gives_them_back() -> None:
     batch = a_batch(plan=a_plan((0, 1), schemas=AFTER))
     assert parse(write_record(batch), "here") == batch
-    assert AFTER.told == {"source": "subject in-value (version 1, id 1); records of ids 1, 2"}
+    assert AFTER.descriptions == {"source": "subject in-value (version 1, id 1); records of ids 1, 2"}

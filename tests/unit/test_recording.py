@@ -18,13 +18,13 @@ from fencepost.protocol.decisions import decide_skip, record_withdrawn
 from fencepost.protocol.view import View
 from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.write import _record
-from fencepost.steps.write_job import Wrote
+from fencepost.steps.write_job import WriteResult
 from makers import a_receipt
 from unit.pages.ledgers import batch
 
 PLANNED = batch(1, State.PLANNED)
 WRITTEN = batch(1, State.WRITTEN)
-RECEIPTS = [a_receipt(t, PLANNED.known_lease, 100, "orders-out") for t in range(4)]
+RECEIPTS = [a_receipt(t, PLANNED.require_lease, 100, "orders-out") for t in range(4)]
 DECISION = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=PLANNED.plan.planned_at)
 
 
@@ -49,7 +49,7 @@ def recorded(now: Batch) -> Any:
     return _record(
         cast("Ledger", LedgerAt(now)),
         PLANNED,
-        Wrote([*RECEIPTS], SourceCounts(rows=400)),
+        WriteResult([*RECEIPTS], SourceCounts(rows=400)),
         time.monotonic(),
     )
 

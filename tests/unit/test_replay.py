@@ -19,7 +19,7 @@ from fencepost.protocol.replay import left_to_replay, link_to_replay, replayed
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.history import history_of
-from fencepost.reading.validated import batches_told_of
+from fencepost.reading.validated import announced_batches
 from makers import (
     NOW,
     a_batch,
@@ -99,11 +99,11 @@ def test_an_addition_under_way_is_kept_so_that_two_requests_make_one(state: Stat
 def test_results_of_a_transform_are_left_to_replay_too() -> None:
     base = a_base(left=3)
     assert base.written is not None
-    results = base.model_copy(update={"written": base.written.model_copy(update={"malformed": 0, "judged_again": 3})})
+    results = base.model_copy(update={"written": base.written.model_copy(update={"malformed": 0, "result_rows": 3})})
     assert left_to_replay(results) == 3
     assert link_of(results) == results
     assert results.written is not None
-    assert results.written.aside == 3
+    assert results.written.bypassed == 3
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_addition_is_never_the_batch_of_its_interval(state: State) -> None:
     later = a_batch(State.PLANNED, interval=a_day(1), lease=9, plan=a_plan((10, 20)))
     alone, view = View.of([base, later]), View.of([base, addition, later])
     assert view.last(DAY) == addition
-    assert view.in_force(DAY) == view.last_batch(DAY) == view.holder(DAY) == view.before(a_day(1)) == base
+    assert view.in_force(DAY) == view.last_batch(DAY) == view.range_owner(DAY) == view.before(a_day(1)) == base
     assert view.run == alone.run
     assert frontier(view) == frontier(alone) == {("in", 0): 10}
     assert validated_ends(view) == validated_ends(alone)
@@ -196,7 +196,7 @@ def test_an_addition_is_skipped_alone_and_not_withdrawn() -> None:
 def test_a_rejected_addition_awaits_a_person_who_is_told_what_each_command_does_to_it() -> None:
     rejected = an_addition(State.REJECTED, verdict=a_verdict(Outcome.REJECTED))
     (found,) = snapshot_of(View.of([a_base(), rejected])).awaiting()
-    assert found.says == "revision 2 was rejected; revision 1, which it adds to, stays published"
+    assert found.description == "revision 2 was rejected; revision 1, which it adds to, stays published"
     assert "adds it to revision 1 as it is" in found.advice
     assert "drops this addition and leaves revision 1 as it is" in found.advice
 
@@ -210,7 +210,7 @@ def test_an_addition_is_written_when_what_fails_again_is_committed_too() -> None
     assert (done.state, done.adds_to) == (State.WRITTEN, 1)
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
         record_written(view, DAY, 2, result, receipts[:1])
-    results = result.model_copy(update={"malformed": 0, "judged_again": 1})
+    results = result.model_copy(update={"malformed": 0, "result_rows": 1})
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
         record_written(view, DAY, 2, results, receipts[:1])
 
@@ -220,9 +220,9 @@ def test_readers_get_an_addition_by_its_own_event_and_no_addition_stands_for_its
         an_announcement(batch=f"p/{DAY}/{n}", revision=n, adds_to=adds_to)
         for n, adds_to in ((1, None), (2, 1), (3, None), (4, 3))
     )
-    assert batches_told_of([addition, base], [base, addition]) == [base, addition]
-    assert batches_told_of([addition], [base, addition]) == [addition]
+    assert announced_batches([addition, base], [base, addition]) == [base, addition]
+    assert announced_batches([addition], [base, addition]) == [addition]
     told = [base, addition, renewed, again]
-    assert batches_told_of([base, again, renewed], told) == [renewed, again]
+    assert announced_batches([base, again, renewed], told) == [renewed, again]
     with pytest.raises(Superseded, match=r"batch p/.*/1 is superseded"):
-        batches_told_of([base, again], told)
+        announced_batches([base, again], told)

@@ -87,8 +87,8 @@ def test_a_replay_is_carried_out_once_for_each_request() -> None:
     skipped = addition.model_copy(update={"state": State.SKIPPED, "lease": 1})
     view = View.of([base, skipped])
     assert decide_replay(view, DAY, "p", facts, request=ASKED) == ()
-    (anew,) = decide_replay(view, DAY, "p", facts, request=ANEW)
-    assert (anew.revision, anew.requests) == (3, (ANEW,))
+    (again,) = decide_replay(view, DAY, "p", facts, request=ANEW)
+    assert (again.revision, again.requests) == (3, (ANEW,))
 
 
 @pytest.mark.parametrize(("cluster", "moves"), [("new", True), ("third", False)])

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import FactsOutdated, LedgerLost
-from fencepost.ledger.lost import check_accounted_for
+from fencepost.ledger.completeness import check_accounted_for
 from fencepost.model import Batch, Decision, OffsetRange, PartitionId, State
 from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
@@ -49,7 +49,7 @@ def test_the_frontier_does_not_pass_what_was_rejected_before_the_ledger_was_rest
 def test_the_newest_plan_is_the_restored_ledgers_whatever_its_lease() -> None:
     """Its output topic is the one that validated offsets are of."""
     made = planned_in("L2", 2, batch(1))
-    moved_on = planned(made, output=made.plan.output.model_copy(update={"topic_id": "anew"}))
+    moved_on = planned(made, output=made.plan.output.model_copy(update={"topic_id": "again"}))
     assert validated_ends(View.of([OLD[0], moved_on])) == at("orders-out", 200)
 
 

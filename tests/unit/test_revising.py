@@ -11,8 +11,8 @@ import pytest
 from fencepost.errors import KafkaUnavailable, SourceDataExpired, TopicRecreated
 from fencepost.model import Batch, OffsetRange, Replayed, State, Tally
 from fencepost.outputs.topic.publication import TopicState, output_obstacle, validated_ends
-from fencepost.protocol.obstacle import SourceFound, obstacle
-from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.obstacle import SourceState, obstacle
+from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.view import View
 from makers import (
     NOW,
@@ -30,7 +30,7 @@ from makers import (
 )
 
 GONE = (OffsetRange(topic="in", partition=0, start=0, end=3),)
-SAME = Circumstances(
+SAME = CurrentInputs(
     digests={"transform": "now"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output=TopicState("out-1")
 )
 
@@ -56,13 +56,13 @@ def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_n
     """Its lease is an offset of the ledger it was planned in; what is written needs its marks no more."""
     moved = batch(state, ledger_topic_id="ledger-1")
     found = replace(SAME, ledger_topic_id="ledger-2")
-    assert ("ledger" in (reason_to_revise(moved, found) or "")) == (state is State.PLANNED)
-    assert reason_to_revise(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
+    assert ("ledger" in (revision_reason(moved, found) or "")) == (state is State.PLANNED)
+    assert revision_reason(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, *FINISHED])
 def test_nothing_changed_nothing_revised(state: State) -> None:
-    assert reason_to_revise(batch(state), SAME) is None
+    assert revision_reason(batch(state), SAME) is None
 
 
 @pytest.mark.parametrize("state", UNFINISHED)
@@ -73,23 +73,23 @@ def test_nothing_changed_nothing_revised(state: State) -> None:
 def test_other_settings_or_another_output_topic_ask_for_a_revision(
     state: State, change: dict[str, Any], word: str
 ) -> None:
-    assert word in (reason_to_revise(batch(state), replace(SAME, **change)) or "")
+    assert word in (revision_reason(batch(state), replace(SAME, **change)) or "")
 
 
 def test_the_reason_names_the_parts_that_changed() -> None:
     known = batch(State.PLANNED, digests={"transform": "d", "spark": "s", "files": "f"})
     found = replace(SAME, digests={"transform": "e", "spark": "t", "files": "f"})
-    assert (reason_to_revise(known, found) or "").endswith(": Spark settings, transform")
+    assert (revision_reason(known, found) or "").endswith(": Spark settings, transform")
 
 
 def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     found = replace(SAME, software="2")
-    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned with 1, and this software is 2"
-    assert reason_to_revise(batch(State.WRITTEN), found) is None
-    assert reason_to_revise(batch(State.REJECTED), found) is None
+    assert revision_reason(batch(State.PLANNED), found) == "it was planned with 1, and this software is 2"
+    assert revision_reason(batch(State.WRITTEN), found) is None
+    assert revision_reason(batch(State.REJECTED), found) is None
 
 
-SOURCE = SourceFound("in", "in-1", 1)
+SOURCE = SourceState("in", "in-1", 1)
 EXPIRED = replace(SOURCE, expired=GONE)
 ACCEPTED = replace(EXPIRED, accept_loss=True)
 
@@ -97,9 +97,9 @@ ACCEPTED = replace(EXPIRED, accept_loss=True)
 @pytest.mark.parametrize("change", [{"sources": (ACCEPTED,)}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)
-    assert reason_to_revise(batch(State.PLANNED), found)
-    assert reason_to_revise(batch(State.WRITTEN), found) is None
-    assert reason_to_revise(batch(State.REJECTED), found) is None
+    assert revision_reason(batch(State.PLANNED), found)
+    assert revision_reason(batch(State.WRITTEN), found) is None
+    assert revision_reason(batch(State.REJECTED), found) is None
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str,
     ],
 )
 def test_what_a_new_revision_would_meet_as_well_is_told_and_nothing_is_revised(
-    source: SourceFound, error: type[Exception], says: str
+    source: SourceState, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        reason_to_revise(batch(State.PLANNED), replace(SAME, sources=(source,)))
+        revision_reason(batch(State.PLANNED), replace(SAME, sources=(source,)))
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
@@ -150,7 +150,7 @@ def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> 
         adds_to=1,
         plan=a_plan(inputs=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
     )
-    there = SourceFound("bad", planned_on.topic_id, 1)
+    there = SourceState("bad", planned_on.topic_id, 1)
     assert obstacle(addition, replace(SAME, sources=(there,))) is None
     for gone in (replace(there, topic_id="bad-2"), replace(there, topic_id=""), replace(there, expired=GONE)):
         stopped = obstacle(addition, replace(SAME, sources=(gone,)))
@@ -168,7 +168,7 @@ def test_a_published_batch_whose_output_was_made_anew_is_written_again_on_reques
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
-    changed = Circumstances(
+    changed = CurrentInputs(
         digests={"transform": "e"},
         software="2",
         now=NOW + timedelta(days=99),
@@ -176,7 +176,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
         output=TopicState("out-2"),
         sources=(replace(SOURCE, topic_id="in-2"),),
     )
-    assert reason_to_revise(batch(state), changed) is None
+    assert revision_reason(batch(state), changed) is None
 
 
 def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:
@@ -212,8 +212,8 @@ def in_staging(state: State) -> Batch:
 def test_a_staged_batch_whose_records_are_gone_before_it_is_published_is_written_anew(
     state: State, change: dict[str, Any], word: str
 ) -> None:
-    assert reason_to_revise(in_staging(state), HERE) is None
-    assert word in (reason_to_revise(in_staging(state), replace(HERE, **change)) or "")
+    assert revision_reason(in_staging(state), HERE) is None
+    assert word in (revision_reason(in_staging(state), replace(HERE, **change)) or "")
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
@@ -225,8 +225,8 @@ def test_a_staged_batch_needs_its_quarantine_topic_until_its_publication_begins(
 ) -> None:
     """Readers may see what is being published: it is given up only if it cannot be finished."""
     held = planned(in_staging(state), quarantine=a_topic(0, topic="bad"))
-    assert reason_to_revise(held, QUARANTINING) is None
-    why = reason_to_revise(held, replace(QUARANTINING, **change))
+    assert revision_reason(held, QUARANTINING) is None
+    why = revision_reason(held, replace(QUARANTINING, **change))
     assert ("quarantine topic" in (why or "")) == (state is not State.PUBLISHING)
 
 
@@ -243,22 +243,20 @@ def test_a_publication_is_given_up_for_its_own_records_whatever_went_to_quaranti
         )
     )
     gone = replace(QUARANTINING, staged_gone=GONE)
-    assert reason_to_revise(held, replace(gone, output=TopicState("out-1", WHOLE))) is None
-    assert "no longer has" in (reason_to_revise(held, gone) or "")
+    assert revision_reason(held, replace(gone, output=TopicState("out-1", WHOLE))) is None
+    assert "no longer has" in (revision_reason(held, gone) or "")
     too_much = (a_receipt(0, 7, rows=8),)
-    assert "does not hold" in (
-        reason_to_revise(held, replace(QUARANTINING, output=TopicState("out-1", too_much))) or ""
-    )
+    assert "does not hold" in (revision_reason(held, replace(QUARANTINING, output=TopicState("out-1", too_much))) or "")
 
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_staged_records_are_needed_no_more_once_that_is_over(state: State) -> None:
-    assert reason_to_revise(in_staging(state), replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
+    assert revision_reason(in_staging(state), replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
 
 
 def test_a_staged_batch_without_records_has_none_that_could_be_gone() -> None:
     empty = staged(a_batch(State.WRITTEN, written=a_written(a_receipt(rows=0)), plan=a_plan((0, 1))))
-    assert reason_to_revise(empty, replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
+    assert revision_reason(empty, replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
 
 
 @pytest.mark.parametrize(
@@ -271,7 +269,7 @@ def test_a_staged_batch_without_records_has_none_that_could_be_gone() -> None:
     ],
 )
 def test_what_is_being_published_is_not_written_anew_for_settings_or_software(change: dict[str, Any]) -> None:
-    assert reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change)) is None
+    assert revision_reason(in_staging(State.PUBLISHING), replace(HERE, **change)) is None
 
 
 @pytest.mark.parametrize(
@@ -295,7 +293,7 @@ def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
     change: dict[str, Any], word: str | None
 ) -> None:
     """What is copied in full only has to be recorded; an empty mark is that of somebody who gave it up, and went no further."""
-    found = reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change))
+    found = revision_reason(in_staging(State.PUBLISHING), replace(HERE, **change))
     assert (found is None) if word is None else word in (found or "")
 
 
@@ -321,4 +319,4 @@ def test_a_refused_publication_is_written_anew_once_something_was_mended(
     stopped = obstacle(held, found)
     assert (stopped is None) == ("output" in change)
     assert stopped is None or stopped.lasting == ("staged_gone" in change)
-    assert (reason_to_revise(held, found) is None) if why is None else why in (reason_to_revise(held, found) or "")
+    assert (revision_reason(held, found) is None) if why is None else why in (revision_reason(held, found) or "")

@@ -14,10 +14,10 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.run_check import run_check
 from fencepost.doctor.settings import check_schema_registry
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
-from fencepost.finding import Level
-from fencepost.preflight.finding import ask
+from fencepost.findings import Level
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry
 
@@ -181,7 +181,7 @@ def test_an_answer_means_that_error_and_its_words_are_not_repeated(
 def test_the_doctor_finds_credentials_that_the_registry_refuses_to_the_plan(
     answering: Callable[..., Pipeline], status: int
 ) -> None:
-    (found,) = ask(check_schema_registry, answering({VERSIONS: (status, "{}")}))
+    (found,) = run_check(check_schema_registry, answering({VERSIONS: (status, "{}")}))
     assert (found.level, f"(HTTP {status})" in found.found) == (Level.ERROR, True)
 
 
@@ -288,7 +288,7 @@ def test_a_schema_that_refers_to_others_is_frozen_whole(answering: Callable[...,
     assert found is not None
     assert found.source is not None
     assert json.loads(found.source.reader.text)["fields"][0]["type"]["fields"] == [{"name": "x", "type": "int"}]
-    assert found.told == {"source": "subject in-value (version 1, id 3); records of ids 3"}
+    assert found.descriptions == {"source": "subject in-value (version 1, id 3); records of ids 3"}
 
 
 def test_a_json_schema_is_frozen_with_every_id_of_its_subject_and_without_what_is_declared(
@@ -312,7 +312,7 @@ def test_a_json_schema_is_frozen_with_every_id_of_its_subject_and_without_what_i
         "properties": {"one": {"type": "string"}, "n": {"type": "integer"}},
     }
     assert {w.version: (w.id, w.text) for w in found.source.writers} == {1: (3, ""), 2: (4, "")}
-    assert found.told == {"source": "subject in-value (version 2, id 4); records of ids 3, 4"}
+    assert found.descriptions == {"source": "subject in-value (version 2, id 4); records of ids 3, 4"}
 
 
 def test_old_versions_beyond_a_size_are_left_to_be_looked_up(answering: Callable[..., Pipeline]) -> None:

@@ -94,7 +94,7 @@ def test_a_row_of_the_copy_is_traced_to_its_record_in_whatever_order_partitions_
     messages = [[Message(place, b"", b"", None) for place in places] for places in batches]
     read: Any = lambda *_: map(_rows, messages)  # noqa: E731
     of_nothing: Any = SimpleNamespace(settings=None, pipeline=SimpleNamespace(group=""), of=lambda values: values)
-    batch: Any = SimpleNamespace(known_written=None, output_ranges=lambda _: ())
+    batch: Any = SimpleNamespace(require_written=None, output_ranges=lambda _: ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit, "read_staged", read)
         staged = commit.StagedRows(of_nothing, batch)

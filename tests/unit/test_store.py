@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.ledger.codec import parse, write_record
 from fencepost.model import Batch, Outcome, State
-from fencepost.outputs.postgres.columns import definition, holds, kind_for, what_differs, what_is_no_column
+from fencepost.outputs.postgres.columns import column_differences, definition, holds, kind_for, unsupported_columns
 from fencepost.outputs.postgres.connection import StatementFailed, meaning
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.rights import grants
@@ -20,7 +20,7 @@ from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublicatio
 from fencepost.outputs.table.pipeline_table import CommitBeginning
 from fencepost.outputs.table.revisions import (
     Committed,
-    Held,
+    IntervalRow,
     TableStanding,
     TableState,
     differing,
@@ -34,9 +34,9 @@ from fencepost.outputs.table.revisions import (
 )
 from fencepost.outputs.topic.publication import validated_ends
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.awaiting import Awaiting, Need, need_of
+from fencepost.protocol.awaiting import Awaiting, AwaitingReason, awaiting_reason
 from fencepost.protocol.decisions import decide_skip, decide_withdraw, record_verdict
-from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, is_unseen, obstacle
 from fencepost.protocol.publication import record_rejected
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written, publish_prepared
@@ -53,9 +53,9 @@ def publication(lease: int | None = 7, **changes: Any) -> PostgresPublication:
 BEGINNING = CommitBeginning(PostgresPublication, "public.t", LEDGER)
 
 
-def a_row(**changes: Any) -> Held:
+def a_row(**changes: Any) -> IntervalRow:
     values = {"start": a_day(0).start, "end": a_day(0).end, "ledger": LEDGER, "lease": 7}
-    return Held(**{**values, **changes})
+    return IntervalRow(**{**values, **changes})
 
 
 def committed(**rows: int) -> dict[int, Committed]:
@@ -119,7 +119,7 @@ def test_an_addition_needs_its_batch_and_the_additions_before_it_in_the_table() 
     assert missing_for(view, second, both, {1: 3, 2: 4}) == ()
     assert missing_for(view, second, a_row(revisions=committed(r1=3)), {1: 3, 2: 4}) == (2,)
     assert missing_for(view, second, both, {1: 3, 2: 3}) == (2,), "some of its rows were removed"
-    assert missing_for(view, second, both, {}) == (1, 2), "the table was emptied, or made anew"
+    assert missing_for(view, second, both, {}) == (1, 2), "the table was emptied, or created again"
     assert missing_for(view, second, a_row(revisions=committed(r1=0, r2=4)), {2: 4}) == (), "it has no rows"
     assert missing_for(view, base, a_row(), {}) == (), "a revision replaces whatever is there"
 
@@ -127,7 +127,7 @@ def test_an_addition_needs_its_batch_and_the_additions_before_it_in_the_table() 
 def test_where_the_table_differs_is_found_by_publication_and_by_rows() -> None:
     view, start = View.of([of_table(State.PUBLISHED)]), a_day(0).start
 
-    def found(row: Held | None, filled: set[Any], table: str = "public.t") -> int:
+    def found(row: IntervalRow | None, filled: set[Any], table: str = "public.t") -> int:
         return len(differing(view, table, {start: row} if row else {}, filled))
 
     assert found(a_row(revisions=committed(r1=3)), {start}) == 0
@@ -187,7 +187,7 @@ def test_what_the_store_has_committed_is_recorded_once_and_supersedes_what_count
     view = View.of([older, newer])
     done = record_stored(view, a_day(0), 2, 7, 1.5, NOW)
     assert [(b.revision, b.state) for b in done] == [(2, State.PUBLISHED), (1, State.SUPERSEDED)]
-    assert done[0].known_publication.ended_at == NOW
+    assert done[0].require_publication.ended_at == NOW
     assert validated_ends(view.updated(done)) == {}, "a table has no offsets"
     assert record_stored(view.updated(done), a_day(0), 2, 7, 1.5, NOW) == ()
     with pytest.raises(Superseded, match="has been given up"):
@@ -197,8 +197,8 @@ def test_what_the_store_has_committed_is_recorded_once_and_supersedes_what_count
 def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
     view = View.of([of_table(State.PUBLISHING)])
     (rejected,) = record_rejected(view, a_day(0), 1, 7, "a null (SQLSTATE 23502, column n)", NOW)
-    assert (rejected.state, need_of(rejected)) == (State.REJECTED, Need.REJECTED)
-    assert Awaiting(rejected, Need.REJECTED).says == "table public.t refused the data of revision 1"
+    assert (rejected.state, awaiting_reason(rejected)) == (State.REJECTED, AwaitingReason.REJECTED)
+    assert Awaiting(rejected, AwaitingReason.REJECTED).description == "table public.t refused the data of revision 1"
     told = what_next(rejected)
     assert "table public.t refused its data: a null (SQLSTATE 23502, column n)." in told
     assert all(word in told for word in ("`fencepost publish", "`fencepost run", "`fencepost skip"))
@@ -242,7 +242,7 @@ def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
     store: TableState, ledger: str, why: str, lasting: bool
 ) -> None:
     batch = of_table(State.PUBLISHING)
-    found = obstacle(batch, Found(ledger_topic_id=ledger, staging_topic_id="staging-1", output=store))
+    found = obstacle(batch, ObservedState(ledger_topic_id=ledger, staging_topic_id="staging-1", output=store))
     assert (found is None) == (not why)
     if found is not None:
         assert why in found.why
@@ -253,10 +253,10 @@ def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
 def test_a_refusal_of_the_table_does_not_last_and_may_be_given_up() -> None:
     batch = of_table(State.PUBLISHING, publication=publication(refused="it lacks a column"))
     store = TableState(TableStanding.OPEN)
-    found = obstacle(batch, Found(ledger_topic_id=LEDGER, staging_topic_id="staging-1", output=store))
+    found = obstacle(batch, ObservedState(ledger_topic_id=LEDGER, staging_topic_id="staging-1", output=store))
     assert found is not None
     assert (found.why, found.lasting) == ("table public.t refused its copy: it lacks a column", False)
-    gone = GivenUp(lease=7, seen=0)
+    gone = AbandonedPublication(lease=7, seen=0)
     (skipped,) = decide_skip(View.of([batch]), a_day(0), a_decision("skip"), gone)
     assert skipped.state is State.SKIPPED
 
@@ -318,23 +318,23 @@ def test_a_difference_is_told_with_the_statement_that_would_do() -> None:
     wanted = schema("n integer; name string")
     own = [TableColumn("fencepost_interval", "timestamp with time zone"), TableColumn("fencepost_revision", "integer")]
     columns = [TableColumn("n", "integer"), TableColumn("name", "text"), *own]
-    assert what_differs("t", wanted, columns, add=False) == []
-    assert what_differs("t", wanted, columns[1:], add=False) == [
+    assert column_differences("t", wanted, columns, add=False) == []
+    assert column_differences("t", wanted, columns[1:], add=False) == [
         'it has no column n: ALTER TABLE t ADD COLUMN "n" integer'
     ]
-    assert what_differs("t", wanted, columns[1:], add=True) == []
+    assert column_differences("t", wanted, columns[1:], add=True) == []
     needed = [*columns, TableColumn("more", "text", filled=False)]
-    assert 'ALTER COLUMN "more" DROP NOT NULL' in what_differs("t", wanted, needed, add=True)[0]
+    assert 'ALTER COLUMN "more" DROP NOT NULL' in column_differences("t", wanted, needed, add=True)[0]
     computed = [TableColumn("n", "integer", computed=True), *columns[1:]]
-    assert "computed by the table" in what_differs("t", wanted, computed, add=True)[0]
+    assert "computed by the table" in column_differences("t", wanted, computed, add=True)[0]
     assert definition(wanted).startswith('"n" integer, "name" text, "fencepost_interval" timestamp with time zone NOT')
 
 
 def test_a_name_that_no_table_of_ours_can_have_is_told() -> None:
-    assert what_is_no_column(schema("n integer")) == []
+    assert unsupported_columns(schema("n integer")) == []
     for name in ("FENCEPOST_INTERVAL", "ü" * 32, 'a"b', "a\0b"):
-        assert len(what_is_no_column(schema(f"{name} integer"))) == 1, name
-    assert "void" in what_is_no_column(schema("n void"))[0]
+        assert len(unsupported_columns(schema(f"{name} integer"))) == 1, name
+    assert "void" in unsupported_columns(schema("n void"))[0]
 
 
 ODD = {
@@ -348,17 +348,17 @@ ODD = {
 
 @pytest.mark.parametrize("kind", ODD.values(), ids=ODD)
 def test_a_type_that_json_cannot_say_is_told_before_a_table_is_made(kind: T.DataType) -> None:
-    (why,) = what_is_no_column(T.StructType().add("n", T.IntegerType()).add("odd", kind))
+    (why,) = unsupported_columns(T.StructType().add("n", T.IntegerType()).add("odd", kind))
     assert why.startswith("column odd ")
 
 
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
-        *((sqlstate, "StoreUnavailable") for sqlstate in "08006 25006 25P03 40001 40P01 53100 53200 53300".split()),
-        *((sqlstate, "StoreUnavailable") for sqlstate in "55006 55P03 57014 57P01 57P03 58030 XX000".split()),
+        *((sqlstate, "TableUnavailable") for sqlstate in "08006 25006 25P03 40001 40P01 53100 53200 53300".split()),
+        *((sqlstate, "TableUnavailable") for sqlstate in "55006 55P03 57014 57P01 57P03 58030 XX000".split()),
         *((sqlstate, "AccessDenied") for sqlstate in ("28000", "42501")),
-        *((sqlstate, "StoreRefused") for sqlstate in "0A000 25P02 3D000 3F000 42P01 42P10 55000 58P01 XX001".split()),
+        *((sqlstate, "TableRefused") for sqlstate in "0A000 25P02 3D000 3F000 42P01 42P10 55000 58P01 XX001".split()),
     ],
 )
 def test_an_error_of_the_server_is_retried_where_waiting_helps_and_only_there(sqlstate: str, kind: str) -> None:

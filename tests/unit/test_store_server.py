@@ -10,12 +10,12 @@ from adbc_driver_postgresql import dbapi
 from pydantic import SecretStr
 
 from fencepost.config.client_config import ClientConfig
-from fencepost.errors import StoreRefused
-from fencepost.finding import Level
+from fencepost.doctor.run_check import run_check
+from fencepost.errors import TableRefused
+from fencepost.findings import Level
 from fencepost.outputs.postgres.connection import StatementFailed, _errors, session
-from fencepost.outputs.postgres.doctor import check_store
+from fencepost.outputs.postgres.doctor import check_postgres
 from fencepost.outputs.postgres.output import PostgresTable
-from fencepost.preflight.finding import ask
 
 SETTINGS = {"host": "db", "dbname": "reporting", "user": "writer", "password": "secret"}
 
@@ -60,9 +60,9 @@ def test_a_server_that_is_too_old_is_refused_by_name_before_anything_is_made_the
     monkeypatch.setattr(dbapi, "connect", lambda _: server)
     why = f"database reporting: the server is PostgreSQL {name}, and a table needs version 14 or later"
     ledger: Any = SimpleNamespace(pipeline=pipeline(), cluster=SimpleNamespace(id="here"))
-    with pytest.raises(StoreRefused, match=rf"pipeline orders: .*{why}.* Nothing was planned"):
+    with pytest.raises(TableRefused, match=rf"pipeline orders: .*{why}.* Nothing was planned"):
         PostgresTable(ledger, "public.orders").prepare()
-    (found,) = ask(check_store, SimpleNamespace(pipeline=pipeline()))
+    (found,) = run_check(check_postgres, SimpleNamespace(pipeline=pipeline()))
     assert (found.level, why in found.found) == (Level.ERROR, True)
     assert not [statement for statement in server.asked if statement.startswith(("CREATE", "INSERT"))]
 

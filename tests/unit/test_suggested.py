@@ -8,7 +8,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fencepost.review.suggested import MOST_VALUES, OFTEN, Figures, Suggestion, bounds, drawn, grows
+from fencepost.preview.suggest import MOST_VALUES, OFTEN, BatchFigures, Suggestion, bounds, drawn, grows
 from fencepost.suite.catalogue import Kind
 
 NUMBERS = st.lists(st.floats(-1e12, 1e12, allow_nan=False), min_size=7, max_size=40)
@@ -47,16 +47,16 @@ def test_what_only_grows_or_only_falls_is_known_by_its_batches() -> None:
     assert not grows([1, 1], [1, 1])
 
 
-def figures(**changes: list[float]) -> list[Figures]:
+def figures(**changes: list[float]) -> list[BatchFigures]:
     """Seven batches of 100 rows."""
-    found = [Figures(rows=100, nulls={"c": 0}) for _ in range(7)]
+    found = [BatchFigures(rows=100, nulls={"c": 0}) for _ in range(7)]
     for name, values in changes.items():
         for one, value in zip(found, values, strict=True):
             getattr(one, name)["c"] = value
     return found
 
 
-def types(found: list[Figures], kind: Kind) -> dict[str, Suggestion]:
+def types(found: list[BatchFigures], kind: Kind) -> dict[str, Suggestion]:
     return {one.type: one for one in drawn(found, {"c": kind})}
 
 

@@ -1,4 +1,4 @@
-"""Topic ids are compared once more where `written` and `published` are decided; a topic made anew records nothing."""
+"""Topic ids are compared once more where `written` and `published` are decided; a topic created again records nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fencepost.outputs.topic.settings import TopicSettings
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
 from fencepost.steps.obstacle import check_can_go_on
-from fencepost.steps.write_job import Wrote
+from fencepost.steps.write_job import WriteResult
 from makers import a_publication, a_receipt, a_topic, a_verdict, planned, staged
 from unit.quality.reports import batch, receipts
 
@@ -61,7 +61,7 @@ def of(state: State) -> Batch:
 
 def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
     made_of: Any = ledger
-    write._record(made_of, ledger.held, Wrote([*receipts()]), 0.0)
+    write._record(made_of, ledger.held, WriteResult([*receipts()]), 0.0)
 
 
 def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,16 +75,16 @@ def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("step", "before", "after"), [(record, State.PLANNED, State.WRITTEN), (publish, State.WRITTEN, State.PUBLISHED)]
 )
-@pytest.mark.parametrize("anew", [None, "flights", "flight_delays"])
+@pytest.mark.parametrize("again", [None, "flights", "flight_delays"])
 def test_nothing_is_recorded_on_a_topic_that_was_made_anew_meanwhile(
-    step: Callable[..., None], before: State, after: State, anew: str | None, monkeypatch: pytest.MonkeyPatch
+    step: Callable[..., None], before: State, after: State, again: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = LedgerOf(of(before), IDS if anew is None else {**IDS, anew: "another"})
-    if anew is None:
+    ledger = LedgerOf(of(before), IDS if again is None else {**IDS, again: "another"})
+    if again is None:
         step(ledger, monkeypatch)
         assert [b.state for b in ledger.recorded] == [after]
     else:
-        with pytest.raises(TopicRecreated, match=f"topic {anew} was deleted and created again"):
+        with pytest.raises(TopicRecreated, match=f"topic {again} was deleted and created again"):
             step(ledger, monkeypatch)
         assert ledger.recorded == []
 
@@ -102,12 +102,12 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
         output, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
     )
     check_can_go_on(ledger, held)
-    anew: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
+    again: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
     if state is State.PUBLISHING:
-        check_can_go_on(anew, held)
+        check_can_go_on(again, held)
     else:
         with pytest.raises(TopicRecreated, match="quarantine topic bad was deleted and created again"):
-            check_can_go_on(anew, held)
+            check_can_go_on(again, held)
 
 
 def test_each_topic_is_described_once() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verdict, Written
+from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verdict, WriteSummary
 from fencepost.outputs.topic.publication import TopicState, validated_ends
 from fencepost.protocol.decisions import (
     batch_to_judge,
@@ -21,10 +21,10 @@ from fencepost.protocol.decisions import (
     record_withdrawn,
     record_written,
     standing_plan,
-    unsettled_ids,
+    unfinished_ids,
 )
 from fencepost.protocol.frontier import frontier
-from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.view import PASSED, View
 from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_topic, a_verdict, a_written, publish_prepared
 from makers import a_day as day
@@ -38,7 +38,7 @@ def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: str = "0") ->
     return a_plan(*ranges, lane=lane)
 
 
-def result_of(lease: int, writers: int, end: int = 1) -> Written:
+def result_of(lease: int, writers: int, end: int = 1) -> WriteSummary:
     """What a write of that lease brings."""
     return a_written(*receipts_of(lease, writers), output=a_topic(end, topic="out"))
 
@@ -168,7 +168,7 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
 
 def late(view: View, batch: Batch) -> tuple[Batch, ...]:
     """The transition of a write under a later lease."""
-    lease, writers = batch.known_lease + 1, batch.plan.task_count()
+    lease, writers = batch.require_lease + 1, batch.plan.task_count()
     return record_written(view, batch.interval, batch.revision, result_of(lease, writers), receipts_of(lease, writers))
 
 
@@ -239,8 +239,8 @@ def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tu
         )
         for number, (plan, written) in enumerate(plans)
     )
-    assert unsettled_ids(view, "0") == ids
-    assert unsettled_ids(view, "1") == 0
+    assert unfinished_ids(view, "0") == ids
+    assert unfinished_ids(view, "1") == 0
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
 ) -> None:
     plan = a_plan((0, 1), quarantine=a_topic(0, topic="bad", topic_id=planned) if planned else None)
     for state in (State.PLANNED, State.WRITTEN, State.REJECTED):
-        found = Circumstances(
+        found = CurrentInputs(
             digests=plan.digests,
             software=plan.software,
             now=NOW,
@@ -261,7 +261,7 @@ def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
             quarantine_topic_id=now,
             quarantine_topic="bad",
         )
-        why = reason_to_revise(a_batch(state, plan=plan), found)
+        why = revision_reason(a_batch(state, plan=plan), found)
         assert (why is not None) is is_revised
         assert why is None or "quarantine topic" in why
 
@@ -291,7 +291,7 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held
-        assert unsettled_ids(view, lane) <= max(
+        assert unfinished_ids(view, lane) <= max(
             (b.plan.task_count() for b in view.all() if b.plan.lane == lane), default=0
         )
 
@@ -337,7 +337,7 @@ def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: 
 
 @pytest.mark.parametrize("first", [Outcome.REJECTED, Outcome.PASSED])
 def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first: Outcome) -> None:
-    """The slower one may have read an older suite: its passed verdict would publish what a mended suite rejected."""
+    """The slower one may have read an older suite: its passed verdict would publish what a fixed suite rejected."""
     written_batch = batch_of(0, 1, State.WRITTEN, 0, None, plan_of())
     (after,) = record_verdict(View.of([written_batch]), day(0), 1, a_verdict(first))
     view = View.of([after])
@@ -386,14 +386,14 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
     state: State, digest: str, age: timedelta, kept: timedelta
 ) -> None:
     batch = batch_of(0, 1, state, 0, None, plan_of())
-    found = Circumstances(
+    found = CurrentInputs(
         digests={"transform": digest},
         software=batch.plan.software,
         now=NOW + age,
         marks_kept_for=kept,
         output=TopicState(batch.plan.output.topic_id),
     )
-    reason = reason_to_revise(batch, found)
+    reason = revision_reason(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
     changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9
     assert (reason is not None) == (is_open and (changed or old))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.doctor.limits import to_be_written
 from fencepost.errors import TopicRecreated
 from fencepost.model import Batch, Layout, State, UnreadRange, by_partition
-from fencepost.preflight.limits import to_be_written
 from fencepost.protocol.frontier import accounted_for, by_topic, frontier
-from fencepost.protocol.obstacle import SourceFound, source_obstacle
+from fencepost.protocol.obstacle import SourceState, source_obstacle
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from fencepost.protocol.unread import unread
 from fencepost.protocol.view import View
@@ -71,7 +71,7 @@ def test_an_interval_that_one_of_them_left_room_in_is_not_starved() -> None:
 
 @pytest.mark.parametrize(("remade", "told"), [("a", "source topic a was"), ("b", "source topic b was"), ("", None)])
 def test_each_has_to_be_the_topic_that_was_planned(remade: str, told: str | None) -> None:
-    found = [SourceFound(topic, f"{topic}-{2 if topic == remade else 1}", 1) for topic in "ab"]
+    found = [SourceState(topic, f"{topic}-{2 if topic == remade else 1}", 1) for topic in "ab"]
     stopped = source_obstacle(SECOND, found)
     assert (stopped is None) if told is None else (stopped is not None and told in stopped.why)
     assert stopped is None or stopped.kind is TopicRecreated

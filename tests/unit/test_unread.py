@@ -118,7 +118,7 @@ def test_what_retention_deletes_is_not_unread() -> None:
     assert found.still_in(by_partition("in", [60, 40])).by_topic == {"in": {"0": (60, 100)}}
     assert found.still_in(by_partition("in", [100, 200])).description == ""
     assert found.still_in(by_partition("in", [60])).by_topic == {"in": {"0": (60, 100)}}, (
-        "a topic that was made anew has fewer partitions"
+        "a topic that was created again has fewer partitions"
     )
     assert unread(View.of([])) == Unread()
 

@@ -36,7 +36,7 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.committed: list[list[bytes]] = []
-        self.staged_at: dict[str, set[int | None]] = {}  # by topic: the timestamps that rows are staged with
+        self.staging_timestamp: dict[str, set[int | None]] = {}  # by topic: the timestamps that rows are staged with
         self.mark: str | None = None
         self.fails = False
 
@@ -58,9 +58,9 @@ class FakeTransaction:
     def __enter__(self) -> None:
         self._values: list[bytes] = []
 
-    def produce_rows(self, topic: str, rows: pa.RecordBatch, staged_at: int | None = None, **_: Any) -> None:
+    def produce_rows(self, topic: str, rows: pa.RecordBatch, staging_timestamp: int | None = None, **_: Any) -> None:
         self._values += rows.column("value").to_pylist()
-        self._kafka.staged_at.setdefault(topic, set()).add(staged_at)
+        self._kafka.staging_timestamp.setdefault(topic, set()).add(staging_timestamp)
 
     def add_offsets(self, offsets: list[Any], group: str) -> None:
         self._mark = offsets[0].metadata
@@ -200,9 +200,9 @@ def test_what_is_malformed_beside_rows_for_the_output_fails_no_rule(kafka: FakeK
 
 
 def test_rows_for_quarantine_keep_their_timestamps_when_the_others_are_staged(kafka: FakeKafka) -> None:
-    staged = replace(job(), topic="staging", quarantine="q", batch_header=False, staged_at=1_700_000_000_123)
+    staged = replace(job(), topic="staging", quarantine="q", batch_header=False, staging_timestamp=1_700_000_000_123)
     receipt, _ = write_partition(staged, 0, routed([1, -1, 2], 3))
-    assert kafka.staged_at == {"staging": {1_700_000_000_123}, "q": {None}}
+    assert kafka.staging_timestamp == {"staging": {1_700_000_000_123}, "q": {None}}
     assert (receipt.tally("staging").rows, receipt.tally("q").rows) == (2, 1)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.airflow import lineage, metrics
 from fencepost.airflow.assets import output_asset
+from fencepost.airflow.notifications import NoNotes, notes_of, tell, tell_recovered
 from fencepost.airflow.notified_event import BatchFacts, NotifiedEvent, Run
-from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import printable
 from fencepost.model import Batch, Interval, State, StepResult
@@ -35,7 +35,7 @@ class StepNotes:
     """What an operator remembers of its step until the task ends. `told` says that its failure was already sent."""
 
     lineage: OperatorLineage[Any, Any] | None = None
-    told: bool = False
+    notified: bool = False
 
 
 class Operator(Protocol):
@@ -43,7 +43,7 @@ class Operator(Protocol):
 
     task_id: str
     step: Any
-    kept: StepNotes
+    step_notes: StepNotes
 
 
 def after_step(
@@ -57,15 +57,15 @@ def after_step(
     judged: bool,
 ) -> None:
     """Follow a step that succeeded. `judged` says that this run has judged the batch."""
-    operator.kept = StepNotes()
+    operator.step_notes = StepNotes()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
             metrics.emit(pipeline.name, metrics.of_step(pipeline, result, seconds, judged=judged))
     if lineage.is_on():
         with _guarded(f"{operator.task_id} ended well"):
-            settled = _settled_here(context, result)
-            read_and_wrote = lineage.of_step(pipeline, interval, result, judged=judged, settled=settled)
-            operator.kept = StepNotes(lineage=read_and_wrote)
+            finished = _finished_here(context, result)
+            read_and_wrote = lineage.of_step(pipeline, interval, result, judged=judged, finished=finished)
+            operator.step_notes = StepNotes(lineage=read_and_wrote)
     if not pipeline.notify:
         return
     with _guarded(f"{operator.task_id} ended well"):
@@ -88,7 +88,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
         batch = Ledger(pipeline).read().last(interval)
         if batch is None:
             return
-        operator.kept = StepNotes(told=True)
+        operator.step_notes = StepNotes(notified=True)
         if pipeline.notify:
             happened = NotifiedEvent(
                 "rejected" if batch.state is State.REJECTED else "failed",
@@ -104,7 +104,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
         if metrics.is_on():
             metrics.emit(pipeline.name, metrics.of_verdict(batch, operator.step, seconds))
         if lineage.is_on():
-            operator.kept = StepNotes(lineage=lineage.of_verdict(pipeline, batch), told=True)
+            operator.step_notes = StepNotes(lineage=lineage.of_verdict(pipeline, batch), notified=True)
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
@@ -139,7 +139,7 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
     It does not contact Kafka, which may be why the task failed. Airflow ends the process 20 seconds after the task's end.
     """
     task: Any = context["task"]
-    if getattr(task, "kept", StepNotes()).told:
+    if getattr(task, "step_notes", StepNotes()).notified:
         return
     with _guarded(f"{task.task_id} failed"):
         start, end = context["data_interval_start"], context["data_interval_end"]
@@ -182,7 +182,7 @@ def _reason(error: object) -> str:
     return describe(error) if isinstance(error, BaseException) else "its process was killed"
 
 
-def _settled_here(context: Context, result: StepResult) -> bool:
+def _finished_here(context: Context, result: StepResult) -> bool:
     """Whether this run has published or skipped the batch, perhaps by an attempt that died after its commit."""
     if result.changed or result.state not in PASSED:
         return result.changed

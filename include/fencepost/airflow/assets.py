@@ -15,7 +15,7 @@ from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import State, StepResult
-from fencepost.outputs.event import asset_name, asset_uri, extra_of
+from fencepost.outputs.asset import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -92,8 +92,8 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     if plan.get("state") in {State.PUBLISHED, None}:
         return False
     since = datetime.fromisoformat(str(result.details["published_at"])) - CLOCKS
-    told = _events(pipeline).after(since.isoformat())
-    return all(event.extra.get("batch") != result.batch for event in told if event.extra)
+    events = _events(pipeline).after(since.isoformat())
+    return all(event.extra.get("batch") != result.batch for event in events if event.extra)
 
 
 def _events(pipeline: Pipeline) -> InletEventsAccessor:

@@ -25,7 +25,7 @@ from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.public import public_settings
+from fencepost.config.public_settings import public_settings
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
@@ -203,7 +203,7 @@ def describe(pipeline: Pipeline) -> str:
 
 {pipeline.description}
 
-From topic `{pipeline.source.topic}` to {pipeline.output.told.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
+From topic `{pipeline.source.topic}` to {pipeline.output.description.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
 A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a

@@ -23,7 +23,7 @@ from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAler
 from fencepost.config.loading import find_pipeline
 from fencepost.config.notify import Notify
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.public import pipeline_of_public
+from fencepost.config.public_settings import pipeline_of_public
 from fencepost.errors import FencepostError
 from fencepost.model import utc_now
 from fencepost.spark.diagnosis import describe
@@ -31,8 +31,8 @@ from fencepost.spark.diagnosis import describe
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from fencepost.airflow.notifications import Recipients
     from fencepost.airflow.notified_event import BatchFacts
-    from fencepost.airflow.notifying import Notifying
     from fencepost.model import Batch, Interval
 
 log = logging.getLogger("fencepost.deadline")
@@ -77,8 +77,8 @@ def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> Dea
         return None
     if any("late" in entry.on for entry in pipeline.notify):
         # None of it is a secret, or from the environment.
-        told = [entry.model_dump(mode="json") for entry in pipeline.notify]
-        public = {**(public or {}), "notify": told, "output": pipeline.output.name}
+        recipients = [entry.model_dump(mode="json") for entry in pipeline.notify]
+        public = {**(public or {}), "notify": recipients, "output": pipeline.output.name}
     callback = AsyncCallback(f"{__name__}.{say_so.__name__}", {"public": public} if public is not None else None)
     name = f"published {minutes:g} minutes after the interval's end"
     return DeadlineAlert(IntervalEnd(minutes), timedelta(minutes=minutes), callback, name=name)
@@ -95,8 +95,8 @@ async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = Non
 
 
 def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
+    from fencepost.airflow.notifications import Recipients, notes_outside_of_tasks, tell, tell_recovered
     from fencepost.airflow.notified_event import NotifiedEvent, Run
-    from fencepost.airflow.notifying import Notifying, notes_outside_of_tasks, tell, tell_recovered
     from fencepost.model import Interval
     from fencepost.protocol.view import PASSED
 
@@ -113,28 +113,28 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
         standing,
         run["dag_run_id"],
     )
-    told = _carried(run["dag_id"], public) if pipeline is None else Notifying.of(pipeline)
-    if told is None or not told.notify:
+    recipients = _carried(run["dag_id"], public) if pipeline is None else Recipients.of(pipeline)
+    if recipients is None or not recipients.notify:
         return
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
         return  # a command settled it: Airflow knows only that this run did not succeed
-    notes = notes_outside_of_tasks(told)
-    happened = NotifiedEvent("late", told.name, interval, Run.of(context), _facts(batch), until=until)
-    tell(context, told, happened, notes)
+    notes = notes_outside_of_tasks(recipients)
+    happened = NotifiedEvent("late", recipients.name, interval, Run.of(context), _facts(batch), until=until)
+    tell(context, recipients, happened, notes)
     # The run may have published the batch before this event was noted as sent.
     _, batch, _ = _standing(run["dag_id"], interval, public)
     if batch is not None and batch.state in PASSED:
-        recovered = NotifiedEvent("recovered", told.name, interval, Run.of(context), _facts(batch))
-        tell_recovered(context, told, recovered, notes)
+        recovered = NotifiedEvent("recovered", recipients.name, interval, Run.of(context), _facts(batch))
+        tell_recovered(context, recipients, recovered, notes)
 
 
-def _carried(name: str, public: Mapping[str, Any] | None) -> Notifying | None:
+def _carried(name: str, public: Mapping[str, Any] | None) -> Recipients | None:
     """Whom to notify, by the alert itself; None if it does not say."""
-    from fencepost.airflow.notifying import Notifying
+    from fencepost.airflow.notifications import Recipients
 
     if public is None or "notify" not in public:
         return None
-    return Notifying(name, public["output"], tuple(map(Notify.model_validate, public["notify"])))
+    return Recipients(name, public["output"], tuple(map(Notify.model_validate, public["notify"])))
 
 
 def _facts(batch: Batch | None) -> BatchFacts:

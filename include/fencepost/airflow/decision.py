@@ -33,8 +33,8 @@ from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subj
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.model import Asked, Batch, Decision, State, StepResult, utc_now
-from fencepost.protocol.awaiting import Need
+from fencepost.model import AskedBatch, Batch, Decision, State, StepResult, utc_now
+from fencepost.protocol.awaiting import AwaitingReason
 from fencepost.protocol.decisions import asked_about
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import DECIDED, has_passed
@@ -71,7 +71,7 @@ class DecideOperator(HITLOperator):
             **kwargs,
         )
         self.pipeline = pipeline
-        self.kept = StepNotes()
+        self.step_notes = StepNotes()
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:
@@ -96,8 +96,8 @@ class DecideOperator(HITLOperator):
             )
             return {"choice": WRITE_AGAIN}
         found = snapshot_of(view).by_key[str(interval)].awaiting() if batch is not None else None
-        if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
-            self.kept = StepNotes(told=True)  # the task that failed before has notified people
+        if batch is None or found is None or found.reason is not AwaitingReason.REJECTED or batch.verdict is None:
+            self.step_notes = StepNotes(notified=True)  # the task that failed before has notified people
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."
@@ -138,7 +138,7 @@ class DecideOperator(HITLOperator):
             by=str(user.get("name") or user.get("id") or "unknown"),
             reason=reason,
             decided_at=answer["responded_at"],
-            asked=Asked.model_validate(asked),
+            asked=AskedBatch.model_validate(asked),
         )
         _keep_answer(context, decision)
         return self._carry_out(context, decision)
@@ -197,7 +197,7 @@ def _is_to_be_written_again(batch: Batch) -> bool:
 
 
 def _is_about(asked: dict[str, Any] | None, batch: Batch) -> bool:
-    return asked is None or Asked.model_validate(asked) == asked_about(batch)
+    return asked is None or AskedBatch.model_validate(asked) == asked_about(batch)
 
 
 def _keep_answer(context: Context, decision: Decision) -> None:
@@ -207,7 +207,7 @@ def _keep_answer(context: Context, decision: Decision) -> None:
     _in_store(context, lambda store: store.set(ANSWER, kept))
 
 
-def _kept_answer(context: Context, asked: Asked) -> Decision | None:
+def _kept_answer(context: Context, asked: AskedBatch) -> Decision | None:
     """The answer that an earlier attempt got to this question and could not carry out; None if there is none."""
     kept = _in_store(context, lambda store: store.get(ANSWER))
     if not isinstance(kept, Mapping) or kept.get("asked") != asked.model_dump(mode="json"):

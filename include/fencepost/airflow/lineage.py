@@ -40,7 +40,7 @@ def is_on() -> bool:
 
 
 def of_step(
-    pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, settled: bool
+    pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, finished: bool
 ) -> OperatorLineage[Any, Any] | None:
     """The lineage of a step that succeeded. `settled` says that the run has published the batch, if it is published."""
     details: dict[str, Any] = result.details
@@ -52,7 +52,7 @@ def of_step(
         case "validate" if judged:
             report = _report_at(str(details.get("report") or ""), result)
             return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
-        case "advance" if settled and result.state is State.PUBLISHED:
+        case "advance" if finished and result.state is State.PUBLISHED:
             return _lineage([_source(pipeline, details)], [_output(pipeline, details["rows"])], facets)
     return None
 

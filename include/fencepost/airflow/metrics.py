@@ -76,8 +76,8 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
         if details.get("frontier_time"):
             moment = datetime.fromisoformat(str(details["frontier_time"]))
             yield Metric("gauge", "frontier_timestamp_seconds", moment.timestamp())
-        if details.get("verdict_settled") is not None:
-            yield Metric("gauge", "verdict_passed", int(details["verdict_settled"]))
+        if details.get("verdict_final") is not None:
+            yield Metric("gauge", "verdict_passed", int(details["verdict_final"]))
         lag = _lag(pipeline, details["frontier"].get(pipeline.source.topic, {}))
         if lag is not None:
             yield Metric("gauge", "lag_records", lag)

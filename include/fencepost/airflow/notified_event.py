@@ -85,7 +85,7 @@ class BatchFacts:
         verdict, written, publication = batch.verdict, batch.written, batch.publication
         reason = verdict.reason if verdict else ""
         if batch.state is State.REJECTED and publication is not None and publication.refused:
-            reason = f"{publication.taker} refused its data: {publication.refused}"
+            reason = f"{publication.target} refused its data: {publication.refused}"
         return cls(
             batch=str(batch.id),
             revision=batch.revision,
@@ -184,9 +184,7 @@ class NotifiedEvent:
         page = report_place if facts.number and self.event != "failed" else run_place
         revision = f", revision {facts.revision}" if facts.revision is not None else ""
         test = "This is a test. " if self.is_test else ""
-        return (
-            f"{test}{self.pipeline}, {self.interval.told}{revision}: {self._what().strip()} {page(run.dag_id, run.id)}"
-        )
+        return f"{test}{self.pipeline}, {self.interval.description}{revision}: {self._what().strip()} {page(run.dag_id, run.id)}"
 
     def _what(self) -> str:
         facts = self.facts
@@ -197,9 +195,9 @@ class NotifiedEvent:
             case "failed":
                 return f"{self.step} failed for good. {_sentence(reason)}"
             case "late":
-                return f"not published by {_told(self.until)}."
+                return f"not published by {_describe_time(self.until)}."
             case "awaiting":
-                asked = f" until {_told(self.until)}" if self.until else ""
+                asked = f" until {_describe_time(self.until)}" if self.until else ""
                 return f"rejected, and awaits a person's decision{asked}. {_named(facts.checks)}"
             case "quarantined":
                 rules = ", ".join(f"{visible(rule, 80)} {rows:,}" for rule, rows in (facts.quarantined or {}).items())
@@ -223,5 +221,5 @@ def _sentence(text: str) -> str:
     return f"{text}. " if text else ""
 
 
-def _told(moment: datetime | None) -> str:
+def _describe_time(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else "then"

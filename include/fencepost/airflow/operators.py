@@ -20,8 +20,8 @@ from pydantic import JsonValue
 
 from fencepost.airflow.assets import is_published_since, last_cluster
 from fencepost.airflow.connections import with_connections
-from fencepost.airflow.request import Request
-from fencepost.airflow.turns import LONG, waits_for
+from fencepost.airflow.plan_order import LONG, waits_for
+from fencepost.airflow.run_request import Request
 from fencepost.config.connections import is_worth_a_retry, message_with_connections
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NoFreeLane, Retriable

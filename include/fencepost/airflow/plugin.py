@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from fencepost.airflow import request, run_note
+from fencepost.airflow import run_note, run_request
 from fencepost.airflow.connections import ServerConnections
 from fencepost.airflow.deadline import IntervalEnd
 from fencepost.airflow.timetable import IntervalTimetable
@@ -34,7 +34,7 @@ class FencepostPlugin(AirflowPlugin):
 
     name = "fencepost"
     timetables = [IntervalTimetable]
-    listeners = [run_note, request]
+    listeners = [run_note, run_request]
     deadline_references = [IntervalEnd]
     fastapi_apps = [{"app": LazyApp(ServerConnections()), "url_prefix": MOUNT, "name": "Fencepost"}]
     external_views = [

@@ -28,17 +28,17 @@ MARKS = ("**not evaluated**", "**critical**", "warning")
 
 def subject_of(batch: Batch) -> str:
     """The question in one line."""
-    return f"{batch.pipeline}: {batch.interval.told}, revision {batch.revision} was rejected"
+    return f"{batch.pipeline}: {batch.interval.description}, revision {batch.revision} was rejected"
 
 
 def body_of(found: Awaiting) -> str:
     """What is known about a rejected batch, and what each answer does."""
     batch, older = found.batch, found.in_force
-    verdict = batch.known_verdict
+    verdict = batch.require_verdict
     rows = batch.written.rows if batch.written else 0
     beside = "instead of" if batch.adds_to is None else "as an addition to"
     return (
-        f"{sentence(found.says)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
+        f"{sentence(found.description)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
         f"expectations of {verdict.expectations:,} failed, on {count_of(rows, 'record')}.\n\n{_failed(batch, verdict)}\n\n"
         "The whole report is on this task's tab *Report*.\n\n"
         f"- *{PUBLISH}*: consumers of validated data get it as it is"
@@ -86,13 +86,13 @@ def report_of(batch: Batch) -> Report | None:
 
 def _check(check: CheckResult) -> list[str]:
     """A line for the check, and one for each record shown."""
-    told = ""
+    outcome = ""
     if check.unexpected_count is not None and check.element_count is not None:
         share = f" ({check.unexpected_percent:.2f} %)" if check.unexpected_percent is not None else ""
-        told = f": {check.unexpected_count:,} of {check.element_count:,} records are unexpected{share}"
+        outcome = f": {check.unexpected_count:,} of {check.element_count:,} records are unexpected{share}"
     elif check.observed is not None:
-        told = f": observed {_value(check.observed)}"
-    lines = [f"- {MARKS[rank(check)]} {_code(check.title, TITLE)}{told}"]
+        outcome = f": observed {_value(check.observed)}"
+    lines = [f"- {MARKS[rank(check)]} {_code(check.title, TITLE)}{outcome}"]
     lines += [f"  - {_code(text, TITLE)}" for text in (check.description, check.error) if text]
     return lines + [f"  - {_row(row)}" for row in check.sample[:ROWS]]
 

@@ -73,7 +73,7 @@ def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapp
     """
     well = [step for step in STEPS if states.get(step) == "success" and not _is_other(results.get(step))]
     failed = [step for step in STEPS if states.get(step) == "failed"]
-    last = _told(well[-1], results.get(well[-1])) if well else ""
+    last = _message(well[-1], results.get(well[-1])) if well else ""
     # If a person decided about a failed validate, later steps have succeeded.
     if failed and (not well or STEPS.index(failed[-1]) > STEPS.index(well[-1])):
         last = f"{', '.join(failed)} failed." + (f" Before, {last}" if last else "")
@@ -92,7 +92,7 @@ def _may_write(dag_run: DagRun) -> bool:
     return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))
 
 
-def _told(step: str, result: Any) -> str:
+def _message(step: str, result: Any) -> str:
     return f"{step}: {result['message']}." if _is_result(result) else f"{step} succeeded."
 
 

@@ -65,7 +65,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         super().__init__(application=str(SPARK_JOBS / "run_step.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
-        self.kept = StepNotes()
+        self.step_notes = StepNotes()
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
         """Run the step and return its result."""
@@ -92,7 +92,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
         """The lineage of the task, also of one that failed. The provider requires the method's name."""
-        return self.kept.lineage or nothing()
+        return self.step_notes.lineage or nothing()
 
     def on_kill(self) -> None:
         """End the JVM, if there is one. The driver and its workers end with it."""

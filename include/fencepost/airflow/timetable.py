@@ -36,7 +36,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
     Airflow calls the two last methods for a manual run, and answers with the error's text.
 
     `public` has the pipeline's settings for readers of the serialized DAG that do not have the folder: the pages
-    (`config/public.py`).
+    (`config/public_settings.py`).
     """
 
     def __init__(self, cron: str, timezone: Any, public: Mapping[str, Any] | None = None) -> None:

@@ -65,9 +65,11 @@ def acls(
             }
             for right in rights
         ]
-        told = [{"use": use.name.lower(), "commands": some} for use, some in commands]
+        listed_commands = [{"use": use.name.lower(), "commands": some} for use, some in commands]
         sql = [{"use": use, "statements": some} for use, some in found.output.grants(found, reader=reader)]
-        print_json({"pipeline": pipeline, "principal": principal, "rights": listed, "commands": told, "sql": sql})
+        print_json(
+            {"pipeline": pipeline, "principal": principal, "rights": listed, "commands": listed_commands, "sql": sql}
+        )
         return
     for use, some in commands:
         typer.echo(f"# {use}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import State, StepResult
-from fencepost.outputs.event import asset_name, asset_uri, extra_of
+from fencepost.outputs.asset import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
     from fencepost.cli.airflow_api import AirflowApi
@@ -52,19 +52,21 @@ def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
     try:
         airflow = known_airflow()
         if airflow is None:
-            told = f"no asset event, so DAGs that read the asset '{name}' do not start. {NO_AIRFLOW}"
+            message = f"no asset event, so DAGs that read the asset '{name}' do not start. {NO_AIRFLOW}"
         else:
             with airflow:
                 emitted = airflow.emit(name, asset_uri(pipeline.name, pipeline.output.name), extra)
-            told = f"emitted the asset event to Airflow at {airflow.url}"
+            message = f"emitted the asset event to Airflow at {airflow.url}"
             if not emitted:
-                told = f"no asset event, because Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"
+                message = (
+                    f"no asset event, because Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"
+                )
     except Exception as error:
-        told = (
+        message = (
             f"published, but without its asset event: {type(error).__name__}: {error} DAGs that read the asset '{name}' do not "
             "start by themselves. Once Airflow answers, create the event in its UI, on the asset's page, with this extra: "
             f"{json.dumps(extra)}"
         )
     yield StepResult.model_validate(
-        dict(result) | {"step": "event", "changed": emitted, "message": told, "details": {"extra": extra}}
+        dict(result) | {"step": "event", "changed": emitted, "message": message, "details": {"extra": extra}}
     )

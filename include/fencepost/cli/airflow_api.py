@@ -104,7 +104,7 @@ class AirflowApi:
         answer = self._client.post("/auth/token", json=self._login)
         if answer.is_error:
             # Airflow may quote what it refuses.
-            told = answer.text.replace(self._login["password"] or "\0", "***")
-            raise AirflowRefused("POST", "/auth/token", answer.status_code, told)
+            answered = answer.text.replace(self._login["password"] or "\0", "***")
+            raise AirflowRefused("POST", "/auth/token", answer.status_code, answered)
         self.token = str(answer.json()["access_token"])
         self._client.headers["Authorization"] = f"Bearer {self.token}"

@@ -23,13 +23,13 @@ from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
 from fencepost.cli.interruption import heeding_signals, leave_if_interrupted, saying_how_to_go_on
 from fencepost.cli.jars import jars
+from fencepost.cli.judge import judge, suggest
 from fencepost.cli.new import new
 from fencepost.cli.notify import notify
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.remove import remove
 from fencepost.cli.replay import replay
-from fencepost.cli.review import judge, suggest
 from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status

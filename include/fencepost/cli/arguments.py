@@ -112,6 +112,6 @@ def with_connections(pipeline: Pipeline) -> Pipeline:
     """
     if not pipeline.connections:
         return pipeline
-    from fencepost.airflow.here import looked_up_here
+    from fencepost.airflow.command_connections import resolve_for_command
 
-    return looked_up_here(pipeline, lambda told: err.print(told, markup=False, soft_wrap=True))[0]
+    return resolve_for_command(pipeline, lambda line: err.print(line, markup=False, soft_wrap=True))[0]

@@ -18,8 +18,8 @@ from fencepost.errors import SettingsError
 from fencepost.model import Batch, describe_ranges
 
 if TYPE_CHECKING:
-    from fencepost.review.differences import RevisionDifference
-    from fencepost.review.traced import Traced
+    from fencepost.preview.diff import RevisionDifference
+    from fencepost.preview.trace import TraceResult
 
 TWO = "--revisions 1 2"
 
@@ -58,8 +58,8 @@ def diff(
     Example: fencepost diff nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --revisions 1 2
     """
     from fencepost.ledger.ledger import Ledger
-    from fencepost.review.differences import difference
-    from fencepost.review.past import revision_of
+    from fencepost.preview.diff import difference
+    from fencepost.preview.past import revision_of
 
     found, interval = pipeline_of(pipeline), interval_of(start, end)
     if revisions[0] == revisions[1]:
@@ -68,7 +68,7 @@ def diff(
     known = ledger.read().revisions.get(interval)
     if known is None:
         raise SettingsError(
-            f"pipeline {pipeline}: nothing was planned for {interval.told}. `fencepost ledger` lists the planned "
+            f"pipeline {pipeline}: nothing was planned for {interval.description}. `fencepost ledger` lists the planned "
             "intervals."
         )
     pasts = [revision_of(known, number) for number in revisions]
@@ -77,7 +77,7 @@ def diff(
         there = ", ".join(str(batch.revision) for batch in known.batches)
         added = "; an addition is part of its revision" if known.additions else ""
         raise SettingsError(
-            f"--revisions: {interval.told} has no revision {', '.join(missing)}; there are {there}{added}."
+            f"--revisions: {interval.description} has no revision {', '.join(missing)}; there are {there}{added}."
         )
     one, other = (past for past in pasts if past is not None)
     with spark_that_reads(
@@ -89,11 +89,11 @@ def diff(
             {"pipeline": pipeline, "interval": interval.model_dump(mode="json"), **result.model_dump(mode="json")}
         )
         return
-    _print_difference(f"{pipeline}: {interval.told}", result)
+    _print_difference(f"{pipeline}: {interval.description}", result)
 
 
 def _print_difference(title: str, result: RevisionDifference) -> None:
-    from fencepost.review.suggested import as_json
+    from fencepost.preview.suggest import as_json
 
     first, second = result.revisions
     table = Table(title=title, title_justify="left")
@@ -138,12 +138,12 @@ def trace(
     Example: fencepost trace nyc_flights --source flights:0:17
     """
     from fencepost.ledger.ledger import Ledger
-    from fencepost.review.traced import check_output, check_source, place_of, trace_output, trace_source
+    from fencepost.preview.trace import check_output, check_source, location_of, trace_output, trace_source
 
     if (output is None) == (source is None):
         raise SettingsError("Give one of --output and --source, as TOPIC:PARTITION:OFFSET.")
     found = pipeline_of(pipeline)
-    place = place_of("--output", output) if output is not None else place_of("--source", source or "")
+    place = location_of("--output", output) if output is not None else location_of("--source", source or "")
     ledger = Ledger(found)
     view = ledger.read()
     check, trace_it = (check_output, trace_output) if output is not None else (check_source, trace_source)
@@ -156,7 +156,7 @@ def trace(
     _print_traced(traced)
 
 
-def _plain(traced: Traced) -> dict[str, object]:
+def _plain(traced: TraceResult) -> dict[str, object]:
     return {
         "place": str(traced.place),
         "batches": [
@@ -174,13 +174,13 @@ def _plain(traced: Traced) -> dict[str, object]:
     }
 
 
-def _print_traced(traced: Traced) -> None:
+def _print_traced(traced: TraceResult) -> None:
     lines = [str(traced.place)]
     for batch in traced.batches:
         lines += _of_batch(batch)
     lines += [f"  in quarantine, of batch {one.batch}: {one.rule}: {one.reason}" for one in traced.kept]
     lines += [f"  row at {row}" for row in traced.rows]
-    lines += [f"  {told}" for told in traced.found]
+    lines += [f"  {sentence}" for sentence in traced.found]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 

@@ -22,7 +22,7 @@ from fencepost.errors import FencepostError, SettingsError
 
 if TYPE_CHECKING:
     from fencepost.cli.airflow_api import AirflowApi
-    from fencepost.finding import Finding
+    from fencepost.findings import Finding
 
 SHARED = "this machine"
 STYLE = {"error": "bold red", "warning": "yellow"}
@@ -58,9 +58,9 @@ def doctor(
     found = examine_all(*_pipelines(pipeline), spark_job=spark_job)
     failed = any(one.level == "error" for findings in found.values() for one in findings)
     if as_json:
-        from fencepost.preflight.finding import plain
+        from fencepost.doctor.run_check import as_plain
 
-        print_json({"findings": {about: [*map(plain, f)] for about, f in found.items()}, "exit_code": int(failed)})
+        print_json({"findings": {about: [*map(as_plain, f)] for about, f in found.items()}, "exit_code": int(failed)})
     else:
         for about, findings in found.items():
             show(about, findings)
@@ -89,8 +89,8 @@ def examine_all(
     """The findings about each pipeline, by name, and those about what all of them share."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
-    from fencepost.finding import error
-    from fencepost.preflight.finding import ask
+    from fencepost.doctor.run_check import run_check
+    from fencepost.findings import error
 
     found: dict[str, list[Finding]] = {}
     shared, airflow = _shared([*good.values()], spark_job)
@@ -102,35 +102,35 @@ def examine_all(
             else:
                 found[name] = [replace(error(str(bad[name]), "", kind=SettingsError), check="settings")]
             if airflow is not None:
-                found[name] += ask(check_airflow_dag, airflow, name)
+                found[name] += run_check(check_airflow_dag, airflow, name)
     return found | {SHARED: shared}
 
 
 def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
     """The pipeline with the settings of its connections, and the findings about these; None if they cannot be looked up."""
+    from fencepost.doctor.run_check import run_check
     from fencepost.doctor.settings import check_connections
-    from fencepost.finding import error
-    from fencepost.preflight.finding import ask
+    from fencepost.findings import error
 
     if not pipeline.connections:
         return pipeline, []
-    from fencepost.airflow.here import looked_up_here
+    from fencepost.airflow.command_connections import resolve_for_command
 
     places: list[str] = []
     try:
-        whole, given = looked_up_here(pipeline, places.append)
+        whole, given = resolve_for_command(pipeline, places.append)
     except FencepostError as failed:
         return None, [replace(error(str(failed), "", kind=type(failed)), check="connections")]
-    return whole, ask(check_connections, pipeline, given, places)
+    return whole, run_check(check_connections, pipeline, given, places)
 
 
 def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
     """The findings about reports, Airflow and Spark, and the connection to Airflow, if there is one."""
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
+    from fencepost.doctor.run_check import run_check
     from fencepost.doctor.settings import check_reports
-    from fencepost.finding import ok, skipped
-    from fencepost.preflight.finding import ask
+    from fencepost.findings import ok, skipped
     from fencepost.spark.submit import spark_master
 
     connected: list[AirflowApi] = []
@@ -144,23 +144,23 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
         connected.append(airflow)
         return ok(f"{airflow.url} answers")
 
-    found = [*ask(check_reports), *ask(check_airflow)]
+    found = [*run_check(check_reports), *run_check(check_airflow)]
     masters = [spark_master()]
     for airflow in connected:
         for pool in dict.fromkeys(one.pool for one in of_all):
-            found += ask(of_airflow.check_airflow_pool, airflow, pool)
+            found += run_check(of_airflow.check_airflow_pool, airflow, pool)
         for connection in dict.fromkeys(one.spark_connection for one in of_all):
-            found += ask(of_airflow.check_airflow_connection, airflow, connection)
+            found += run_check(of_airflow.check_airflow_connection, airflow, connection)
             masters += of_airflow.masters(airflow, connection)
         late = [one.name for one in pipelines if one.schedule.deadline_minutes is not None]
-        found += ask(of_airflow.check_airflow_triggerer, airflow, late)
-    found += ask(of_spark.check_spark_driver)
+        found += run_check(of_airflow.check_airflow_triggerer, airflow, late)
+    found += run_check(of_spark.check_spark_driver)
     for master in dict.fromkeys(masters):
-        reachable = ask(of_spark.check_spark_master, master)
+        reachable = run_check(of_spark.check_spark_master, master)
         found += reachable
         if pipeline is not None and reachable[0].level == "ok":
             with working(f"asking Spark's executors of {master}"):
-                found += ask(of_spark.check_spark_executors, pipeline, master, spark_job, limit=of_spark.JOB + 30)
+                found += run_check(of_spark.check_spark_executors, pipeline, master, spark_job, limit=of_spark.JOB + 30)
     return found, connected[0] if connected else None
 
 

@@ -37,13 +37,13 @@ def notify(
             f"{found.folder / 'pipeline.yaml'}: notify: no entry has {event} in `on`, so nobody is notified of it. "
             "Add one."
         )
-    from fencepost.airflow.rehearsal import send_test
+    from fencepost.airflow.sample_event import send_test
 
     sent = send_test(found, event)
     failed = [one for one in sent if one.error]
     if as_json:
-        told = [{"notifier": one.entry.notifier, "sent": not one.error, "error": one.error or None} for one in sent]
-        print_json({"pipeline": pipeline, "event": event, "notifiers": told})
+        results = [{"notifier": one.entry.notifier, "sent": not one.error, "error": one.error or None} for one in sent]
+        print_json({"pipeline": pipeline, "event": event, "notifiers": results})
     else:
         for one in sent:
             (err if one.error else out).print(

@@ -22,7 +22,7 @@ def pipelines(as_json: AsJson = False) -> None:
     Example: fencepost pipelines --json
     """
     from fencepost.config.intervals import schedule_warnings
-    from fencepost.preflight.folder import check_pipeline
+    from fencepost.doctor.folder import check_pipeline
 
     use_environment()
     good, bad = load_pipelines()

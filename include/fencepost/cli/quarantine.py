@@ -23,7 +23,7 @@ from fencepost.suite.declared import rule_names
 
 if TYPE_CHECKING:
     from fencepost.ledger.ledger import Ledger
-    from fencepost.outputs.quarantine import Quarantined
+    from fencepost.outputs.quarantine import QuarantinedRecord
 
 
 def quarantine(
@@ -70,10 +70,10 @@ def quarantine(
         print_json(document if most is None else document | {"records": [one._asdict() for one in records]})
         return
     if not found:
-        told = f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}."
+        message = f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}."
         if not every and any(quarantined_batches(snapshot, first, last, every=True)):
-            told += " With --all the command lists rejected batches too, and records that were replayed."
-        out.print(told, markup=False, soft_wrap=True)
+            message += " With --all the command lists rejected batches too, and records that were replayed."
+        out.print(message, markup=False, soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
     replayed = any(batch.plan.attempt > 1 for batch in found)
@@ -81,10 +81,10 @@ def quarantine(
         table.add_column(name, justify="right" if name in {"rev", "tried", "records"} else "left", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
-        for rule, rows in batch.known_written.quarantined.items():
+        for rule, rows in batch.require_written.quarantined.items():
             which = (str(batch.revision), str(batch.state)) if every else ()
             tried = (str(batch.plan.attempt),) if replayed else ()
-            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(told_of(rule, described)))
+            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(describe_rule(rule, described)))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
@@ -94,7 +94,7 @@ def quarantine(
 
     for one in records:
         reason = "" if one.reason in (one.rule, described.get(one.rule)) else f": {one.reason}"
-        text = f"{one.place}, from {one.source or 'an unknown record'}: {told_of(one.rule, described)}{reason}"
+        text = f"{one.place}, from {one.source or 'an unknown record'}: {describe_rule(one.rule, described)}{reason}"
         out.print(printable(text), markup=False, soft_wrap=True)
 
 
@@ -107,12 +107,12 @@ def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
     return {name: rule.description for name, rule in zip(rule_names(rules), rules, strict=True) if rule.description}
 
 
-def told_of(rule: str, described: Mapping[str, str]) -> str:
+def describe_rule(rule: str, described: Mapping[str, str]) -> str:
     """A rule's name, and its description if it has one."""
     return f"{rule}: {described[rule]}" if rule in described else rule
 
 
-def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[Quarantined]:
+def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[QuarantinedRecord]:
     """The records of these batches, the newest batch first."""
     from fencepost.outputs.quarantine import QuarantineTopic
 
@@ -136,11 +136,11 @@ def quarantined_batches(
 
 def as_plain(batch: Batch) -> dict[str, Any]:
     """A batch's quarantined records as JSON, for programs: counts by rule, and the offset ranges."""
-    written = batch.known_written
+    written = batch.require_written
     return {
         **identity(batch),
         "attempt": batch.plan.attempt,
         "quarantined": written.quarantined,
-        "topic": batch.known_quarantine.topic,
+        "topic": batch.require_quarantine.topic,
         "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(written) if r.length},
     }

@@ -37,15 +37,15 @@ def remove(
     ledger = Ledger(found)
     removal = plan_removal(ledger, _named_by_others(found))
     kept = removal.kept
-    told = [f"topic {name}" for name in removal.topics] + [f"group {name}" for name in removal.groups]
+    listed = [f"topic {name}" for name in removal.topics] + [f"group {name}" for name in removal.groups]
     if not as_json:
         for name, why in kept.items():
             out.print(f"stays    topic {name}: {why}", markup=False, soft_wrap=True)
     if not yes:
         if not as_json:
-            for one in told:
+            for one in listed:
                 out.print(f"delete   {one}", markup=False, soft_wrap=True)
-        say = f"fencepost remove {found.name} --yes deletes them" if told else "there is nothing to delete"
+        say = f"fencepost remove {found.name} --yes deletes them" if listed else "there is nothing to delete"
         err.print(f"Nothing is deleted: {say}.", markup=False, soft_wrap=True)
     else:
         for one in remove_all(ledger, removal):

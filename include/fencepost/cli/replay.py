@@ -26,7 +26,7 @@ def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_js
 
     --start and --end may span several intervals. Each interval within them that has quarantined records is replayed.
 
-    Example: fencepost replay nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "schema mended"
+    Example: fencepost replay nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "schema fixed"
     """
     found, span, decision = pipeline_of(pipeline), interval_of(start, end), decision_of("replay", reason)
     show_steps(pipeline, span, _steps(found, span, decision), as_json=as_json)

@@ -87,10 +87,10 @@ def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) 
     done = [step.step for step in steps]
     left = [step for step in STEPS if step not in done]
     if not left:
-        return f"All steps of {interval.told} are done; only the asset event in Airflow may be missing"
+        return f"All steps of {interval.description} are done; only the asset event in Airflow may be missing"
     again = "without --reprocess, which might begin another revision," if reprocess and done else "again"
     are = f"{', '.join(left[:-1])} and {left[-1]} are" if left[:-1] else f"{left[0]} is"
-    return f"Of {interval.told}, {are} left. What is done stays done. Run the same command {again} to continue"
+    return f"Of {interval.description}, {are} left. What is done stays done. Run the same command {again} to continue"
 
 
 def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:

@@ -25,7 +25,7 @@ from fencepost.errors import FencepostError, SettingsError, Terminal
 from fencepost.model import Interval, StepResult, utc_now
 from fencepost.protocol.view import PASSED
 
-TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message a person should read
+SHOWN_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message a person should read
 
 
 def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, as_json: bool) -> None:
@@ -61,7 +61,7 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
         if done:
             ended = sum(_is_over(one["steps"]) for one in done)
             are = f"{count_of(len(intervals), 'interval')} {'is' if ended == 1 else 'are'} done"
-            stopped = f"The command stopped at {done[-1]['interval'].told}. {ended} of {are}. "
+            stopped = f"The command stopped at {done[-1]['interval'].description}. {ended} of {are}. "
             whole = Interval(start=intervals[0].start, end=intervals[-1].end)
             command = whole.command("run", pipeline.name, "--each") if isinstance(asked, int) else "the same command"
             if isinstance(error, Terminal):
@@ -106,17 +106,18 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
             if interval.end > now and not allow_future:
                 until = f" --end {chosen[-1].end:%Y-%m-%dT%H:%M:%SZ} runs those that have." if chosen else ""
                 raise SettingsError(
-                    f"pipeline {pipeline.name}: interval {interval.told} of {cuts} has not ended, so nothing was run.{until}"
+                    f"pipeline {pipeline.name}: interval {interval.description} of {cuts} has not ended, so nothing was "
+                    f"run.{until}"
                 )
             chosen.append(interval)
     except NO_SUCH_YEAR:
         raise SettingsError(
-            f"pipeline {pipeline.name}: a cron schedule cannot compute the times {within.told}. Give a --start "
+            f"pipeline {pipeline.name}: a cron schedule cannot compute the times {within.description}. Give a --start "
             "after 1970 and an --end before 9999."
         ) from None
     if not chosen:
         raise SettingsError(
-            f"pipeline {pipeline.name}: no whole interval of {cuts} lies between {within.told}. Intervals begin and "
+            f"pipeline {pipeline.name}: no whole interval of {cuts} lies between {within.description}. Intervals begin and "
             "end at the times of the cron. Choose --start and --end around at least one of them."
         )
     return chosen
@@ -167,7 +168,7 @@ class _Progress:
     def __init__(self, total: int) -> None:
         self._total, self._number, self._began = total, 0, 0.0
         self._label = ""
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
     def begin(self, interval: Interval) -> None:
         self._number += 1
@@ -177,24 +178,24 @@ class _Progress:
 
     def heed(self, result: StepResult) -> None:
         """Print messages of the step that the line of the interval does not have."""
-        matters = result.step == "event" or any(name in result.details for name in TOLD_OF_A_PLAN)
-        if matters and result.message not in self._told:
-            self._told.add(result.message)
+        matters = result.step == "event" or any(name in result.details for name in SHOWN_OF_A_PLAN)
+        if matters and result.message not in self._shown:
+            self._shown.add(result.message)
             err.print(f"[yellow]{escape(result.message)}[/]", soft_wrap=True)
 
     def end(self, steps: list[StepResult]) -> None:
         """Print the line of the interval that has ended."""
         by_name = {step.step: step for step in steps}
         last = by_name.get("advance", steps[-1])
-        told = last.message.split(",")[0] if not last.changed else f"{last.state}, revision {last.revision}"
+        summary = last.message.split(",")[0] if not last.changed else f"{last.state}, revision {last.revision}"
         wrote = by_name.get("write")
         if wrote is not None and wrote.changed:
             rows = wrote.details.get("rows")
-            aside = wrote.details.get("quarantined")
-            told += f": {rows:,} out"
-            if isinstance(aside, dict) and aside:
-                told += f", {sum(n for n in aside.values() if isinstance(n, int)):,} to quarantine"
-        err.print(f"{self._label}  {escape(told)}  [dim]{time.monotonic() - self._began:.1f} s[/]", soft_wrap=True)
+            quarantined = wrote.details.get("quarantined")
+            summary += f": {rows:,} out"
+            if isinstance(quarantined, dict) and quarantined:
+                summary += f", {sum(n for n in quarantined.values() if isinstance(n, int)):,} to quarantine"
+        err.print(f"{self._label}  {escape(summary)}  [dim]{time.monotonic() - self._began:.1f} s[/]", soft_wrap=True)
 
 
 def _is_over(steps: list[StepResult]) -> bool:
@@ -203,7 +204,7 @@ def _is_over(steps: list[StepResult]) -> bool:
 
 
 def _span(intervals: list[Interval]) -> str:
-    return f"from {Interval(start=intervals[0].start, end=intervals[-1].end).told}"
+    return f"from {Interval(start=intervals[0].start, end=intervals[-1].end).description}"
 
 
 def _left_out(part: Interval, whole: Interval) -> str:
@@ -211,4 +212,4 @@ def _left_out(part: Interval, whole: Interval) -> str:
     option, moment = ("--end", whole.end) if part.start == whole.start else ("--start", whole.start)
     ended = "" if whole.end <= utc_now() else ", which has not ended"
     runs = f"{option} {moment:%Y-%m-%dT%H:%M:%SZ} runs all of it"
-    return f"Not run: {part.told}, part of the interval {whole.told}{ended}. {runs}."
+    return f"Not run: {part.description}, part of the interval {whole.description}{ended}. {runs}."

@@ -62,7 +62,7 @@ def schema(
 
 
 def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
-    from fencepost.drafting.drift import check_size, look_for_drift, noted
+    from fencepost.drafting.drift import check_size, describe_notes, look_for_drift
     from fencepost.kafka.client_settings import client_settings
     from fencepost.kafka.cluster import Cluster
 
@@ -82,7 +82,7 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
         if drift.absent:
             out.print(f"declared, but in no sampled record: {', '.join(drift.absent)}", markup=False)
         if drift.set_aside:
-            out.print(next(noted(drift)), markup=False, soft_wrap=True)
+            out.print(next(describe_notes(drift)), markup=False, soft_wrap=True)
     if not drift.fits:
         raise typer.Exit(1)
 

@@ -56,13 +56,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
-    lacks = missing_or_why_not(ledger) if rows else ""
+    missing = missing_or_why_not(ledger) if rows else ""
     before = (
         snapshot.unread.still_in(by_partition(source.name, ledger.cluster.earliest(source)))
         if snapshot.unread.offsets
         else snapshot.unread
     )
-    unannounced = ledger.announcements.lost(ledger.cluster.find(found.announcements_topic))
+    unannounced = ledger.announcements.loss(ledger.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
             {
@@ -72,7 +72,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "frontier": by_topic(snapshot.frontier),
                 "lag": {source.name: {str(p): n for p, n in lag.items()}} if lag else {},
                 "held_back_by": str(hole.batch.id) if hole else None,
-                "output_lacks": lacks or None,
+                "output_lacks": missing or None,
                 "complete_until": until.isoformat() if until else None,
                 "announcements_lost": unannounced,
                 "unread": {"offsets": before.offsets, "ranges": before.by_topic, "reason": before.reason}
@@ -86,20 +86,20 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(f"{pipeline}: nothing has been planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
     _print_awaiting(awaiting)
-    if lacks:
-        out.print(f"{lacks}\n", style="bold red", markup=False, soft_wrap=True)
+    if missing:
+        out.print(f"{missing}\n", style="bold red", markup=False, soft_wrap=True)
     if unannounced:
-        told = f"{pipeline}: {unannounced} `fencepost announce {pipeline}` writes it again.\n"
-        out.print(told, style="bold red", markup=False, soft_wrap=True)
+        message = f"{pipeline}: {unannounced} `fencepost announce {pipeline}` writes it again.\n"
+        out.print(message, style="bold red", markup=False, soft_wrap=True)
     out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values()):,}"
         + (f"   complete until {until:%Y-%m-%d %H:%M} UTC" if until else ""),
         soft_wrap=True,
     )
-    quarantined = [sum(row.left.values()) for row in rows if row.left]
+    quarantined = [sum(row.left_in_quarantine.values()) for row in rows if row.left_in_quarantine]
     if quarantined:
-        every = " --all" if any(row.left and row.revisions.link is None for row in rows) else ""
+        every = " --all" if any(row.left_in_quarantine and row.revisions.link is None for row in rows) else ""
         out.print(
             f"in quarantine: {count_of(sum(quarantined), 'record')} of {count_of(len(quarantined), 'interval')}; "
             f"`fencepost quarantine {pipeline}{every}` lists them by rule",
@@ -115,10 +115,12 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
             soft_wrap=True,
         )
     for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:
-        out.print(f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.told_also}.", soft_wrap=True)
+        out.print(
+            f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.coverage_note}.", soft_wrap=True
+        )
     if before.offsets:
-        told = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."
-        out.print(told, soft_wrap=True)
+        message = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."
+        out.print(message, soft_wrap=True)
     for row in rows:
         if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(
@@ -138,7 +140,7 @@ def _interval(row: Row) -> dict[str, Any]:
         "newest_revision": row.newest.revision,
         "newest_state": row.newest.state,
         "additions": [_summary(b) for b in row.additions],
-        "left_in_quarantine": row.left if row.revisions.link else {},
+        "left_in_quarantine": row.left_in_quarantine if row.revisions.link else {},
     }
 
 
@@ -146,9 +148,9 @@ def _awaiting(one: Awaiting) -> dict[str, Any]:
     older = one.in_force
     return {
         **_summary(one.batch),
-        "need": one.need,
+        "reason": one.reason,
         "in_force": {"revision": older.revision, "state": older.state} if older else None,
-        "says": one.says,
+        "says": one.description,
         "do": one.advice,
     }
 
@@ -161,7 +163,7 @@ def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
     if len(awaiting) > SHOWN_REPORTS:
         out.print(f"  {len(awaiting) - SHOWN_REPORTS} earlier ones; --json lists them all")
     for one in awaiting[-SHOWN_REPORTS:]:
-        out.print(f"  {span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
+        out.print(f"  {span(one.batch)}: {one.description}.", markup=False, soft_wrap=True)
         if one.batch.verdict is not None:
             out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
         out.print(
@@ -212,7 +214,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "tombstones_dropped": batch.written.tombstones if batch.written else 0,
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
-        "published": batch.publication.way if batch.publication and batch.publication.has_ended else None,
+        "published": batch.publication.method if batch.publication and batch.publication.has_ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
     }

@@ -106,12 +106,12 @@ def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[A
     Raises:
         JobFailed, AccessDenied, DriverDied: the message names the command.
     """
+    from fencepost.doctor.rights import denials_named
     from fencepost.kafka.client_settings import client_settings
-    from fencepost.preflight.rights import denials_named
     from fencepost.spark.diagnosis import spark_reads
 
-    told = f"pipeline {pipeline.name}, {command}"
-    with spark_session(pipeline) as spark, denials_named(pipeline, client_settings(pipeline)), spark_reads(told):
+    doing = f"pipeline {pipeline.name}, {command}"
+    with spark_session(pipeline) as spark, denials_named(pipeline, client_settings(pipeline)), spark_reads(doing):
         session = for_one_interval(pipeline, spark)()
         with working(doing):
             yield session

@@ -24,8 +24,8 @@ from fencepost.model import Interval
 
 if TYPE_CHECKING:
     from fencepost.ledger.ledger import Ledger
-    from fencepost.steps.trial import Trial
-    from fencepost.steps.trial_input import Looked
+    from fencepost.preview.trial import Trial
+    from fencepost.preview.trial_input import TrialInput
 
 LONGEST = 60  # how many characters of a value are shown
 
@@ -49,7 +49,7 @@ def try_(
 
     Example: fencepost try nyc_flights --last 500
     """
-    from fencepost.steps.trial_input import check_records
+    from fencepost.preview.trial_input import check_records
 
     if (start is None) != (end is None):
         raise SettingsError("--start and --end belong together: give both, or --last.")
@@ -69,9 +69,9 @@ def try_(
         if watch:
             _watch(spark(), pipeline, found.folder, interval, last or 1000)
             return
-        aside = ThreadPoolExecutor(1)
-        asked = aside.submit(_look, found, interval, last or 1000)  # Kafka answers while Spark starts
-        aside.shutdown(wait=False)  # Ctrl-C does not wait for Kafka
+        executor = ThreadPoolExecutor(1)
+        asked = executor.submit(_choose_input, found, interval, last or 1000)  # Kafka answers while Spark starts
+        executor.shutdown(wait=False)  # Ctrl-C does not wait for Kafka
         trial = _tried(spark(), *asked.result())
     if as_json:
         print_json(as_plain(trial))
@@ -87,22 +87,22 @@ def _load_ahead() -> None:
     load_ahead()
 
 
-def _look(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, Looked]:
+def _choose_input(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, TrialInput]:
     """The records that the trial reads, and the ledger."""
+    from fencepost.doctor.folder import check_pipeline
     from fencepost.ledger.ledger import Ledger
-    from fencepost.preflight.folder import check_pipeline
-    from fencepost.steps.trial_input import newest, of_interval
+    from fencepost.preview.trial_input import newest, of_interval
 
     check_pipeline(pipeline)
     ledger = Ledger(pipeline)
     return ledger, newest(ledger, last) if interval is None else of_interval(ledger, interval)
 
 
-def _tried(spark: Any, ledger: Ledger, looked: Looked) -> Trial:
-    from fencepost.steps.trial import try_pipeline
+def _tried(spark: Any, ledger: Ledger, trial_input: TrialInput) -> Trial:
+    from fencepost.preview.trial import try_pipeline
 
     with working("trying"):
-        return try_pipeline(spark, ledger, looked)
+        return try_pipeline(spark, ledger, trial_input)
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:
@@ -113,7 +113,7 @@ def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last:
         try:
             forget_modules(folder)
             pipeline = pipeline_of(name)
-            show(_tried(spark, *_look(pipeline, interval, last)), pipeline)
+            show(_tried(spark, *_choose_input(pipeline, interval, last)), pipeline)
         except FencepostError as error:
             err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
             err.print(str(error), markup=False, soft_wrap=True)
@@ -147,11 +147,11 @@ def forget_modules(folder: Path) -> None:
 
 def show(trial: Trial, pipeline: Pipeline) -> None:
     """Print a trial's result for a person."""
-    looked = trial.looked
+    trial_input = trial.trial_input
     what = "sample"
-    if looked.interval is not None:
-        what = "whole batch" if looked.whole else "part of the batch"
-        what += ", as it is frozen" if looked.frozen else ", as a plan would freeze it"
+    if trial_input.interval is not None:
+        what = "whole batch" if trial_input.whole else "part of the batch"
+        what += ", as it is frozen" if trial_input.frozen else ", as a plan would freeze it"
     out.print(
         f"{count_of(trial.read, 'record')} of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True
     )
@@ -160,9 +160,9 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     counts.add_column(justify="right")
     counts.add_column(overflow="fold")
     tombstones = f", {trial.tombstones:,} of them {'tombstones' if trial.tombstones > 1 else 'a tombstone'}"
-    rows = f"rows would be written to {pipeline.output.told}{tombstones if trial.tombstones else ''}"
+    rows = f"rows would be written to {pipeline.output.description}{tombstones if trial.tombstones else ''}"
     counts.add_row(f"{trial.written:,}", Text(rows))
-    for one in trial.aside:
+    for one in trial.unpublished:
         first = f" (first at {one.first})" if one.first else ""
         counts.add_row(f"{one.rows:,}", Text(f"{one.name}: {one.reason}{first}"))
     if trial.withheld:
@@ -206,7 +206,9 @@ def _show_checks(trial: Trial) -> None:
     for check in trial.evaluation.checks:
         result = str(check.status)
         if check.not_judged:
-            result = "not judged: about a whole batch" if not trial.looked.whole else f"not judged: {check.not_judged}"
+            result = (
+                "not judged: about a whole batch" if not trial.trial_input.whole else f"not judged: {check.not_judged}"
+            )
         elif check.error:
             result = f"could not be evaluated: {check.error.splitlines()[0]}"
         elif check.unexpected_count:
@@ -217,19 +219,21 @@ def _show_checks(trial: Trial) -> None:
 
 def as_plain(trial: Trial) -> dict[str, Any]:
     """A trial's result as JSON, for programs."""
-    looked = trial.looked
+    trial_input = trial.trial_input
     return {
-        "interval": looked.interval.model_dump(mode="json") if looked.interval else None,
-        "ranges": [one.model_dump(mode="json") for one in looked.ranges],
-        "whole": looked.whole,
-        "frozen": looked.frozen,
+        "interval": trial_input.interval.model_dump(mode="json") if trial_input.interval else None,
+        "ranges": [one.model_dump(mode="json") for one in trial_input.ranges],
+        "whole": trial_input.whole,
+        "frozen": trial_input.frozen,
         "read": trial.read,
         "malformed": trial.malformed,
         "results": trial.results,
         "written": trial.written,
         "tombstones": trial.tombstones,
         "withheld": trial.withheld,
-        "aside": [{"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first} for s in trial.aside],
+        "unpublished": [
+            {"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first} for s in trial.unpublished
+        ],
         "columns": dict(trial.columns),
         "rows": list(trial.rows),
         "checks": [check.model_dump(mode="json", exclude={"sample"}) for check in trial.evaluation.checks],

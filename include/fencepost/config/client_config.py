@@ -56,7 +56,7 @@ class ClientConfig(Names, BaseModel):
     postgres: dict[str, SecretStr] = Field(default_factory=dict)
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Whose settings these are, for a person."""
         raise NotImplementedError
 
@@ -120,7 +120,7 @@ class ClientConfig(Names, BaseModel):
         name = self.connections.get(service.name)
         if name is not None and not self.resolved:
             raise SettingsError(
-                f"{self.told}: its {service.name} settings are in Airflow's connection {name}, which was not looked "
+                f"{self.label}: its {service.name} settings are in Airflow's connection {name}, which was not looked "
                 "up. Call fencepost.airflow.with_connections(pipeline) first in your own code."
             )
 

@@ -56,7 +56,7 @@ class OutputSettings(Section):
         raise NotImplementedError
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The output in a sentence for a person."""
         raise NotImplementedError
 

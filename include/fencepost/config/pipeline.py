@@ -144,7 +144,7 @@ class Pipeline(ClientConfig):
         return self.source if part.startswith("source") else self.output.records
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return f"pipeline {self.name}"
 
     @property

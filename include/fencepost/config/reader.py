@@ -20,14 +20,14 @@ class Reader(ClientConfig):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     @property
-    def told(self) -> str:
+    def problems(self) -> str:
         """The reader in words, for a person."""
         return f"reader of pipeline {self.name}"
 
     @property
     def written_in(self) -> str:
         """The reader itself: it passes its settings as arguments."""
-        return self.told
+        return self.label
 
     @classmethod
     def of(
@@ -54,8 +54,8 @@ class Reader(ClientConfig):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            told = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in error.errors())
-            raise SettingsError(f"{name}: {told}.") from None
+            problems = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in error.errors())
+            raise SettingsError(f"{name}: {problems}.") from None
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

@@ -27,7 +27,7 @@ from fencepost.config.cron import Cron, check_cron
 from fencepost.config.notify import Ask
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
-from fencepost.formats.names import twins
+from fencepost.formats.column_names import twins
 from fencepost.suite.numbers import number_of, shown
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")

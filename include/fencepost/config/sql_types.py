@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fencepost.formats.names import without_case
+from fencepost.formats.column_names import without_case
 
 SAME = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 SAME |= {"dec": "decimal", "numeric": "decimal"}

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fencepost.config.sections import DEFAULT_CONNECTION, DEFAULT_POOL
-from fencepost.finding import Finding, error, ok, warning
+from fencepost.findings import Finding, error, ok, warning
 from fencepost.spark.master import master_of
 
 
-class AirflowApi(Protocol):
+class AirflowAnswers(Protocol):
     """The requests of these checks. Each answer is the JSON of Airflow's API; None if Airflow has nothing of that name."""
 
     def pool(self, name: str) -> dict[str, Any] | None: ...
@@ -23,7 +23,7 @@ class AirflowApi(Protocol):
     def health(self) -> dict[str, Any]: ...
 
 
-def check_airflow_pool(airflow: AirflowApi, name: str = DEFAULT_POOL) -> Finding:
+def check_airflow_pool(airflow: AirflowAnswers, name: str = DEFAULT_POOL) -> Finding:
     """The pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not exist."""
     pool = airflow.pool(name)
     make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"
@@ -42,7 +42,7 @@ def check_airflow_pool(airflow: AirflowApi, name: str = DEFAULT_POOL) -> Finding
     return ok(f"pool {name} has {pool['slots']} slots")
 
 
-def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> Finding:
+def check_airflow_connection(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> Finding:
     """Tasks know Spark's master. The API does not show connections in the environment."""
     found = airflow.connection(name)
     variable = f"AIRFLOW_CONN_{name.upper()}"
@@ -65,7 +65,7 @@ def check_airflow_connection(airflow: AirflowApi, name: str = DEFAULT_CONNECTION
     return ok(f"connection {name} names {urlsplit(found['host']).hostname or found['host']}")
 
 
-def check_airflow_triggerer(airflow: AirflowApi, names: Sequence[str]) -> Finding:
+def check_airflow_triggerer(airflow: AirflowAnswers, names: Sequence[str]) -> Finding:
     """A triggerer runs if these pipelines have a deadline, because it reports missed deadlines."""
     if not names:
         return ok("no pipeline has a deadline")
@@ -79,7 +79,7 @@ def check_airflow_triggerer(airflow: AirflowApi, names: Sequence[str]) -> Findin
     return ok("a triggerer runs")
 
 
-def masters(airflow: AirflowApi, name: str = DEFAULT_CONNECTION) -> list[str]:
+def masters(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> list[str]:
     """Spark's master by Airflow's connection; none if the API does not show it."""
     try:
         found = airflow.connection(name)
@@ -99,7 +99,7 @@ def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def check_airflow_dag(airflow: AirflowApi, pipeline: str) -> Iterator[Finding]:
+def check_airflow_dag(airflow: AirflowAnswers, pipeline: str) -> Iterator[Finding]:
     """The pipeline's DAG exists and is not paused."""
     dag = airflow.dag(pipeline)
     if dag is None or dag.get("is_stale"):

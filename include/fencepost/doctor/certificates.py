@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fencepost.doctor.inspection import Inspection
 from fencepost.errors import AccessDenied
-from fencepost.finding import Finding, error, ok, warning
-from fencepost.preflight.look import Look
+from fencepost.findings import Finding, error, ok, warning
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, Name
@@ -23,9 +23,9 @@ WAIT = 3.0  # seconds for a broker's certificate
 OWN = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 
 
-def check_certificates(look: Look) -> Iterator[Finding]:
+def check_certificates(inspection: Inspection) -> Iterator[Finding]:
     """The client's certificate and the first broker's are valid now. Only a login shows whether each side trusts the other."""
-    values = look.ledger.settings.values
+    values = inspection.ledger.settings.values
     if "ssl" not in values.get("security.protocol", "plaintext").lower():
         yield ok("the pipeline uses no TLS")
         return
@@ -38,12 +38,14 @@ def check_certificates(look: Look) -> Iterator[Finding]:
             f"The client's certificate in {setting} cannot be read.", "Give a file or text in PEM, or PKCS#12."
         )
     else:
-        yield _validity(own, f"client's certificate in {setting} ({_name(own.subject)})", "Renew it.", look.now)
+        yield _validity(own, f"client's certificate in {setting} ({_name(own.subject)})", "Renew it.", inspection.now)
     if broker is None:
-        yield warning(f"{look.bootstrap} presents no certificate.", "Check bootstrap.servers and security.protocol.")
+        yield warning(
+            f"{inspection.bootstrap} presents no certificate.", "Check bootstrap.servers and security.protocol."
+        )
     else:
         names = f"{_name(broker.subject)}, issued by {_name(broker.issuer)}"
-        yield _validity(broker, f"broker's certificate ({names})", "Renew it on the broker.", look.now)
+        yield _validity(broker, f"broker's certificate ({names})", "Renew it on the broker.", inspection.now)
 
 
 def _validity(certificate: Certificate, what: str, do: str, now: datetime) -> Finding:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
 from fencepost.doctor.fields import check_source_fields
+from fencepost.doctor.folder import check_schedule, check_suite, check_transform
+from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import (
     check_expiry_of_marks,
     check_kafka,
@@ -21,7 +23,9 @@ from fencepost.doctor.ledger import (
     check_ledger_is_complete,
     check_unread_records,
 )
+from fencepost.doctor.limits import check_longest_write, check_source_retention, check_transaction_timeout
 from fencepost.doctor.rights import check_rights
+from fencepost.doctor.run_check import name_of, run_check
 from fencepost.doctor.settings import check_schema_registry
 from fencepost.doctor.topics import (
     check_ledger_topic,
@@ -33,14 +37,10 @@ from fencepost.doctor.topics import (
     check_source_times,
     check_topics_of_batches,
 )
-from fencepost.finding import Answer, Finding, Level, skipped
+from fencepost.findings import Answer, Finding, Level, skipped
 from fencepost.outputs.output import checks_of
-from fencepost.preflight.finding import ask, name_of
-from fencepost.preflight.folder import check_schedule, check_suite, check_transform
-from fencepost.preflight.limits import check_longest_write, check_source_retention, check_transaction_timeout
-from fencepost.preflight.look import Look
 
-Check = Callable[[Look], Answer]
+Check = Callable[[Inspection], Answer]
 
 OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (
     check_transform,
@@ -73,9 +73,9 @@ OF_LEDGER: tuple[Check, ...] = (
 
 def examine(pipeline: Pipeline) -> list[Finding]:
     """Run all checks of a pipeline. It changes nothing and raises nothing, and each check ends within a minute."""
-    found = [one for check in OF_FOLDER for one in ask(check, pipeline)]
-    look = Look(pipeline)
-    found += ask(check_certificates, look)
+    found = [one for check in OF_FOLDER for one in run_check(check, pipeline)]
+    inspection = Inspection(pipeline)
+    found += run_check(check_certificates, inspection)
     stages: tuple[tuple[Check, str, Sequence[Check]], ...] = (
         (check_kafka, "Kafka does not answer", OF_CLUSTER),
         (check_source, "the source topic cannot be seen", OF_SOURCE),
@@ -86,17 +86,17 @@ def examine(pipeline: Pipeline) -> list[Finding]:
     reason = ""
     for first, why_not, checks in stages:
         for check in (first, *checks):
-            found += ask(check, look) if not reason else [replace(skipped(reason), check=name_of(check))]
+            found += run_check(check, inspection) if not reason else [replace(skipped(reason), check=name_of(check))]
             if check is first and not reason and not _is_there(found):
                 reason = why_not
-    return list(_told_once(found))
+    return list(_each_once(found))
 
 
-def _told_once(found: Sequence[Finding]) -> Iterator[Finding]:
+def _each_once(found: Sequence[Finding]) -> Iterator[Finding]:
     """The findings, with an error that several checks met, such as a wrong suite, only at the first of them."""
-    told: dict[str, str] = {}
+    first_checks: dict[str, str] = {}
     for one in found:
-        first = told.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
+        first = first_checks.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
         yield one if first == one.check else replace(skipped(f"the error of {first}"), check=one.check)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fencepost.counts import count_of
+from fencepost.doctor.inspection import Inspection, duration
 from fencepost.errors import AccessDenied
-from fencepost.finding import Finding, error, ok, warning
+from fencepost.findings import Finding, error, ok, warning
 from fencepost.model import State
-from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
 from fencepost.protocol.snapshot import Row, Snapshot, snapshot_of
 
@@ -17,46 +17,48 @@ MARGIN = 0.9  # share of the time for which marks are kept; after it the steps n
 SHARE = 0.5  # share of that time after which a batch under way is reported
 
 
-def check_kafka(look: Look) -> Finding:
+def check_kafka(inspection: Inspection) -> Finding:
     """A broker answers and accepts the credentials."""
     try:
-        count = look.cluster.brokers()
+        count = inspection.cluster.brokers()
     except AccessDenied as denied:  # any other check would only be skipped
         return error(str(denied), "", kind=AccessDenied)
-    return ok(f"{look.bootstrap} answers, {count_of(count, 'broker')}")
+    return ok(f"{inspection.bootstrap} answers, {count_of(count, 'broker')}")
 
 
-def check_expiry_of_marks(look: Look) -> Iterator[Finding]:
+def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
     """Kafka keeps marks longer than a step with its retries takes, and group offsets longer than the pause between two runs."""
-    kept, patience, pause = look.marks_kept_for, look.pipeline.schedule.patience, look.longest_pause
+    kept, patience, pause = inspection.marks_kept_for, inspection.pipeline.schedule.patience, inspection.longest_pause
     limits = "offsets.retention.minutes and transactional.id.expiration.ms"
     raised = f"Raise {limits} on the brokers"
     if patience > kept * MARGIN:
         yield warning(
-            f"A step may take {told(patience)} with its retries, and Kafka forgets marks after {told(kept)} (the shorter of "
+            f"A step may take {duration(patience)} with its retries, and Kafka forgets marks after {duration(kept)} "
+            "(the shorter of "
             f"{limits}): a late retry would write a new revision instead of continuing.",
             f"{raised}, or lower schedule.timeout_minutes or schedule.retries.",
         )
     if pause > kept:
         yield warning(
-            f"The schedule pauses for up to {told(pause)}, and Kafka forgets group offsets after {told(kept)}: between runs lag "
+            f"The schedule pauses for up to {duration(pause)}, and Kafka forgets group offsets after {duration(kept)}: "
+            "between runs lag "
             "tools see no offsets, and only records in the output show that a ledger was lost.",
             f"{raised} above the pause.",
         )
     if patience <= kept * MARGIN and pause <= kept:
         yield ok(
-            f"marks are kept for {told(kept)}, a step may take {told(patience)}, runs pause for up to {told(pause)}"
+            f"marks are kept for {duration(kept)}, a step may take {duration(patience)}, runs pause for up to {duration(pause)}"
         )
 
 
-def check_unfinished_batches(look: Look) -> Iterator[Finding]:
+def check_unfinished_batches(inspection: Inspection) -> Iterator[Finding]:
     """The batches that are planned or being published still have their marks."""
-    yield from unfinished(snapshot_of(look.view), look.marks_kept_for, look.now)
+    yield from unfinished(snapshot_of(inspection.view), inspection.marks_kept_for, inspection.now)
 
 
 def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[Finding]:
     """What the expiry of marks means for the batches under way; pure."""
-    under_way = [row for row in snapshot.unsettled if row.newest.state in {State.PLANNED, State.PUBLISHING}]
+    under_way = [row for row in snapshot.unfinished if row.newest.state in {State.PLANNED, State.PUBLISHING}]
     found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
     yield from found or [
@@ -69,10 +71,11 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
     batch, run = row.newest, row.newest.command("run").strip("`")
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at
-    left, ago = since + kept * MARGIN - now, told(now - since)
+    left, ago = since + kept * MARGIN - now, duration(now - since)
     if publication and publication.refused:
         return error(
-            f"{publication.taker[:1].upper()}{publication.taker[1:]} refused the copy of batch {batch.id}: {publication.refused}",
+            f"{publication.target[:1].upper()}{publication.target[1:]} refused the copy of batch {batch.id}: "
+            f"{publication.refused}",
             after_refusal(batch),
             run,
         )
@@ -80,7 +83,7 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
     if now - since <= kept * SHARE or (publication and not then):
         return None  # a publication without marks does not expire
     if publication:
-        gone = "Its marks may be gone now" if left <= timedelta(0) else f"Its marks may be gone in {told(left)}"
+        gone = "Its marks may be gone now" if left <= timedelta(0) else f"Its marks may be gone in {duration(left)}"
         return warning(
             f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}. After that its next run {then}.",
             row.next_step,
@@ -94,7 +97,8 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
             run,
         )
     return warning(
-        f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may be gone in {told(left)}; after that a retry "
+        f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may be gone in {duration(left)}; after "
+        "that a retry "
         "writes a new revision.",
         row.next_step,
         run,

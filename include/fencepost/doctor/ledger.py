@@ -6,33 +6,47 @@ from collections.abc import Iterator, Mapping
 
 from fencepost.config.intervals import left_out
 from fencepost.counts import count_of
+from fencepost.doctor.inspection import Inspection
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
-from fencepost.finding import Finding, error, ok, warning
+from fencepost.findings import Finding, error, ok, warning
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
-from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
+from fencepost.ledger.announcements import (
+    KEPT,
+    missing_announcements,
+    read_announcements,
+    repair_advice,
+    unfit_for_announcements,
+)
+from fencepost.ledger.completeness import (
+    ADVICE,
+    Named,
+    describe_offsets,
+    explain_offsets,
+    offsets_of,
+    unexplained,
+    unknown_batch,
+)
 from fencepost.model import OffsetRange, by_partition
-from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic
-from fencepost.protocol.left_out import LeftOut
+from fencepost.protocol.unplanned_intervals import UnplannedIntervals
 from fencepost.protocol.unread import Unread, before_ranges, unread
 from fencepost.protocol.view import PASSED, View
 
 
-def check_ledger(look: Look) -> Finding:
+def check_ledger(inspection: Inspection) -> Finding:
     """Every record of the ledger can be read, and continues the history of the one before it."""
-    count = len(look.view.all())
-    return ok(f"{count_of(count, 'revision')} of {count_of(len(look.view.intervals), 'interval')}")
+    count = len(inspection.view.all())
+    return ok(f"{count_of(count, 'revision')} of {count_of(len(inspection.view.intervals), 'interval')}")
 
 
-def check_ledger_is_complete(look: Look) -> Finding:
+def check_ledger_is_complete(inspection: Inspection) -> Finding:
     """The output names no batch that the ledger lacks."""
-    if look.role("output") is None and look.pipeline.output.topics:
+    if inspection.role("output") is None and inspection.pipeline.output.topics:
         return ok("there is no output yet")
-    topic_id = look.ledger.topic_id if look.role("ledger") else ""
-    unknown = unknown_batch(look.view, topic_id, lambda: _newest(look))
+    topic_id = inspection.ledger.topic_id if inspection.role("ledger") else ""
+    unknown = unknown_batch(inspection.view, topic_id, lambda: _newest(inspection))
     if unknown is None:
         return ok("the output names no batch that the ledger lacks")
     batch, place = unknown
@@ -43,98 +57,105 @@ def check_ledger_is_complete(look: Look) -> Finding:
     )
 
 
-def check_unread_records(look: Look) -> Finding:
+def check_unread_records(inspection: Inspection) -> Finding:
     """No source record lies before the range of the first planned interval, or if none is planned, of the schedule's first
     one."""
-    source, pipeline = look.source.there, look.pipeline
-    earliest = by_partition(source.name, look.cluster.earliest(source))
-    if look.view.standing:
-        before = unread(look.view).still_in(earliest)
+    source, pipeline = inspection.source.there, inspection.pipeline
+    earliest = by_partition(source.name, inspection.cluster.earliest(source))
+    if inspection.view.kept_intervals:
+        before = unread(inspection.view).still_in(earliest)
     else:
         start = pipeline.schedule.boundaries.at_or_after(pipeline.schedule.start)
-        ends = look.cluster.first_stamped(source, start)
+        ends = inspection.cluster.first_stamped(source, start)
         ranges = [OffsetRange(topic=source.name, partition=p, start=end, end=end) for p, end in enumerate(ends)]
-        before = Unread(start, look.now, before_ranges(ranges, earliest, {}))
+        before = Unread(start, inspection.now, before_ranges(ranges, earliest, {}))
     if not before.offsets:
         return ok("no record lies before the first range")
     return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If you do not need them, do nothing.")
 
 
-def check_intervals_left_out(look: Look) -> Finding:
+def check_intervals_left_out(inspection: Inspection) -> Finding:
     """Every interval of the schedule before a planned one is planned too. Airflow would not make a run for it by itself."""
-    pipeline = look.pipeline
-    found = LeftOut.of(left_out(pipeline.schedule, look.view.intervals))
+    pipeline = inspection.pipeline
+    found = UnplannedIntervals.of(left_out(pipeline.schedule, inspection.view.intervals))
     if not found.intervals:
         return ok("no interval of the schedule was left out")
     return warning(f"{found.description}.", f"{found.advice}.", found.command(pipeline.name))
 
 
-def check_announcements(look: Look) -> Finding:
+def check_announcements(inspection: Inspection) -> Finding:
     """The topic of announcements has all announcements of the ledger, and keeps them without limit."""
-    role = look.role("announcements")
-    if lost := look.ledger.announcements.lost(role.topic if role else None):
-        return _lost_announcements(look, lost)
+    role = inspection.role("announcements")
+    if lost := inspection.ledger.announcements.loss(role.topic if role else None):
+        return _lost_announcements(inspection, lost)
     if role is None:
         return ok("the topic does not exist yet; the first plan creates it")
     if role.settings is not None and (refusal := unfit_for_announcements(role.there, role.settings)):
         config = {name.replace(".", "_"): value for name, value in KEPT.items()}
-        command = look.set_topic(role.name, **config) if role.there.partitions == 1 else ""
-        return error(f"The {refusal}", how_to_mend(role.there), command)
-    missing, kept = _compared_with_history(look, role.there)
-    if missing and look.look_again():  # a run may have published between the two questions
-        missing, kept = _compared_with_history(look, role.there)
+        command = inspection.set_topic(role.name, **config) if role.there.partitions == 1 else ""
+        return error(f"The {refusal}", repair_advice(role.there), command)
+    missing, kept = _compared_with_history(inspection, role.there)
+    if missing and inspection.read_again():  # a run may have published between the two questions
+        missing, kept = _compared_with_history(inspection, role.there)
     if not missing:
         return ok(f"topic {role.name} has all {count_of(kept, 'announcement')}")
     first = f"the first of them for batch {missing[0].batch}, {missing[0].state}"
-    return _lost_announcements(look, f"Topic {role.name} lacks {count_of(len(missing), 'announcement')}, {first}.")
+    return _lost_announcements(
+        inspection, f"Topic {role.name} lacks {count_of(len(missing), 'announcement')}, {first}."
+    )
 
 
-def _lost_announcements(look: Look, lost: str) -> Finding:
+def _lost_announcements(inspection: Inspection, lost: str) -> Finding:
     return error(
         f"{lost[:1].upper()}{lost[1:]}",
         "Readers rely on this topic alone, so nothing is planned or published until it is complete. Write it again from the "
         "ledger.",
-        f"fencepost announce {look.pipeline.name}",
+        f"fencepost announce {inspection.pipeline.name}",
         kind=AnnouncementsLost,
     )
 
 
-def _compared_with_history(look: Look, topic: Topic) -> tuple[list[Announcement], int]:
+def _compared_with_history(inspection: Inspection, topic: Topic) -> tuple[list[Announcement], int]:
     """The announcements that the topic lacks, and how many it has."""
-    kept = [one for _, one in read_announcements(look.ledger.settings, look.cluster, topic, look.pipeline.group)]
-    return lacking(kept, history(look.view, look.cluster.id)), len(kept)
+    kept = [
+        one
+        for _, one in read_announcements(
+            inspection.ledger.settings, inspection.cluster, topic, inspection.pipeline.group
+        )
+    ]
+    return missing_announcements(kept, history(inspection.view, inspection.cluster.id)), len(kept)
 
 
-def _newest(look: Look) -> Iterator[Named]:
+def _newest(inspection: Inspection) -> Iterator[Named]:
     """The batches that own the newest records of the output and the staging topic."""
-    for topic in look.destination.topics:
-        if look.role(topic.role) is not None:
+    for topic in inspection.destination.topics:
+        if inspection.role(topic.role) is not None:
             yield from topic.newest_batches()
-    if not look.destination.output.topics:
-        yield from look.destination.output.newest_batches()
+    if not inspection.destination.output.topics:
+        yield from inspection.destination.output.newest_batches()
 
 
-def check_group_offsets(look: Look) -> Iterator[Finding]:
+def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
     """The groups `<pipeline>` and `<pipeline>.validated` have the offsets that follow from the ledger."""
-    if not look.has_groups:
+    if not inspection.has_groups:
         yield ok("no group has offsets yet")
         return
-    source, output = look.source, look.role("output")
-    pipeline = look.pipeline
-    have = offsets_of(look.ledger, pipeline.group, source.there)
-    ahead = unexplained(look.view, source.name, have)
-    if ahead and look.look_again():  # a run may have published between the two questions
-        have = offsets_of(look.ledger, pipeline.group, source.there)
-        ahead = unexplained(look.view, source.name, have)
-    wanted = _moved_to(look.view, source.name)
+    source, output = inspection.source, inspection.role("output")
+    pipeline = inspection.pipeline
+    have = offsets_of(inspection.ledger, pipeline.group, source.there)
+    ahead = unexplained(inspection.view, source.name, have)
+    if ahead and inspection.read_again():  # a run may have published between the two questions
+        have = offsets_of(inspection.ledger, pipeline.group, source.there)
+        ahead = unexplained(inspection.view, source.name, have)
+    wanted = _moved_to(inspection.view, source.name)
     found = list(
-        _compared(look, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
+        _compared(inspection, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
     )
-    if output is not None and (validated := look.destination.output.offsets) is not None:
-        have = offsets_of(look.ledger, pipeline.validated_group, output.there)
-        wanted = of_topic(validated.validated(look.view), output.name)
+    if output is not None and (validated := inspection.destination.output.offsets) is not None:
+        have = offsets_of(inspection.ledger, pipeline.validated_group, output.there)
+        wanted = of_topic(validated.validated(inspection.view), output.name)
         offsets = {p: tp.offset for (_, p), tp in have.items()}
-        found += _compared(look, pipeline.validated_group, output.name, offsets, wanted, {})
+        found += _compared(inspection, pipeline.validated_group, output.name, offsets, wanted, {})
     yield from found or [ok("both groups have the offsets that follow from the ledger")]
 
 
@@ -145,19 +166,26 @@ def _moved_to(view: View, topic: str) -> dict[int, int]:
 
 
 def _compared(
-    look: Look, group: str, topic: str, have: Mapping[int, int], wanted: Mapping[int, int], ahead: Mapping[int, int]
+    inspection: Inspection,
+    group: str,
+    topic: str,
+    have: Mapping[int, int],
+    wanted: Mapping[int, int],
+    ahead: Mapping[int, int],
 ) -> Iterator[Finding]:
     """How a group's offsets differ from the ledger's. Lower and missing offsets affect only programs that read them."""
-    if ahead and not look.view.revisions:
-        yield error(f"G{offsets_told(group, topic, ahead)[1:]}.", whose(look.pipeline), kind=GroupInUse)
+    if ahead and not inspection.view.revisions:
+        yield error(
+            f"G{describe_offsets(group, topic, ahead)[1:]}.", explain_offsets(inspection.pipeline), kind=GroupInUse
+        )
         return
     if ahead:
         options = ("--group", group, "--reset-offsets", "--execute")
         back = [(*options, "--topic", f"{topic}:{p}", "--to-offset", str(wanted.get(p, 0))) for p in ahead]
         yield error(
-            f"G{offsets_told(group, topic, ahead)[1:]} that the ledger cannot explain.",
+            f"G{describe_offsets(group, topic, ahead)[1:]} that the ledger cannot explain.",
             f"{ADVICE} Only if a person set these offsets by hand, set them back.",
-            " && ".join(look.command("kafka-consumer-groups", *one) for one in back),
+            " && ".join(inspection.command("kafka-consumer-groups", *one) for one in back),
             kind=LedgerLost,
         )
         return

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import Resource, Right, Use, acl_commands, rights_of
-from fencepost.errors import AccessDenied, NeedsOperator, SettingsError, TopicMissing
-from fencepost.finding import Finding, error, ok, warning
-from fencepost.preflight.look import Look
+from fencepost.doctor.inspection import Inspection
+from fencepost.errors import AccessDenied, JobFailed, NeedsOperator, Retriable, SettingsError, TopicMissing, WriteFailed
+from fencepost.findings import Finding, error, ok, warning
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster, check_allowed
+from fencepost.kafka.errors import RequiredRight
 
 
-def check_rights(look: Look) -> Iterator[Finding]:
+def check_rights(inspection: Inspection) -> Iterator[Finding]:
     """The pipeline's user has the rights that a run needs. Kafka reports none on transactional ids."""
-    listed = sorted(rights_of(look.pipeline), key=_place)
-    found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(look, list(rows))) is not None]
+    listed = sorted(rights_of(inspection.pipeline), key=_place)
+    found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(inspection, list(rows))) is not None]
     yield from found or [
         ok("the user has all needed rights that Kafka reports. Kafka reports none on transactional ids")
     ]
@@ -24,36 +29,38 @@ def _place(right: Right) -> tuple[int, str]:
     return list(Resource).index(right.resource), right.name
 
 
-def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
+def _lacking(inspection: Inspection, rows: Sequence[Right]) -> Finding | None:
     """The missing rights on one resource, and the command that grants them; None if none are missing."""
     first = rows[0]
     try:
-        told = _told(look, first)
+        allowed = _allowed(inspection, first)
     except AccessDenied:
-        told = frozenset()
+        allowed = frozenset()
     except TopicMissing:
-        return _not_created(look, first.name, [right for right in rows if right.use is Use.CREATE])
-    if told is None:
+        return _not_created(inspection, first.name, [right for right in rows if right.use is Use.CREATE])
+    if allowed is None:
         return None
-    lacking = [right for right in rows if right.use is not Use.CREATE and right.operation not in told]
+    lacking = [right for right in rows if right.use is not Use.CREATE and right.operation not in allowed]
     needed = [right for right in lacking if right.use is Use.NEEDED]
     if not lacking:
         return None
     listed, on = ", ".join(right.operation for right in needed or lacking), _name(first)
     if needed:
-        return error(f"The pipeline's user lacks {listed} on {on}.", "Grant it.", _grant(look, needed))
-    return warning(f"The pipeline's user lacks {listed} on {on}: {lacking[0].use}.", "Grant it.", _grant(look, lacking))
+        return error(f"The pipeline's user lacks {listed} on {on}.", "Grant it.", _grant(inspection, needed))
+    return warning(
+        f"The pipeline's user lacks {listed} on {on}: {lacking[0].use}.", "Grant it.", _grant(inspection, lacking)
+    )
 
 
-def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | None:
+def _not_created(inspection: Inspection, topic: str, create: Sequence[Right]) -> Finding | None:
     """Why a plan could not create a missing topic; None if it could, or if plans do not create this topic."""
     if not create:
         return None
     missing = f"Topic {topic} does not exist, and"
     try:
-        look.cluster.check_may_create(topic)
+        inspection.cluster.check_may_create(topic)
     except AccessDenied:
-        grant = _grant(look, create)
+        grant = _grant(inspection, create)
         return warning(f"{missing} this user may not create it.", "Create the topic, or grant the right.", grant)
     except SettingsError as refused:
         return error(f"{missing} Kafka accepts no topic of that name: {refused}", "", kind=SettingsError)
@@ -62,19 +69,22 @@ def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | N
     return None
 
 
-def _told(look: Look, right: Right) -> frozenset[str] | None:
+def _allowed(inspection: Inspection, right: Right) -> frozenset[str] | None:
     """The user's operations as Kafka reports them; None if Kafka does not report them."""
-    if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not look.has_groups):
+    if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not inspection.has_groups):
         return None
     if right.is_prefix:  # Kafka answers for names only, so ask about some with this prefix
-        groups = [look.pipeline.validated_group, *map(look.pipeline.lane_group, map(str, range(look.pipeline.lanes)))]
-        told = [look.cluster.rights("group", group) for group in groups]
-        return frozenset.intersection(*(one for one in told if one is not None)) if any(told) else None
+        groups = [
+            inspection.pipeline.validated_group,
+            *map(inspection.pipeline.lane_group, map(str, range(inspection.pipeline.lanes))),
+        ]
+        allowed = [inspection.cluster.rights("group", group) for group in groups]
+        return frozenset.intersection(*(one for one in allowed if one is not None)) if any(allowed) else None
     if right.resource is not Resource.CLUSTER:
-        return look.cluster.rights(right.resource, right.name)
+        return inspection.cluster.rights(right.resource, right.name)
     # Kafka reports nothing to a user who may not describe the cluster. Then the cluster's settings show it.
-    found = look.cluster.rights("cluster", "")
-    return found if found is not None or look.cluster.broker_config("node.id", "") else frozenset()
+    found = inspection.cluster.rights("cluster", "")
+    return found if found is not None or inspection.cluster.broker_config("node.id", "") else frozenset()
 
 
 def _name(right: Right) -> str:
@@ -83,9 +93,39 @@ def _name(right: Right) -> str:
     return f"groups beginning with {right.name}" if right.is_prefix else f"{right.resource} {right.name}"
 
 
-def _grant(look: Look, rights: Sequence[Right]) -> str:
+def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
     """The command that grants the rights, with a placeholder for the user, whom only the broker knows."""
-    asks = look.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
+    asks = inspection.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
     alike = [right._replace(use=Use.NEEDED) for right in rights]
-    [(_, [command])] = acl_commands(alike, "User:NAME", look.bootstrap, "client.properties" if asks else None)
+    [(_, [command])] = acl_commands(alike, "User:NAME", inspection.bootstrap, "client.properties" if asks else None)
     return command
+
+
+def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
+    """Check in one request that the pipeline's user has the rights on existing topics that every batch needs.
+
+    A missing right of another kind shows when it is used, before anything is written.
+
+    Raises:
+        AccessDenied: rights are missing; the message names all of them.
+    """
+    needs = [
+        RequiredRight(right.operation, right.resource, right.name)
+        for right in rights_of(pipeline)
+        if right.resource is Resource.TOPIC and right.use is Use.NEEDED
+    ]
+    check_allowed(cluster, needs, f"pipeline {pipeline.name}")
+
+
+@contextmanager
+def denials_named(pipeline: Pipeline, settings: ClientSettings) -> Iterator[None]:
+    """Raise AccessDenied instead of a failed job's error, if the user now lacks a right or may no longer log in.
+
+    The errors of Spark's reader are text that may quote records, so a new client checks the rights.
+    """
+    try:
+        yield
+    except (JobFailed, WriteFailed):
+        with suppress(Retriable):
+            require_rights(pipeline, Cluster(settings))
+        raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.services.connection import ConnectionSettings
 from fencepost.errors import AccessDenied, SettingsError
-from fencepost.finding import Finding, error, ok, warning
+from fencepost.findings import Finding, error, ok, warning
 from fencepost.formats import FORMATS
 from fencepost.paths import reports_folder
 from fencepost.schemas.registry import NotRegistered, Registry

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.finding import Finding, error, ok, skipped
+from fencepost.findings import Finding, error, ok, skipped
 from fencepost.spark.master import check_master, is_local
 from fencepost.spark.probe import NOT_FOUND
 from fencepost.spark.submit import check_java, connector_folder, private_folder
@@ -115,7 +115,7 @@ def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dic
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as job:
         try:
-            told, words = job.communicate(timeout=limit)
+            output, words = job.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             return (
                 f"A small job on {master} did not end within {limit:.0f} s: no worker is alive, no worker has a free core or "
@@ -125,7 +125,7 @@ def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dic
             with suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
     if job.returncode == 0:
-        answer = json.loads(told.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
         return answer["driver"], answer["executors"]
     if PYTHON_MISMATCH.search(words):
         mine = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -133,5 +133,5 @@ def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dic
             f"The executors of {master} have another version of Python than the driver's {mine}, which PySpark refuses. They "
             f"start {python_there()}."
         )
-    last = told.splitlines()[-1] if told.strip() else f"exit code {job.returncode}"
+    last = output.splitlines()[-1] if output.strip() else f"exit code {job.returncode}"
     return f"A small job on {master} failed: {last}"

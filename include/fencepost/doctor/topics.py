@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fencepost.counts import count_of
+from fencepost.doctor.inspection import OFFSETS, TRANSACTIONS, Inspection, Role, duration
+from fencepost.doctor.observed_state import observed_state
 from fencepost.drafting.source import compaction
 from fencepost.errors import AccessDenied, TopicMissing
-from fencepost.finding import Finding, Level, error, ok, skipped, warning
+from fencepost.findings import Finding, Level, error, ok, skipped, warning
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
-from fencepost.kafka.cluster import Copies
+from fencepost.kafka.cluster import Replicas
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
-from fencepost.model import Interval, told_time
+from fencepost.model import Interval, describe_timestamp
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
-from fencepost.preflight.found import found_of
-from fencepost.preflight.look import OFFSETS, TRANSACTIONS, Look, Role, told
 from fencepost.protocol.obstacle import obstacle
 from fencepost.protocol.ranges import CLOCKS
 from fencepost.protocol.snapshot import snapshot_of
@@ -24,39 +24,40 @@ from fencepost.protocol.snapshot import snapshot_of
 AFTER_ITS_END = timedelta(seconds=30)  # brokers check every ten seconds for transactions to end
 
 
-def check_source(look: Look) -> Finding:
+def check_source(inspection: Inspection) -> Finding:
     """The source exists, and compaction does not delete a record before it is read, or read again by a retry."""
-    source = look.source
+    source = inspection.source
     found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
     if found:
-        patience = round(look.pipeline.schedule.patience.total_seconds() * 1000)
-        return warning(found, do, look.set_topic(source.name, min_compaction_lag_ms=patience))
+        patience = round(inspection.pipeline.schedule.patience.total_seconds() * 1000)
+        return warning(found, do, inspection.set_topic(source.name, min_compaction_lag_ms=patience))
     return ok(f"topic {source.name} has {count_of(source.there.partitions, 'partition')}")
 
 
-def check_source_times(look: Look) -> Iterator[Finding]:
+def check_source_times(inspection: Inspection) -> Iterator[Finding]:
     """No record of the source is dated ahead of the clock."""
-    source, found = look.source, False
-    limit = (look.now + CLOCKS).timestamp() * 1000
-    for partition, (offset, at) in look.cluster.largest_times(source.there).items():
+    source, found = inspection.source, False
+    limit = (inspection.now + CLOCKS).timestamp() * 1000
+    for partition, (offset, at) in inspection.cluster.largest_times(source.there).items():
         if at > limit:
             found = True
             yield warning(
                 f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, offset "
-                f"{offset}: {told_time(at)}). The batch that reads up to it includes it. As long as the topic has it, a plan "
+                f"{offset}: {describe_timestamp(at)}). The batch that reads up to it includes it. As long as the topic "
+                "has it, a plan "
                 "reads the partition's records to find the end of an interval, and Kafka does not delete them by age.",
                 "Fix the producer, which may send microseconds, and let Kafka refuse such records.",
-                look.set_topic(source.name, message_timestamp_after_max_ms=3_600_000),
+                inspection.set_topic(source.name, message_timestamp_after_max_ms=3_600_000),
             )
     if not found:
         yield ok("no record is dated ahead of the clock")
 
 
-def check_output_retention(look: Look) -> Iterator[Finding]:
+def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
     """The topics that batches are written to accept records of their age and keep them until they are judged."""
-    interval, found = look.newest_due, False
-    for role in look.own_topics:
-        refusal = _refusal(look, role, interval)
+    interval, found = inspection.newest_due, False
+    for role in inspection.own_topics:
+        refusal = _refusal(inspection, role, interval)
         if refusal:
             found = True
             yield error(f"The {role.role} topic {role.name} {refusal}", "")
@@ -64,7 +65,7 @@ def check_output_retention(look: Look) -> Iterator[Finding]:
         yield ok(f"a batch of {interval} would be kept until it is judged")
 
 
-def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
+def _refusal(inspection: Inspection, role: Role, interval: Interval) -> str | None:
     """Why a topic would delete the interval's records too early, or refuse them; None if it would not, or is not known."""
     if role.topic is None or role.settings is None:
         return None
@@ -72,16 +73,16 @@ def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
         case "quarantine":
             return QuarantineTopic.refusal(role.settings)
         case _:
-            topic = next((one for one in look.destination.topics if one.role == role.role), None)
+            topic = next((one for one in inspection.destination.topics if one.role == role.role), None)
             return topic.refusal(role.settings, interval) if topic is not None else None
 
 
-def check_topics_of_batches(look: Look) -> Iterator[Finding]:
+def check_topics_of_batches(inspection: Inspection) -> Iterator[Finding]:
     """Every batch under way can go on: the topics that it was planned with still exist and have its records."""
     found = False
-    for row in snapshot_of(look.view).unsettled:
+    for row in snapshot_of(inspection.view).unfinished:
         batch = row.newest
-        stopped = obstacle(batch, found_of(look.ledger, batch))
+        stopped = obstacle(batch, observed_state(inspection.ledger, batch))
         if stopped is not None and stopped.lasting:
             found = True
             yield error(f"Batch {batch.id} cannot go on: {stopped.why}.", stopped.next_step(batch))
@@ -89,26 +90,26 @@ def check_topics_of_batches(look: Look) -> Iterator[Finding]:
         yield ok("every batch under way still has its topics, and its records in them")
 
 
-def check_ledger_topic(look: Look) -> Finding:
+def check_ledger_topic(inspection: Inspection) -> Finding:
     """The ledger's topic has one partition and keeps the newest record of every key."""
-    role = look.role("ledger")
+    role = inspection.role("ledger")
     if role is None:
         return ok("the topic does not exist yet; the first plan creates it")
     if role.settings is None:
         return skipped(f"Kafka does not show the settings of topic {role.name}", "Grant DescribeConfigs on it.")
     refusal = unfit_for_ledger(role.there, role.settings.get("cleanup.policy", "delete"))
     if refusal:
-        return error(f"The {refusal}", KEEP_THE_TOPIC, look.set_topic(role.name, cleanup_policy="compact"))
+        return error(f"The {refusal}", KEEP_THE_TOPIC, inspection.set_topic(role.name, cleanup_policy="compact"))
     return ok(f"topic {role.name} is compacted and has one partition")
 
 
-def check_replication(look: Look) -> Iterator[Finding]:
+def check_replication(inspection: Inspection) -> Iterator[Finding]:
     """Acknowledged records survive the loss of a broker, and writes continue without it."""
-    found = list(_replication(look))
+    found = list(_replication(inspection))
     errors = [one for one in found if one.level is Level.ERROR]
-    if look.brokers > 1:
+    if inspection.brokers > 1:
         yield from found or [
-            ok(f"each topic has replicas on several of {look.brokers} brokers, and enough replicas are in sync")
+            ok(f"each topic has replicas on several of {inspection.brokers} brokers, and enough replicas are in sync")
         ]
         return
     yield from errors
@@ -118,23 +119,27 @@ def check_replication(look: Look) -> Iterator[Finding]:
     )
 
 
-def _replication(look: Look) -> Iterator[Finding]:
+def _replication(inspection: Inspection) -> Iterator[Finding]:
     """The findings for the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
-    own = [(f"{one.role} topic {one.name}", one.name, one.settings) for one in look.own_topics if one.topic is not None]
+    own = [
+        (f"{one.role} topic {one.name}", one.name, one.settings)
+        for one in inspection.own_topics
+        if one.topic is not None
+    ]
     for what, name, settings in (
         *own,
         (f"topic {OFFSETS}", OFFSETS, None),
         (f"topic {TRANSACTIONS}", TRANSACTIONS, None),
     ):
         try:
-            copies = look.cluster.copies(name)
+            copies = inspection.cluster.copies(name)
         except (TopicMissing, AccessDenied):
             continue
         least = int(settings["min.insync.replicas"]) if settings else None
-        yield from replication(look, what, name, copies, least)
+        yield from replication(inspection, what, name, copies, least)
 
 
-def replication(look: Look, what: str, name: str, copies: Copies, least: int | None) -> Iterator[Finding]:
+def replication(inspection: Inspection, what: str, name: str, copies: Replicas, least: int | None) -> Iterator[Finding]:
     """What a topic's replicas and its `min.insync.replicas` (`least`; None if not known) mean together."""
     replicas, in_sync = copies.replicas, copies.in_sync
     more = "give the topic more replicas with kafka-reassign-partitions.sh."
@@ -142,7 +147,7 @@ def replication(look: Look, what: str, name: str, copies: Copies, least: int | N
         yield error(
             f"The {what} has {count_of(replicas, 'replica')} and min.insync.replicas={least}: no write is ever acknowledged.",
             f"Lower min.insync.replicas, or {more}",
-            look.set_topic(name, min_insync_replicas=max(1, replicas - 1)),
+            inspection.set_topic(name, min_insync_replicas=max(1, replicas - 1)),
         )
     elif least is not None and in_sync < least:
         yield error(
@@ -155,36 +160,38 @@ def replication(look: Look, what: str, name: str, copies: Copies, least: int | N
         yield warning(
             f"The {what} has min.insync.replicas=1: a record counts as acknowledged even if only the leader has it.",
             "Raise min.insync.replicas to 2.",
-            look.set_topic(name, min_insync_replicas=2),
+            inspection.set_topic(name, min_insync_replicas=2),
         )
     elif least == replicas:
         yield warning(
             f"The {what} has {replicas} replicas and min.insync.replicas={least}: writes stop while any broker is down.",
             f"Lower min.insync.replicas by one, or {more}",
-            look.set_topic(name, min_insync_replicas=least - 1),
+            inspection.set_topic(name, min_insync_replicas=least - 1),
         )
 
 
-def check_record_size(look: Look) -> Iterator[Finding]:
+def check_record_size(inspection: Inspection) -> Iterator[Finding]:
     """The pipeline's topics accept what its producers send: record batches, and the ledger's records."""
-    values = look.ledger.settings.values
+    values = inspection.ledger.settings.values
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
-    largest = max((len(write_record(b)) for b in look.newest_batches), default=0)
-    source = int((look.source.settings or {}).get("max.message.bytes", 0))
+    largest = max((len(write_record(b)) for b in inspection.newest_batches), default=0)
+    source = int((inspection.source.settings or {}).get("max.message.bytes", 0))
     found = False
-    for role in look.own_topics:
+    for role in inspection.own_topics:
         taken = int((role.settings or {}).get("max.message.bytes", 0))
         if role.topic is None or not taken:
             continue
-        for one in record_size(look, role, taken, sent, largest, source):
+        for one in record_size(inspection, role, taken, sent, largest, source):
             found = True
             yield one
     if not found:
         yield ok(f"topics accept record batches of {sent:,} bytes; the largest recent ledger record has {largest:,}")
 
 
-def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, source: int) -> Iterator[Finding]:
+def record_size(
+    inspection: Inspection, role: Role, taken: int, sent: int, largest: int, source: int
+) -> Iterator[Finding]:
     """What a topic's `max.message.bytes` (`taken`) means for the records that are sent to it."""
     if role.role in {"ledger", "announcements"}:  # an announcement is smaller than its ledger record
         if largest * 2 > taken:
@@ -192,7 +199,7 @@ def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, sou
                 f"The ledger's records have up to {largest:,} bytes, and the {role.role} topic {role.name} accepts {taken:,} "
                 "(max.message.bytes).",
                 "Raise it; otherwise a batch with more partitions could not be recorded.",
-                look.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
+                inspection.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
             )
         return
     if taken < sent:
@@ -201,30 +208,30 @@ def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, sou
             f"producers send up to {sent:,}: a write fails with RecordRefused if a record batch does not compress below that "
             "limit.",
             f"Raise max.message.bytes, or set kafka.batch.size to at most {taken} in pipeline.yaml.",
-            look.set_topic(role.name, max_message_bytes=max(sent + 100_000, 1_048_588)),
+            inspection.set_topic(role.name, max_message_bytes=max(sent + 100_000, 1_048_588)),
         )
     elif role.role == "quarantine" and taken < source:
         yield warning(
             f"The quarantine topic {role.name} accepts records of up to {taken:,} bytes, and the source up to {source:,}, so a "
             "large malformed record would fail the write.",
             "Raise max.message.bytes above the source's.",
-            look.set_topic(role.name, max_message_bytes=source + ROOM),
+            inspection.set_topic(role.name, max_message_bytes=source + ROOM),
         )
 
 
-def check_open_transactions(look: Look) -> Iterator[Finding]:
+def check_open_transactions(inspection: Inspection) -> Iterator[Finding]:
     """No open transaction hides records of the source or of the pipeline's own topics from readers."""
     found = False
-    for role in (look.source, *look.own_topics):
+    for role in (inspection.source, *inspection.own_topics):
         if role.topic is None:
             continue
-        stable = look.cluster.last_stable(role.topic)
-        ends = look.cluster.high_watermarks(role.topic)
+        stable = inspection.cluster.last_stable(role.topic)
+        ends = inspection.cluster.high_watermarks(role.topic)
         held = {p: stable[p] for p in range(role.topic.partitions) if stable[p] < ends[p]}
-        began = look.cluster.record_times(role.topic, held, look.pipeline.group) if held else {}
+        began = inspection.cluster.record_times(role.topic, held, inspection.pipeline.group) if held else {}
         for partition, offset in held.items():
             found = True
-            yield _open_transaction(look, role, partition, offset, began.get(partition))
+            yield _open_transaction(inspection, role, partition, offset, began.get(partition))
     if not found:
         yield ok("no transaction is open on the source or on the pipeline's topics")
 
@@ -236,38 +243,40 @@ HELD_BACK = {
 }
 
 
-def _open_transaction(look: Look, role: Role, partition: int, offset: int, began: datetime | None) -> Finding:
+def _open_transaction(
+    inspection: Inspection, role: Role, partition: int, offset: int, began: datetime | None
+) -> Finding:
     """What an open transaction means. The broker ends it after its timeout; one that is older than any timeout hangs.
 
     Its age is that of its first record, if the record's timestamp is the time at which it was written.
     """
-    limit = look.transaction_limit
-    age = look.now - began if began is not None and _is_dated_by_its_writing(look, role) else None
+    limit = inspection.transaction_limit
+    age = inspection.now - began if began is not None and _is_dated_by_its_writing(inspection, role) else None
     means = HELD_BACK.get(role.role, "readers, including validate, do not see later records")
     place = f"the {role.role} topic {role.name}, partition {partition}, offset {offset}"
-    command = look.command(
+    command = inspection.command(
         "kafka-transactions",
         *("abort", "--topic", role.name, "--partition", str(partition), "--start-offset", str(offset)),
     )
     if age is not None and age > limit + AFTER_ITS_END:
         return error(
-            f"A transaction hangs on {place}. It began {told(age)} ago, and none may take longer than {told(limit)} "
+            f"A transaction hangs on {place}. It began {duration(age)} ago, and none may take longer than {duration(limit)} "
             f"(transaction.max.timeout.ms): {means}.",
             "Abort it. (`describe-producers` instead of `abort`, without the offset, shows its producer.)",
             command,
         )
-    since = f"; it began {told(age)} ago" if age is not None else ""
+    since = f"; it began {duration(age)} ago" if age is not None else ""
     return warning(
         f"A transaction is open on {place}{since}: {means}.",
-        f"Wait: the broker ends it after {told(limit)} at most. If it does not end, it hangs: abort it.",
+        f"Wait: the broker ends it after {duration(limit)} at most. If it does not end, it hangs: abort it.",
         command,
     )
 
 
-def _is_dated_by_its_writing(look: Look, role: Role) -> bool:
+def _is_dated_by_its_writing(inspection: Inspection, role: Role) -> bool:
     """Whether records have the time of writing as their timestamp. This is assumed for the source, whose producers may choose."""
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True
     if role.role in {"quarantine", "staging"}:  # these have the source record's time, and the plan's
         return False
-    return role.role != "output" or look.pipeline.output.records.timestamp is None
+    return role.role != "output" or inspection.pipeline.output.records.timestamp is None

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.drafting.types import LONGEST_NAME, Inferred, infer, refine
+from fencepost.formats.column_names import without_case
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
-from fencepost.formats.names import without_case
 from fencepost.formats.rows import Decoder
 
 MOST_COLUMNS = 300

@@ -26,7 +26,7 @@ LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat
 
 
 @dataclass(frozen=True)
-class Connection:
+class DraftConnection:
     """The text of the section `kafka`, of `schema_registry` if one is known, and of `spark` if another pipeline has one.
 
     `given` says that a person has named the registry; otherwise it is the one on this machine, if it runs.
@@ -38,7 +38,7 @@ class Connection:
     given: bool = False
 
 
-def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> Connection:
+def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> DraftConnection:
     """The connection by `--like`, or by `--kafka` and `--registry`, or to the services on this machine.
 
     Raises:
@@ -50,7 +50,7 @@ def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str
         return _like(folder_of(like) / "pipeline.yaml")
     of_kafka = _given("--kafka", KAFKA, kafka)
     of_registry = _given("--registry", SCHEMA_REGISTRY, registry)
-    return Connection(
+    return DraftConnection(
         kafka=_section("kafka", of_kafka) if of_kafka else f"kafka:\n  {LOCAL_KAFKA}\n",
         registry=_section("schema_registry", of_registry)
         if of_registry
@@ -85,7 +85,7 @@ def _section(name: str, values: Mapping[str, str]) -> str:
     return f"{name}:\n" + "".join(f"  {scalar(key)}: {scalar(value)}\n" for key, value in values.items())
 
 
-def _like(file: Path) -> Connection:
+def _like(file: Path) -> DraftConnection:
     raw = read_yaml(file)
     if not isinstance(raw, dict) or not isinstance(raw.get("kafka"), dict):
         raise SettingsError(f"{file}: it has no section kafka to take. Give --kafka NAME=VALUE instead.")
@@ -93,7 +93,7 @@ def _like(file: Path) -> Connection:
     found = {
         name: _as_written(text, name, raw[name]) for name in ("kafka", "schema_registry", "spark") if raw.get(name)
     }
-    return Connection(
+    return DraftConnection(
         found["kafka"], found.get("schema_registry", ""), found.get("spark", ""), given="schema_registry" in found
     )
 

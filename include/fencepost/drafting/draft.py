@@ -19,11 +19,11 @@ from fencepost.config.sections import Schedule
 from fencepost.counts import count_of
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
-from fencepost.drafting.connection import Connection
+from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
 from fencepost.drafting.source import compaction, near_topics, source_of
-from fencepost.drafting.times import Chosen, choose_interval, doubts
+from fencepost.drafting.times import ChosenInterval, choose_interval, doubts
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
 from fencepost.errors import AccessDenied, SettingsError, TopicMissing
 from fencepost.kafka.client_settings import client_settings
@@ -43,13 +43,13 @@ class Draft:
     sampled: int
     fields: Fields
     checks: int
-    chosen: Chosen
+    chosen: ChosenInterval
     command: str
     warnings: tuple[str, ...] = ()
 
 
 def draft_pipeline(
-    wanted: DraftRequest, connection: Connection, look_up: Callable[[Pipeline], Pipeline] | None = None
+    wanted: DraftRequest, connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline] | None = None
 ) -> Draft:
     """Write the folder, and describe it. The folder appears whole or not at all, and replaces nothing. `look_up` adds the
     settings of Airflow connections.
@@ -64,8 +64,8 @@ def draft_pipeline(
         FencepostError: Kafka or the registry does not answer, or denies access.
     """
     folder = _place_of(wanted.name)
-    with _aside(folder) as aside:
-        connected = _connected(aside, wanted, connection)
+    with _draft_folder(folder) as draft_folder:
+        connected = _connected(draft_folder, wanted, connection)
         connected = look_up(connected) if look_up is not None else connected
         cluster = Cluster(client_settings(connected))
         topic = _described(cluster, wanted.topic)
@@ -86,12 +86,12 @@ def draft_pipeline(
         )
         checks = draft_checks(fields)
         text = settings_yaml(wanted, connection, sample, source, fields, chosen)
-        (aside / "pipeline.yaml").write_text(text, encoding="utf-8")  # 4
-        (aside / "transform.sql").write_text(transform_sql(fields, source), encoding="utf-8")
-        (aside / "expectations.yaml").write_text(suite_yaml(checks, fields.records), encoding="utf-8")
-        drafted = load_pipeline(aside)
+        (draft_folder / "pipeline.yaml").write_text(text, encoding="utf-8")  # 4
+        (draft_folder / "transform.sql").write_text(transform_sql(fields, source), encoding="utf-8")
+        (draft_folder / "expectations.yaml").write_text(suite_yaml(checks, fields.records), encoding="utf-8")
+        drafted = load_pipeline(draft_folder)
         drafted.suite  # noqa: B018 - read now
-        _take_place(aside, folder)
+        _take_place(draft_folder, folder)
     start, end = (in_zone(moment, wanted.timezone) for moment in (chosen.interval.start, chosen.interval.end))
     early = "" if chosen.ended else " --allow-future"
     warnings = tuple(_warnings(sample, fields, chosen, wanted, drafted.schedule, now, policy))
@@ -107,16 +107,16 @@ def draft_pipeline(
     )
 
 
-def known_topics(connection: Connection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
+def known_topics(connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
     """The topics of a connection's cluster. Waits at most `timeout` seconds.
 
     Raises:
         FencepostError: the settings are wrong, or Kafka does not answer.
     """
     with TemporaryDirectory(prefix="fencepost-") as folder:
-        aside = Path(folder) / "new"
-        aside.mkdir()
-        connected = look_up(_connected(aside, DraftRequest("new", "any"), connection))
+        draft_folder = Path(folder) / "new"
+        draft_folder.mkdir()
+        connected = look_up(_connected(draft_folder, DraftRequest("new", "any"), connection))
     return Cluster(client_settings(connected), timeout).topics()
 
 
@@ -132,7 +132,7 @@ def _place_of(name: str) -> Path:
 
 
 @contextmanager
-def _aside(folder: Path) -> Iterator[Path]:
+def _draft_folder(folder: Path) -> Iterator[Path]:
     """A folder of that name in a temporary folder beside it, which is not taken for a pipeline. It is deleted afterwards."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -140,16 +140,16 @@ def _aside(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise SettingsError(f"{folder.parent}: cannot be written: {error.strerror}. Set FENCEPOST_PIPELINES.") from None
     try:
-        aside = made / folder.name
-        aside.mkdir()
-        yield aside
+        draft_folder = made / folder.name
+        draft_folder.mkdir()
+        yield draft_folder
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _take_place(aside: Path, folder: Path) -> None:
+def _take_place(draft_folder: Path, folder: Path) -> None:
     try:
-        aside.rename(folder)
+        draft_folder.rename(folder)
     except OSError as error:
         raise SettingsError(f"{folder}: cannot be created: {error.strerror}. Choose another name.") from None
 
@@ -174,7 +174,7 @@ def _cleanup_policy(cluster: Cluster, topic: str) -> str:
         return ""
 
 
-def _connected(aside: Path, wanted: DraftRequest, connection: Connection) -> Pipeline:
+def _connected(draft_folder: Path, wanted: DraftRequest, connection: DraftConnection) -> Pipeline:
     """A pipeline that reads this topic's values as bytes, with the settings of its cluster and registry."""
     text = (
         f"source: {{topic: {scalar(wanted.topic)}, format: bytes}}\n"
@@ -182,17 +182,23 @@ def _connected(aside: Path, wanted: DraftRequest, connection: Connection) -> Pip
         f"schedule: {{start: 2000-01-01, cron: {scalar(wanted.cron)}, timezone: {scalar(wanted.timezone)}}}\n"
         f"{connection.kafka}{connection.registry}{connection.spark}"
     )
-    (aside / "pipeline.yaml").write_text(text, encoding="utf-8")
-    (aside / "transform.sql").write_text("SELECT value FROM source\n")
-    (aside / "expectations.yaml").write_text("")
+    (draft_folder / "pipeline.yaml").write_text(text, encoding="utf-8")
+    (draft_folder / "transform.sql").write_text("SELECT value FROM source\n")
+    (draft_folder / "expectations.yaml").write_text("")
     try:
-        return load_pipeline(aside)
+        return load_pipeline(draft_folder)
     except SettingsError as error:
-        raise SettingsError(str(error).replace(f"{aside / 'pipeline.yaml'}: ", "")) from None
+        raise SettingsError(str(error).replace(f"{draft_folder / 'pipeline.yaml'}: ", "")) from None
 
 
 def _warnings(
-    sample: Sample, fields: Fields, chosen: Chosen, wanted: DraftRequest, schedule: Schedule, now: datetime, policy: str
+    sample: Sample,
+    fields: Fields,
+    chosen: ChosenInterval,
+    wanted: DraftRequest,
+    schedule: Schedule,
+    now: datetime,
+    policy: str,
 ) -> Iterator[str]:
     if any(compacted := compaction(wanted.topic, policy)):
         yield " ".join(compacted)
@@ -217,12 +223,12 @@ def _warnings(
         )
     if chosen.unread and chosen.whole < FIRST_CREDIBLE:
         yield (
-            f"{count_of(chosen.unread, 'offset', 'offsets')} before the first record of {chosen.interval.told} will "
+            f"{count_of(chosen.unread, 'offset', 'offsets')} before the first record of {chosen.interval.description} will "
             "be read by no run from there on. The timestamps there are much older, ahead of the clock, or missing. "
             "pipeline.yaml says where to start to include them."
         )
     if sample.records and not chosen.records:
-        yield f"The interval {chosen.interval.told} has no record, so the first run would publish nothing."
+        yield f"The interval {chosen.interval.description} has no record, so the first run would publish nothing."
     if sample.records and not chosen.ended:
         yield (
             "No interval with records has ended yet. The command below runs this one early. Later records then "

@@ -16,15 +16,14 @@ import pyarrow as pa
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.drafting.columns import SAME_TO_SPARK, why_no_column
-from fencepost.drafting.declared import arrow_of
 from fencepost.drafting.registered import decoder_for, schemas_of
-from fencepost.drafting.types import NAME, Inferred, infer
+from fencepost.drafting.types import NAME, Inferred, arrow_of, infer
 from fencepost.errors import SettingsError
 from fencepost.formats.avro_schema import AvroField, AvroType, check_holdable, parse
+from fencepost.formats.column_names import without_case
 from fencepost.formats.format import BadSchema, taken_names
 from fencepost.formats.framing import Malformed, schema_id_of
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
-from fencepost.formats.names import without_case
 from fencepost.formats.rows import Decoder
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
@@ -225,7 +224,9 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
     kept = set[str]().union(*(names for names in names_read if names & written))
     lasting = {name: _why_not_read(one, kept) for name, one in fields.items()}
     new = [
-        FieldDrift(name, count, fields[name].type.says()) for name, count in seen.most_common() if lasting[name] is None
+        FieldDrift(name, count, fields[name].type.describe())
+        for name, count in seen.most_common()
+        if lasting[name] is None
     ]
     never = [FieldDrift(name, count, reason) for name, count in seen.most_common() if (reason := lasting[name])]
     misfits = tuple(FieldDrift(place, count, reason) for (place, reason), count in found.most_common())
@@ -262,7 +263,7 @@ def _of_json_schema(
     return _of_json(values, kinds, [*needed, *required], lambda value: framing.split(value)[1], _place_of(schemas))
 
 
-def told(drift: Drift) -> Iterator[str]:
+def describe_drift(drift: Drift) -> Iterator[str]:
     """A sentence for each field that drifted, for the doctor."""
     for one in drift.misfits if not drift.fits else ():
         yield f"{one.name} does not fit in {_share(one.records, drift.records)}: {one.what}"
@@ -270,7 +271,7 @@ def told(drift: Drift) -> Iterator[str]:
         yield f"{one.name} is in {_share(one.records, drift.records)}, and is not declared"
 
 
-def noted(drift: Drift) -> Iterator[str]:
+def describe_notes(drift: Drift) -> Iterator[str]:
     """A sentence for each difference from what is declared that is not drift."""
     if drift.set_aside:
         yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"

@@ -10,8 +10,8 @@ from typing import Any
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.sections import Source
 from fencepost.drafting.columns import Fields, fields_of, undeclarable
-from fencepost.drafting.frames import Frames
 from fencepost.drafting.types import Inferred, infer
+from fencepost.drafting.value_kinds import ValueKinds
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats import REGISTRY_FORMATS, BadSchema
 from fencepost.formats.framing import HEADER, Malformed, schema_id_of
@@ -24,7 +24,7 @@ BY_TYPE = {kind.schema_type: name for name, kind in REGISTRY_FORMATS.items()}
 MOST_IDS = 100  # ids that are looked up
 
 
-def read_by(pipeline: Pipeline, frames: Frames, subject: str | None) -> tuple[str, str] | None:
+def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> tuple[str, str] | None:
     """The format and the subject of values with a schema id, or of a topic without records. None if the registry has no subject
     for the topic and the values have no id.
 

@@ -8,9 +8,9 @@ from fencepost.config.intervals import in_zone
 from fencepost.config.sections import Source
 from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
-from fencepost.drafting.connection import Connection
+from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
-from fencepost.drafting.times import Chosen
+from fencepost.drafting.times import ChosenInterval
 from fencepost.drafting.writing import listed, scalar, with_comments
 from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
@@ -22,7 +22,12 @@ LARGE = 900_000  # bytes of a record: producers send at most 1,000,000 by defaul
 
 
 def settings_yaml(
-    wanted: DraftRequest, connection: Connection, sample: Sample, source: Source, fields: Fields, chosen: Chosen
+    wanted: DraftRequest,
+    connection: DraftConnection,
+    sample: Sample,
+    source: Source,
+    fields: Fields,
+    chosen: ChosenInterval,
 ) -> str:
     registry = FORMATS[source.format].has_registry
     of = "" if sample.is_whole else f" of about {sample.offsets:,}"
@@ -72,7 +77,7 @@ def settings_yaml(
     return "".join(lines)
 
 
-def _begins(chosen: Chosen, wanted: DraftRequest) -> str:
+def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
     """A comment that says how many of the topic's offsets no run reads if runs start there, and how to include them."""
     if not chosen.unread:
         return "  # the topic has nothing before it"

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.sections import Source
 from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named
-from fencepost.drafting.connection import Connection
+from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
-from fencepost.drafting.frames import Frames, look_at
 from fencepost.drafting.registered import read_by, registered_source
+from fencepost.drafting.value_kinds import ValueKinds, value_kinds
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS
 
@@ -19,7 +19,7 @@ MOST_BAD = 0.5  # above this share of malformed records the format is probably w
 
 
 def source_of(
-    connected: Pipeline, wanted: DraftRequest, connection: Connection, values: Sequence[bytes | None]
+    connected: Pipeline, wanted: DraftRequest, connection: DraftConnection, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
     """The source that reads these values, and its fields.
 
@@ -27,7 +27,7 @@ def source_of(
         SettingsError: no source does; says what the values are.
         RegistryUnavailable, AccessDenied: the registry does not answer.
     """
-    topic, frames = wanted.topic, look_at(values)
+    topic, frames = wanted.topic, value_kinds(values)
     asked = wanted.format
     if asked is not None and asked not in FORMATS:
         raise SettingsError(f"--format {asked}: allowed are {', '.join(FORMATS)}.")
@@ -95,7 +95,7 @@ def near_topics(name: str, topics: Sequence[str]) -> list[str]:
 
 
 def _by_registry(
-    connected: Pipeline, wanted: DraftRequest, connection: Connection, frames: Frames
+    connected: Pipeline, wanted: DraftRequest, connection: DraftConnection, frames: ValueKinds
 ) -> tuple[str, str] | None:
     if connected.schema_registry is None:
         return None
@@ -107,7 +107,7 @@ def _by_registry(
         return None  # the registry on this machine does not run, and nobody has named it
 
 
-def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Frames) -> str:
+def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: ValueKinds) -> str:
     """The reason why no schema of a registry reads these values, and what to do."""
     name_registry = "name theirs with --registry url=... or --like"
     if frames.values and not frames.framed:
@@ -133,7 +133,7 @@ def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Frame
     return f"the registry at {url} knows none of the ids in topic {wanted.topic}: {name_registry}."
 
 
-def _no_frame(connected: Pipeline, wanted: DraftRequest, frames: Frames) -> str:
+def _no_frame(connected: Pipeline, wanted: DraftRequest, frames: ValueKinds) -> str:
     names = [f"{name} ({count:,})" for name, count in frames.others.most_common(3)]
     cure = "`--format bytes` takes values as they are."
     if frames.framed:
@@ -151,7 +151,7 @@ def _bytes_fields(values: Sequence[bytes | None]) -> Fields:
     return Fields(named([DraftColumn("value", None, "binary", known)]), {}, len(values), len(values) - len(known), {})
 
 
-def _check_enough(wanted: DraftRequest, fields: Fields, frames: Frames) -> None:
+def _check_enough(wanted: DraftRequest, fields: Fields, frames: ValueKinds) -> None:
     known = fields.records - fields.tombstones
     if known and fields.bad > MOST_BAD * known:
         first = max(fields.malformed, key=lambda reason: fields.malformed[reason])

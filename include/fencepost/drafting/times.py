@@ -19,7 +19,7 @@ from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenInterval:
     """The first interval to run.
 
     `ended` says whether it has ended, and `records` is the number of its offsets now. `unread` is the number of offsets before
@@ -33,7 +33,7 @@ class Chosen:
     whole: datetime
 
 
-def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> Chosen:
+def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> ChosenInterval:
     """The newest interval that has ended and has records. If there is none, the interval of the newest record; for an empty
     topic, the newest interval that has ended.
     """
@@ -50,7 +50,7 @@ def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, no
     def between(starts: Sequence[int], ends: Sequence[int]) -> int:
         return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
 
-    def chosen(interval: Interval, *, ended: bool) -> Chosen:
+    def chosen(interval: Interval, *, ended: bool) -> ChosenInterval:
         begins = first_at(interval.start)
         unread, whole = between(sample.earliest, begins), interval.start
         if unread:
@@ -60,7 +60,7 @@ def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, no
                 sample.earliest, first_at(whole)
             ):  # earlier offsets are of aborted records, or of records with timestamps ahead of the clock
                 whole = cron.at_or_before(EPOCH)
-        return Chosen(interval, ended, between(begins, first_at(interval.end)), unread, whole)
+        return ChosenInterval(interval, ended, between(begins, first_at(interval.end)), unread, whole)
 
     ended = take_newest(cluster, topic, group, topic.partitions, ends=first_at(current.start))
     stamped = [at for one in ended.records if (at := one.timestamp) is not None and at < _milliseconds(current.start)]
@@ -118,7 +118,7 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
     elif len(times) > 1 and cron.interval_at(time_of(min(times))) == cron.interval_at(time_of(max(times))):
         by = " (the broker set them when the records were loaded)" if all(one.at_load for one in stamped) else ""
         yield (
-            f"All sampled records have timestamps within {_told(max(times) - min(times))}{by}, so they fall into one "
+            f"All sampled records have timestamps within {_describe_time(max(times) - min(times))}{by}, so they fall into one "
             "interval, whatever their contents. If they were loaded at once, produce them with the timestamps of their "
             "events."
         )
@@ -165,7 +165,7 @@ def _percent(part: int, whole: int) -> str:
     return "less than 0.1 %" if share == "0" else f"{share} %"
 
 
-def _told(milliseconds: int) -> str:
+def _describe_time(milliseconds: int) -> str:
     if milliseconds < 1000:
         return f"{milliseconds} ms"
     return str(timedelta(seconds=round(milliseconds / 1000)))

@@ -23,9 +23,10 @@ from typing import Any
 import pyarrow as pa
 from jiter import LosslessFloat
 
+from fencepost.config.sql_types import SqlType, parse_sql_type
+from fencepost.formats.column_names import twins
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_columns import BELOW_MICROSECOND, ZONE, converter, exact
-from fencepost.formats.names import twins
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # bytes of the name of a struct's field
 LONGEST_NAME = 255
@@ -188,3 +189,37 @@ def refine(
     while wrong := [name for name in misfits(found) if found[name].sql != "string"]:
         found |= dict.fromkeys(wrong, as_text("kept as text: the decoder does not take every value as another type"))
     return found
+
+
+SIMPLE: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def arrow_of(sql: str) -> pa.DataType:
+    """The Arrow type of a text that `is_sql_type` accepts."""
+    return _arrow(parse_sql_type(sql))
+
+
+def _arrow(kind: SqlType) -> pa.DataType:
+    parts = [_arrow(part) for part in kind.parts]
+    if kind.name == "array":
+        return pa.list_(parts[0])
+    if kind.name == "map":
+        return pa.map_(pa.string(), parts[0])
+    if kind.name == "struct":
+        return pa.struct(list(zip(kind.fields, parts, strict=True)))
+    if kind.name == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    return SIMPLE[kind.name]

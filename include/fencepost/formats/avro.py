@@ -61,7 +61,7 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
     if not columns:
         return
     if reader.kind != "record":
-        raise BadSchema(f"its values are of type {reader.says()}, and only a record has columns")
+        raise BadSchema(f"its values are of type {reader.describe()}, and only a record has columns")
     if taken := taken_names(one.name for one in reader.fields):
         raise BadSchema(f"{', '.join(taken)}: the transform's source already has a column of that name")
 
@@ -90,7 +90,7 @@ class Avro:
         whole = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return encode(whole, fields, schema)
 
-    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+    def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         from pyspark.sql import functions as F
 
         return {name: F.col(f"`{name}`") for name in fields.fieldNames()}

@@ -24,10 +24,10 @@ from fencepost.formats.packed import Packed
 Read = Callable[[bytes, int], tuple[Any, int]]
 # The type of the column; None for values that are only checked and then left out.
 Kind: TypeAlias = pa.DataType | None
-Found: TypeAlias = tuple[pa.Array, np.ndarray]
+ReadColumn: TypeAlias = tuple[pa.Array, np.ndarray]
 # For the records of these ascending numbers, and the offset of a value in each: the values, and the offset where each
 # ends.
-Column = Callable[[Packed, np.ndarray, np.ndarray, Kind], Found]
+Column = Callable[[Packed, np.ndarray, np.ndarray, Kind], ReadColumn]
 
 NUMBERS = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
 
@@ -43,7 +43,7 @@ class Reads:
 def one_by_one(read: Read) -> Column:
     """A column that calls `read` for each value."""
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         values, ends = list[Any](), at.copy()
         starts = packed.starts[rows].tolist()
         for number, (row, begin, start) in enumerate(zip(rows.tolist(), at.tolist(), starts, strict=True)):
@@ -79,7 +79,7 @@ def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
 def _numbers(written: str, wanted: str, times: int = 1) -> Column:
     bound = 2**63 // times
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         if written in ("float", "double"):
             width = 4 if written == "float" else 8
             words = packed.words(at)
@@ -124,14 +124,14 @@ def _longs(packed: Packed, rows: np.ndarray, at: np.ndarray, most: int = 10) -> 
     return numbers, packed.within(rows, at + sizes)
 
 
-def _booleans(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+def _booleans(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
     found = packed.data[at]
     packed.mark(rows, found > 1)
     return pa.array(found == 1), packed.within(rows, at + 1)
 
 
 def _sized(text: bool) -> Column:
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         sizes, at = _longs(packed, rows, at)
         found, ends = packed.slices(rows, at, sizes)
         if not text:
@@ -143,7 +143,7 @@ def _sized(text: bool) -> Column:
 
 
 def _fixed(size: int) -> Column:
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         return packed.slices(rows, at, np.full(len(at), size))
 
     return column
@@ -152,7 +152,7 @@ def _fixed(size: int) -> Column:
 def symbols(names: Sequence[str | None]) -> Column:
     """The column of an enum. `names` are the reader's symbols in the order of the written ones."""
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         found, ends = _longs(packed, rows, at, 5)
         known = (found >= 0) & (found < len(names))
         packed.mark(rows, ~known)
@@ -164,7 +164,7 @@ def symbols(names: Sequence[str | None]) -> Column:
 def nullable(value: Column, null: int) -> Column:
     """The column of a union of two types: null, whose number is `null`, and another type."""
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         branch = packed.data[at]
         there = branch == 2 * (1 - null)
         after = packed.within(rows, at + 1)
@@ -185,7 +185,7 @@ def items(item: Column, *, empty: bool) -> Column:
     much longer than the others.
     """
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         counts, at = _longs(packed, rows, at)
         usual = (counts >= 0) & (counts <= (0 if empty else packed.ends[rows] - at))
         packed.mark(rows, ~usual)
@@ -233,7 +233,7 @@ def record(fields: Sequence[PlacedField], row: Sequence[Any]) -> Reads:
                 values[one.place] = value
         return tuple(values), at
 
-    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> Found:
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         found = dict[int, pa.Array]()
         for one in fields:
             wanted = None if kind is None or one.place is None else kind.field(one.place).type

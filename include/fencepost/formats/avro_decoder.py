@@ -106,7 +106,7 @@ class AvroReader:
         """
         at, writer = path or "the value", writer.whole
         if reader is not None and reader.kind == ITSELF:
-            raise Incompatible(f"{at}: read as {reader.says()}, which contains itself")
+            raise Incompatible(f"{at}: read as {reader.describe()}, which contains itself")
         if writer.kind == "union":
             if reader is not None:
                 _check_one_unit(writer, reader, at)
@@ -114,7 +114,7 @@ class AvroReader:
         if reader is not None and reader.kind == "union":
             branch = _branch_for(writer, reader)
             if branch is None:
-                raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
+                raise Incompatible(f"{at}: written as {writer.describe()}, read as {reader.describe()}")
             found = self._match(writer, branch, path)
             if len(reader.others) > 1:
                 read = then(found.read, member_of(branch, reader))
@@ -216,17 +216,19 @@ def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
         unit = None if branch.logical == "uuid" else branch.logical
         if into is not None and units.setdefault(id(into), unit) != unit:
             raise Incompatible(
-                f"{at}: written as {writer.says()}, read as {into.says()}, which does not show which type a value had"
+                f"{at}: written as {writer.describe()}, read as {into.describe()}, which does not show which type a value had"
             )
 
 
 def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
     """Check that a type other than a union may be read as another one, without what is within them."""
     if writer.kind != reader.kind and not _is_promoted(writer, reader):
-        raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
+        raise Incompatible(f"{at}: written as {writer.describe()}, read as {reader.describe()}")
     _check_logical(writer, reader, at)
     if reader.kind in NAMED and not _is_same(writer, reader):
-        raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}, which has no such alias")
+        raise Incompatible(
+            f"{at}: written as {writer.describe()}, read as {reader.describe()}, which has no such alias"
+        )
 
 
 def _check_logical(writer: AvroType, reader: AvroType, at: str) -> None:
@@ -242,13 +244,15 @@ def _check_logical(writer: AvroType, reader: AvroType, at: str) -> None:
 
 
 def _sized(kind: AvroType) -> str:
-    return f"{kind.size} bytes" if kind.kind == "fixed" and kind.logical is None else kind.says()
+    return f"{kind.size} bytes" if kind.kind == "fixed" and kind.logical is None else kind.describe()
 
 
 def _enum(writer: AvroType, reader: AvroType, where: str) -> Reads:
     lost = [s for s in writer.symbols if s not in reader.symbols]
     if lost and reader.enum_default is None:
-        raise Incompatible(f"{where}: the symbols {', '.join(lost)} are not read, and {reader.says()} has no default")
+        raise Incompatible(
+            f"{where}: the symbols {', '.join(lost)} are not read, and {reader.describe()} has no default"
+        )
     names = [s if s in reader.symbols else reader.enum_default for s in writer.symbols]
     index = reads_index(len(names), "symbol", where)
 

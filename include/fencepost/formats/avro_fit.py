@@ -128,7 +128,7 @@ class AvroWalk(Walk[Schema, AvroField]):
         rest = inner.problem or (lambda c: F.lit(None).cast("string"))
         if schema.nullable:
             return replace(inner, problem=inner.problem and (lambda c: F.when(c.isNotNull(), rest(c))))
-        missing = F.lit(f"{path}: null, and its type is {one.says()}")
+        missing = F.lit(f"{path}: null, and its type is {one.describe()}")
         return replace(inner, problem=lambda c: F.when(c.isNull(), missing).otherwise(rest(c)))
 
     def fit_simple(self, kind: DataType, schema: Schema, path: str) -> Fit | None:
@@ -153,7 +153,7 @@ class AvroWalk(Walk[Schema, AvroField]):
     def absent(self, member: AvroField, path: str) -> Fit:
         if member.default is not None or not member.type.nullable:  # a default other than null
             raise Unfit(
-                f"the transform does not give {path}, which is of type {member.type.says()}. Add it to the result."
+                f"the transform does not give {path}, which is of type {member.type.describe()}. Add it to the result."
             )
         return _always_null(member.type)
 
@@ -200,7 +200,7 @@ class AvroWalk(Walk[Schema, AvroField]):
             raise Unfit(f"field {path}: a union of more than {MOST_BRANCHES} types can be read, but not written.")
         if not isinstance(kind, StructType) or kind.fieldNames() != list(members):
             raise Unfit(
-                f"field {path}: the transform gives {kind.simpleString()}, and a union of {schema.says()} is a struct of "
+                f"field {path}: the transform gives {kind.simpleString()}, and a union of {schema.describe()} is a struct of "
                 f"{', '.join(members)}, in this order."
             )
         fits = {name: self.fit_value(kind[name].dataType, branch, f"{path}.{name}") for name, branch in members.items()}
@@ -286,10 +286,10 @@ def _row_check(schema: Schema, path: str) -> Check | None:
         return lambda c: F.when(~fits(c), F.lit(f"{path}: {why}"))
 
     if schema.logical in ("timestamp-millis", "local-timestamp-millis"):
-        why = f"a time with microseconds, and its type is {schema.says()}; cut it with date_trunc('MILLISECOND', …)"
+        why = f"a time with microseconds, and its type is {schema.describe()}; cut it with date_trunc('MILLISECOND', …)"
         return unless(lambda c: F.unix_micros(c.cast("timestamp")) % 1000 == 0, why)
     if schema.kind == "enum":
-        return unless(lambda c: c.isin(*schema.symbols), f"not one of the symbols of {schema.says()}")
+        return unless(lambda c: c.isin(*schema.symbols), f"not one of the symbols of {schema.describe()}")
     if schema.logical == "uuid" and schema.kind == "string":
         return unless(lambda c: F.rlike(c, F.lit(UUID)), "not a UUID")
     if (end := DAY.get(schema.logical or "")) is not None:
@@ -297,7 +297,7 @@ def _row_check(schema: Schema, path: str) -> Check | None:
     if schema.kind == "string":
         return unless(F.is_valid_utf8, "text that is not UTF-8")
     if schema.kind == "fixed":
-        return unless(lambda c: F.length(c) == schema.size, f"not {schema.size} bytes long, as {schema.says()} is")
+        return unless(lambda c: F.length(c) == schema.size, f"not {schema.size} bytes long, as {schema.describe()} is")
     return None
 
 

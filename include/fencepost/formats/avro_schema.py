@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Never, Self
 
+from fencepost.formats.column_names import twins, without_case
 from fencepost.formats.format import BadSchema
-from fencepost.formats.names import twins, without_case
 
 PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
 NAMED = frozenset(("record", "enum", "fixed"))
@@ -114,10 +114,10 @@ class AvroType:
         """A union's types without null; for any other type, the type itself."""
         return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
 
-    def says(self) -> str:
+    def describe(self) -> str:
         """The type for a person, such as `long (timestamp-millis)`."""
         if self.kind == "union":
-            return " or ".join(branch.says() for branch in self.branches)
+            return " or ".join(branch.describe() for branch in self.branches)
         if self.logical == "decimal":
             return f"{self.kind} (decimal({self.precision},{self.scale}))"
         kind = "record" if self.kind == ITSELF else self.kind
@@ -374,7 +374,7 @@ def check_names(kind: AvroType, path: str = "") -> None:
     """
     for name in (*(kind.name.split(".") if kind.name else ()), *kind.symbols):
         if not NAME.fullmatch(name):
-            raise BadSchema(f"{path or 'the schema'}: {name!r}, in {kind.says()}, is not a name in Avro")
+            raise BadSchema(f"{path or 'the schema'}: {name!r}, in {kind.describe()}, is not a name in Avro")
     for step, part in parts(kind):
         check_names(part, f"{path}{step}".removeprefix("."))
 

@@ -67,7 +67,7 @@ class SkippedValue:
         def step(data: bytes, at: int, left: list[Step]) -> int:
             if may_lack_an_end:
                 if self._begun.get(id(kind)) == at:
-                    raise Malformed(f"{self._where}: {kind.says()} contains itself without an end")
+                    raise Malformed(f"{self._where}: {kind.describe()} contains itself without an end")
                 self._begun[id(kind)] = at
             left += [self._step(one.type) for one in reversed(kind.fields)]
             return at

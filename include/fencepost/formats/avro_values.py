@@ -97,7 +97,7 @@ def default_of(value: Any, kind: AvroType, at: str) -> Any:
     try:
         return _of_json(value, kind, at)
     except Malformed:
-        raise Incompatible(f"{at}: not written, and its default is not a value of {kind.says()}") from None
+        raise Incompatible(f"{at}: not written, and its default is not a value of {kind.describe()}") from None
 
 
 def _of_json(value: Any, kind: AvroType, at: str) -> Any:

@@ -37,7 +37,7 @@ class Bytes:
     def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
         return Encoded(as_bytes(frame, name))
 
-    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+    def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         return {"value": as_bytes(frame, "value")}
 
     def parse(

@@ -28,7 +28,7 @@ class Schema(Protocol):
     @property
     def items(self) -> Self | None: ...
 
-    def says(self) -> str: ...
+    def describe(self) -> str: ...
 
 
 S = TypeVar("S", bound=Schema)
@@ -220,7 +220,7 @@ def name_twice(path: str) -> Check:
 def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
     """The error: the type has values that are not values of the schema."""
     return Unfit(
-        f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
+        f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.describe()}. Cast it."
     )
 
 

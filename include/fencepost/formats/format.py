@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from fencepost.formats.column_names import without_case
 from fencepost.formats.framing import Framing
-from fencepost.formats.names import without_case
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Format(Protocol):
             Unfit: the format cannot express a column.
         """
 
-    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+    def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         """The frame's columns with the values that `parse` gives back for what `write` writes."""
 
     def parse(

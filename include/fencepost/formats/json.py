@@ -54,7 +54,7 @@ class Json:
         unfit = problem(packed)
         return Encoded(F.when(unfit.isNull(), data), unfit)
 
-    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+    def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         from pyspark.sql import functions as F
 
         return {name: F.col(f"`{name}`") for name in fields.fieldNames()}

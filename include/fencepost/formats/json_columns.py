@@ -26,7 +26,7 @@ from fencepost.formats.format import LONGEST_NAME
 from fencepost.formats.framing import Malformed
 
 
-class Untold(Exception):
+class Incomplete(Exception):
     """The parsed value lacks a detail that the column needs, so the record's text has to be read."""
 
 
@@ -189,7 +189,7 @@ def _double(at: str) -> Convert:
         if type(value) is not float and type(value) not in NUMBERS:
             raise _misfit(at, "a number")
         if type(value) is int and value == 0 and minus():
-            raise Untold
+            raise Incomplete
         with suppress(OverflowError):
             number = float(value)
             if number not in (float("inf"), float("-inf")):
@@ -242,7 +242,7 @@ def _string(at: str) -> Convert:
             return str(value)
         if isinstance(value, JsonWithText):
             return value.text
-        raise Untold
+        raise Incomplete
 
     return convert
 

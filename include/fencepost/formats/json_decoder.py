@@ -25,7 +25,7 @@ from jiter import LosslessFloat, from_json
 
 from fencepost.formats.framing import Framing, Malformed
 from fencepost.formats.json_alike import AlikeReader
-from fencepost.formats.json_columns import JsonColumn, JsonWithText, Untold, column_of, levels_of, needs_digits
+from fencepost.formats.json_columns import Incomplete, JsonColumn, JsonWithText, column_of, levels_of, needs_digits
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
@@ -72,12 +72,14 @@ class JsonDecoder(Decoder):
         texts = list(values) if self._framing is None else _without(self._framing, values, ids, unframed)
         piece = _Piece(texts)
         columns = self._columns(piece.records(self._parse), piece)  # 1
-        again = [row for row in piece.untold if row not in piece.why]
+        again = [row for row in piece.incomplete if row not in piece.why]
         if again:
             self._parse = _parsed
-        told = _Piece([b""] * len(again))  # texts with sources lose no detail
-        more = self._columns([_with_sources(str(texts[row] or b"", "utf-8"), self._levels) for row in again], told)  # 2
-        piece.why |= {again[at]: reason for at, reason in told.why.items()}
+        second = _Piece([b""] * len(again))  # texts with sources lose no detail
+        more = self._columns(
+            [_with_sources(str(texts[row] or b"", "utf-8"), self._levels) for row in again], second
+        )  # 2
+        piece.why |= {again[at]: reason for at, reason in second.why.items()}
         if again or piece.why:  # 3
             places: list[int | None] = list(range(len(texts)))
             for at, row in enumerate(again):
@@ -122,7 +124,7 @@ class _Piece:
 
     texts: Sequence[bytes | None]
     why: dict[int, str] = field(default_factory=dict)
-    untold: dict[int, None] = field(default_factory=dict)
+    incomplete: dict[int, None] = field(default_factory=dict)
     signed: dict[int, bool] = field(
         default_factory=dict
     )  # whether the text of a row may have -0, for the rows that were asked about
@@ -140,7 +142,7 @@ class _Piece:
                 too_much = str(error).startswith(TOO_MUCH)
                 reason = _reason_in_parts(text) if too_much else _reason(error, text)
                 if reason is None:
-                    self.untold[row] = None
+                    self.incomplete[row] = None
                 else:
                     self.why[row] = reason
                 continue
@@ -156,7 +158,7 @@ class _Piece:
             return found
         converted = []
         for self.row, value in enumerate(values):
-            no_more = value is None or self.row in self.untold
+            no_more = value is None or self.row in self.incomplete
             converted.append(None if no_more else self._converted(column, value))
         return pa.array(converted, column.kind)
 
@@ -165,8 +167,8 @@ class _Piece:
             return column.convert(value, self._has_minus_zero)
         except Malformed as malformed:
             self.why.setdefault(self.row, str(malformed))
-        except Untold:
-            self.untold[self.row] = None
+        except Incomplete:
+            self.incomplete[self.row] = None
         return None
 
     def _has_minus_zero(self) -> bool:

@@ -63,7 +63,7 @@ class JsonWalk(Walk[Schema, Property]):
         rest = inner or (lambda c: F.lit(None).cast("string"))
         if schema.nullable:
             return Fit(problem=inner and (lambda c: F.when(c.isNotNull(), rest(c))))
-        missing = F.lit(f"{path}: null, and its type is {schema.says()}")
+        missing = F.lit(f"{path}: null, and its type is {schema.describe()}")
         return Fit(problem=lambda c: F.when(c.isNull(), missing).otherwise(rest(c)))
 
     def fit_simple(self, kind: DataType, schema: Schema, path: str) -> Fit | None:
@@ -91,7 +91,7 @@ class JsonWalk(Walk[Schema, Property]):
     def absent(self, member: Property, path: str) -> None:
         if member.required:
             raise Unfit(
-                f"the transform does not give {path}, which is required, of type {member.type.says()}. Add it to "
+                f"the transform does not give {path}, which is required, of type {member.type.describe()}. Add it to "
                 "the result."
             )
 

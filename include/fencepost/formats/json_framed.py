@@ -65,8 +65,8 @@ class JsonSchema:
         unfit = problem(F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames())))
         return Encoded(F.when(unfit.isNull(), data), unfit)
 
-    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        return Json().said(frame, fields)
+    def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        return Json().written_columns(frame, fields)
 
     def parse(
         self,
@@ -136,9 +136,9 @@ class JsonSchema:
         said = [f"{name} is gone" for name in earlier if name not in later]
         said += [f"{name} is new" for name in later if name not in earlier]
         said += [
-            f"{name} is {later[name].type.says()}, and was {earlier[name].type.says()}"
-            if later[name].type.says() != earlier[name].type.says()
-            else f"{name} is another {later[name].type.says()}"
+            f"{name} is {later[name].type.describe()}, and was {earlier[name].type.describe()}"
+            if later[name].type.describe() != earlier[name].type.describe()
+            else f"{name} is another {later[name].type.describe()}"
             for name in later
             if name in earlier and later[name] != earlier[name]
         ]
@@ -147,7 +147,7 @@ class JsonSchema:
 
 def _check_object(found: Schema) -> None:
     if found.kind != "object":
-        raise BadSchema(f"#: its values are of type {found.says()}, and only an object with properties has columns")
+        raise BadSchema(f"#: its values are of type {found.describe()}, and only an object with properties has columns")
 
 
 def _check_writable(kind: Schema, at: str) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fencepost.formats.column_names import twins
 from fencepost.formats.format import BadSchema, SchemaReference
-from fencepost.formats.names import twins
 
 if TYPE_CHECKING:
     from referencing._core import Resolver  # its public name would import more of the library
@@ -58,7 +58,7 @@ class JsonType:
     values: tuple[Any, ...] = ()
     undeclared: tuple[str, ...] = ()
 
-    def says(self) -> str:
+    def describe(self) -> str:
         """The type for a person, such as `integer` or `string (date)`."""
         if self.kind in FORMATS:
             return f"string ({self.kind})"
@@ -173,7 +173,7 @@ class _SchemaParser:
         nullable = len(found) < len(branches) or any(one.nullable for one in found)
         kinds = {replace(one, nullable=False, values=()) for one in found}
         if len(kinds) != 1 or (word == "allOf" and len(branches) > 1):
-            what = ", ".join(one.says() for one in found) or "null"
+            what = ", ".join(one.describe() for one in found) or "null"
             raise NoColumn(f"{at}: {len(branches)} schemas ({what}), and a column has one type")
         some = [value for one in found for value in one.values] if all(one.values for one in found) else []
         return replace(kinds.pop(), nullable=nullable, values=_distinct(some))

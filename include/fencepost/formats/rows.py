@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.collector import without_collector
 from fencepost.formats.framing import Malformed
+from fencepost.garbage_collector import without_collector
 
 # These bound what is in memory; Spark passes several times as many rows. Python objects take ten times the bytes of
 # ordinary JSON.

@@ -96,7 +96,7 @@ class ConsumerReports(Complaints):
     def take_statistics(self, statistics: str) -> None:
         """librdkafka's callback: JSON, with negative numbers for what is not known yet."""
         topics = json.loads(statistics)["topics"].values()
-        known = {int(p): told["next_offset"] for topic in topics for p, told in topic["partitions"].items()}
+        known = {int(p): figures["next_offset"] for topic in topics for p, figures in topic["partitions"].items()}
         self.fetched = {partition: offset for partition, offset in known.items() if offset >= 0}
 
 

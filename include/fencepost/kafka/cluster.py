@@ -47,7 +47,7 @@ from fencepost.kafka.errors import (
     translated,
 )
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
-from fencepost.model import time_of, told_time
+from fencepost.model import describe_timestamp, time_of
 
 log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker; a broker's restart takes less
@@ -67,7 +67,7 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Copies:
+class Replicas:
     """The smallest number of replicas of any partition of a topic, and the smallest number of them in sync."""
 
     replicas: int
@@ -94,7 +94,7 @@ class Cluster:
         unknown.
         """
         began = time.monotonic()
-        told = False
+        warned = False
         while not wait([future], timeout=0.2).done:
             self._admin.poll(0)  # serves the error callback, which alone receives refused credentials
             waited = time.monotonic() - began
@@ -102,8 +102,8 @@ class Cluster:
             limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
             if self._complaints.denied is not None or waited > limit or (absent and self._complaints.unresolved):
                 raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints, needs)
-            if absent and not told and waited > TELL_AFTER:
-                told = True
+            if absent and not warned and waited > TELL_AFTER:
+                warned = True
                 log.warning(
                     "waiting for Kafka at %s, %.0f s at most: no broker answers", self.settings.bootstrap, limit
                 )
@@ -153,7 +153,7 @@ class Cluster:
         found: dict[str, frozenset[str]] = {}
         for topic, future in asked.items():
             try:
-                told = self._ask(f"asking what this user may do with topic {topic}", future).authorized_operations
+                operations = self._ask(f"asking what this user may do with topic {topic}", future).authorized_operations
             except TopicMissing:
                 continue
             except AccessDenied as error:
@@ -161,15 +161,15 @@ class Cluster:
                     raise
                 found[topic] = frozenset()
             else:
-                if told:
-                    found[topic] = frozenset(_plain(operation.name) for operation in told)
+                if operations:
+                    found[topic] = frozenset(_plain(operation.name) for operation in operations)
         return found
 
-    def copies(self, topic: str) -> Copies:
+    def copies(self, topic: str) -> Replicas:
         """The replicas of a topic; TopicMissing if it does not exist."""
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
-        return Copies(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
+        return Replicas(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
 
     @cached_property
     def id(self) -> str:
@@ -197,8 +197,12 @@ class Cluster:
             "cluster": lambda: self._admin.describe_cluster(**options),
         }
         doing = f"asking for our rights on {resource} {name}".rstrip()
-        told = self._settled(lambda: self._ask(doing, ask[resource]()), COORDINATOR_MOVED).authorized_operations
-        return None if told is None else frozenset(operation.name.title().replace("_", "") for operation in told)
+        operations = self._settled(lambda: self._ask(doing, ask[resource]()), COORDINATOR_MOVED).authorized_operations
+        return (
+            None
+            if operations is None
+            else frozenset(operation.name.title().replace("_", "") for operation in operations)
+        )
 
     def _settled(self, ask: Callable[[], T], moving: Container[int]) -> T:
         """The answer. The request is repeated while it fails with these codes: a leader or a coordinator is being elected or has
@@ -419,7 +423,9 @@ class Cluster:
         finally:
             consumer.close()
         for p, (offset, at) in sorted(ahead.items()):
-            log.warning("%s, partition %d: offset %d is dated ahead of the clock (%s)", doing, p, offset, told_time(at))
+            log.warning(
+                "%s, partition %d: offset %d is dated ahead of the clock (%s)", doing, p, offset, describe_timestamp(at)
+            )
         return result
 
     def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
@@ -467,8 +473,8 @@ class Cluster:
         """For each partition with records, the offset and the timestamp, in milliseconds, of the record with the largest
         timestamp.
         """
-        told = self._listed(topic, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)
-        return {p: (one.offset, one.timestamp) for p, one in enumerate(told) if one.offset >= 0}
+        stamps = self._listed(topic, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)
+        return {p: (one.offset, one.timestamp) for p, one in enumerate(stamps) if one.offset >= 0}
 
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         return [one.offset for one in self._listed(topic, spec, isolation)]
@@ -499,7 +505,7 @@ class Cluster:
             OpenTransaction: a transaction still hides part of it after `limit` seconds.
         """
         deadline = time.monotonic() + limit
-        told = False
+        warned = False
         while True:
             stable = self.last_stable(topic)
             behind = {p: (stable[p], end) for p, end in enumerate(ends) if stable[p] < end}
@@ -512,9 +518,9 @@ class Cluster:
                     "transaction ends by itself after its transaction.timeout.ms; `kafka-transactions.sh find-hanging` names "
                     "one that does not. Then run again."
                 )
-            if not told:
+            if not warned:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)
-                told = True
+                warned = True
             time.sleep(0.05)
 
 

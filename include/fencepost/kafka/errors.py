@@ -81,19 +81,19 @@ LEADER_MOVED = _codes("NOT_LEADER_FOR_PARTITION LEADER_NOT_AVAILABLE FENCED_LEAD
 COORDINATOR_MOVED = _codes("NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS")
 
 
-class Meaning(NamedTuple):
+class ErrorMeaning(NamedTuple):
     """The class of an error, and the advice that follows Kafka's own message."""
 
     kind: type[FencepostError]
     advice: str
 
 
-def _all(kind: type[FencepostError], codes: str, advice: str) -> dict[int, Meaning]:
-    return dict.fromkeys(_codes(codes), Meaning(kind, advice))
+def _all(kind: type[FencepostError], codes: str, advice: str) -> dict[int, ErrorMeaning]:
+    return dict.fromkeys(_codes(codes), ErrorMeaning(kind, advice))
 
 
 # A retry ends in the same way: a person has to change a record, a topic, a setting or the cluster.
-FINAL: dict[int, Meaning] = {
+FINAL: dict[int, ErrorMeaning] = {
     **_all(
         RecordRefused,
         "MSG_SIZE_TOO_LARGE INVALID_MSG_SIZE",

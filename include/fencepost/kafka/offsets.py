@@ -121,7 +121,7 @@ def _reads(consumer: Consumer) -> list[RequiredRight]:
 
 
 def committed_offsets(
-    settings: ClientSettings, group: str, partitions: Sequence[TopicPartition], doing: str, *, settled: bool = True
+    settings: ClientSettings, group: str, partitions: Sequence[TopicPartition], doing: str, *, stable: bool = True
 ) -> dict[tuple[str, int], TopicPartition]:
     """A group's committed offsets with their metadata.
 
@@ -135,7 +135,7 @@ def committed_offsets(
         group.
     """
     needs = [RequiredRight("Read", "topic", tp.topic) for tp in partitions]
-    consumer, complaints = make_consumer(settings, group, committed_only=settled)
+    consumer, complaints = make_consumer(settings, group, committed_only=stable)
     try:
         deadline = time.monotonic() + REQUEST_TIMEOUT
         while True:

@@ -75,14 +75,14 @@ def arguments_of(
     *,
     partition: int | None = None,
     header: tuple[str, bytes] | None = None,
-    staged_at: int | None = None,
+    staging_timestamp: int | None = None,
 ) -> ProduceArguments:
     """The arguments that produce these rows to a topic. `topic` is the address of librdkafka's topic.
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null means
     now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same name.
-    Staged rows have no `header`. Their timestamp is `staged_at` (milliseconds). A last header holds the row's own timestamp, if
-    it has one, and headers with Fencepost's names are left out.
+    Staged rows have no `header`. Their timestamp is `staging_timestamp` (milliseconds). A last header holds the row's own
+    timestamp, if it has one, and headers with Fencepost's names are left out.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row's.
@@ -101,8 +101,8 @@ def arguments_of(
     own = rows.column("timestamp") if "timestamp" in rows.schema.names else None
     millis = None if own is None else _timestamps(own)
     stamps, reserved = None, [header[0]] if header else []
-    if staged_at is not None:
-        fixed.append((TIMESTAMP, staged_at, 0))
+    if staging_timestamp is not None:
+        fixed.append((TIMESTAMP, staging_timestamp, 0))
         stamps, reserved = own, [BATCH_HEADER, TIMESTAMP_HEADER]
     elif millis is not None:
         fixed.append((TIMESTAMP, millis, 0))

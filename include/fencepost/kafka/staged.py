@@ -15,7 +15,7 @@ import pyarrow as pa
 import xxhash
 from confluent_kafka import Message
 
-from fencepost.collector import without_collector
+from fencepost.garbage_collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import messages_of
 from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, Batch, OffsetRange, describe_topics
@@ -55,7 +55,7 @@ def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, ba
 def _staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
 ) -> Generator[list[Message]]:
-    own = batch.known_staged_at
+    own = batch.require_staging_timestamp
     return _read(settings, group, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
 
 

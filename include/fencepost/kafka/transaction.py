@@ -137,7 +137,7 @@ class Transaction:
         *,
         partition: int | None = None,
         header: tuple[str, bytes] | None = None,
-        staged_at: int | None = None,
+        staging_timestamp: int | None = None,
     ) -> None:
         """Enqueue rows in order, with the columns of `arguments_of`. Waits for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
@@ -146,7 +146,9 @@ class Transaction:
             place = self._producer.topic(topic)
             for first in range(0, len(rows), ROWS_AT_ONCE):
                 some = rows.slice(first, ROWS_AT_ONCE)
-                given = arguments_of(some, place, partition=partition, header=header, staged_at=staged_at)
+                given = arguments_of(
+                    some, place, partition=partition, header=header, staging_timestamp=staging_timestamp
+                )
                 done = self._producer.enqueue(given.starts, given.counts)
                 while done < len(given):
                     self._producer.poll(WAIT_FOR_ROOM)

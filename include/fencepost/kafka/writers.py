@@ -18,7 +18,7 @@ from fencepost.kafka.errors import translated
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost.model import Receipt
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.protocol.marks import MarkState, compare_mark, mark_metadata, read_mark
 
 FENCES = 16  # requests at once
 
@@ -63,7 +63,7 @@ class Writers:
         transaction.init()
         return transaction
 
-    def standing(self, mark: Receipt | None) -> Standing:
+    def mark_state(self, mark: Receipt | None) -> MarkState:
         """The meaning of a mark, read after `init`, for a writer of this lease."""
         return compare_mark(mark, self.lease, self.ledger, opened=self.opened)
 
@@ -74,11 +74,11 @@ class Writers:
         and writes nothing. A later lease's mark has the same effect, and is left alone.
         """
         transaction, mark = self.init(task)
-        standing = self.standing(mark)
-        if mark is not None and standing is Standing.DONE:
+        standing = self.mark_state(mark)
+        if mark is not None and standing is MarkState.DONE:
             return mark
         closed = self.nothing(task)
-        if standing is not Standing.SUPERSEDED:
+        if standing is not MarkState.SUPERSEDED:
             self._commit_mark(transaction, closed)
         return closed
 
@@ -95,8 +95,8 @@ class Writers:
 
         A mark may not be visible right after its commit, so missing marks are awaited.
         """
-        marks = self._all_marks(settled=False)
-        return tuple(marks if None not in marks else self._all_marks(settled=True))
+        marks = self._all_marks(stable=False)
+        return tuple(marks if None not in marks else self._all_marks(stable=True))
 
     def committed_receipts(self) -> list[Receipt] | None:
         """The receipts of all task-partitions if this lease has committed every one of them, otherwise None.
@@ -105,8 +105,8 @@ class Writers:
         every attempt after it reads the mark first. It does not wait for open transactions. The next init_transactions ends that
         of a dead attempt, and a mark that is not committed yet does not count.
         """
-        marks = self._all_marks(settled=False)
-        done = [mark for mark in marks if mark is not None and self.standing(mark) is Standing.DONE]
+        marks = self._all_marks(stable=False)
+        done = [mark for mark in marks if mark is not None and self.mark_state(mark) is MarkState.DONE]
         return done if len(done) == len(self.marks) else None
 
     def nothing(self, task: int) -> Receipt:
@@ -119,24 +119,26 @@ class Writers:
         mark = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
         transaction.add_offsets([mark], self.group)
 
-    def told(self, task: int) -> str:
+    def describe_task(self, task: int) -> str:
         """A task-partition's name in messages."""
         return f"batch {self.batch}, task-partition {task}"
 
     def _commit_mark(self, transaction: Transaction, receipt: Receipt) -> None:
-        with translated(self.told(receipt.task), self.settings), transaction:
+        with translated(self.describe_task(receipt.task), self.settings), transaction:
             self.add_mark(transaction, receipt)
 
     def _mark(self, task: int) -> Receipt | None:
-        return self._marks([task], f"{self.told(task)}: reading its mark in group {self.group}", settled=True)[0]
+        return self._marks([task], f"{self.describe_task(task)}: reading its mark in group {self.group}", stable=True)[
+            0
+        ]
 
-    def _all_marks(self, *, settled: bool) -> list[Receipt | None]:
+    def _all_marks(self, *, stable: bool) -> list[Receipt | None]:
         tasks = range(self.first, self.first + len(self.marks))
-        return self._marks(tasks, f"batch {self.batch}: reading its marks in group {self.group}", settled=settled)
+        return self._marks(tasks, f"batch {self.batch}: reading its marks in group {self.group}", stable=stable)
 
-    def _marks(self, tasks: Sequence[int], doing: str, *, settled: bool) -> list[Receipt | None]:
+    def _marks(self, tasks: Sequence[int], doing: str, *, stable: bool) -> list[Receipt | None]:
         asked = [TopicPartition(*self.marks[task - self.first][:2]) for task in tasks]
-        found = committed_offsets(self.settings, self.group, asked, doing, settled=settled)
+        found = committed_offsets(self.settings, self.group, asked, doing, stable=stable)
         marks = [found.get((place.topic, place.partition)) for place in asked]
         return [read_mark(mark.metadata, doing, opened=self.opened) if mark else None for mark in marks]
 

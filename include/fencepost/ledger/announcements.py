@@ -37,7 +37,7 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
     )
 
 
-def what_is_lost(announced_in: str | None, found: Topic | None, begin: int) -> str | None:
+def loss_reason(announced_in: str | None, found: Topic | None, begin: int) -> str | None:
     """How the topic lost announcements, or None; pure. `announced_in` is the id of the topic that has all of them, by the ledger.
 
     `found` is the present topic, None if it does not exist; `begin` is its first offset.
@@ -67,7 +67,7 @@ class AnnouncementTopic:
             NeedsOperator: its settings would lose some.
         """
         found = self._cluster.find(self.name)
-        if lost := self.lost(found):
+        if lost := self.loss(found):
             name = self._pipeline.name
             raise AnnouncementsLost(
                 f"pipeline {name}: {lost} Readers rely on it alone, so nothing is planned or published until it is complete. "
@@ -83,20 +83,20 @@ class AnnouncementTopic:
         """
         topic = found or self._cluster.ensure_topic(self.name, 1, KEPT)
         if refusal := unfit_for_announcements(topic, self._cluster.topic_configs(self.name)):
-            raise NeedsOperator(f"pipeline {self._pipeline.name}: {refusal} {how_to_mend(topic)}")
+            raise NeedsOperator(f"pipeline {self._pipeline.name}: {refusal} {repair_advice(topic)}")
         return topic
 
     def is_whole(self, topic: Topic) -> bool:
         """Whether this topic has all announcements, by the ledger."""
         return topic.id == self._announced_in
 
-    def lost(self, found: Topic | None) -> str | None:
+    def loss(self, found: Topic | None) -> str | None:
         """How the topic lost announcements of this ledger, in a sentence; None if it has all."""
-        lost = what_is_lost(self._announced_in, found, self._cluster.earliest(found)[0] if found else 0)
+        lost = loss_reason(self._announced_in, found, self._cluster.earliest(found)[0] if found else 0)
         return f"its topic of announcements, {self.name}, {lost}." if lost else None
 
 
-def how_to_mend(topic: Topic) -> str:
+def repair_advice(topic: Topic) -> str:
     """The next step for a topic with the wrong number of partitions or wrong settings."""
     if topic.partitions != 1:
         return f"Delete it (kafka-topics.sh --delete --topic {topic.name}), then `fencepost announce` writes it again."
@@ -131,9 +131,9 @@ def read_announcements(
 def parse(value: bytes | None, where: str) -> Announcement:
     """Parse a record's value as an announcement. Raises NeedsOperator, with `where`, if it is not one."""
     try:
-        told = json.loads(value or b"")
-        if isinstance(told, dict):
-            return Announcement.of(told, where)
+        content = json.loads(value or b"")
+        if isinstance(content, dict):
+            return Announcement.of(content, where)
         why = "it is not a JSON object"
     except ValueError:
         why = "it is not JSON"
@@ -144,7 +144,7 @@ def parse(value: bytes | None, where: str) -> Announcement:
     )
 
 
-def lacking(told: Iterable[Announcement], wanted: Iterable[Announcement]) -> list[Announcement]:
+def missing_announcements(announced: Iterable[Announcement], wanted: Iterable[Announcement]) -> list[Announcement]:
     """The announcements in `wanted`, the ledger's, that are not in `told`, the topic's; pure."""
-    have = {(*one.identity, one.state) for one in told}
+    have = {(*one.identity, one.state) for one in announced}
     return [one for one in wanted if (*one.identity, one.state) not in have]

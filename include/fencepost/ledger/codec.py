@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerUnreadable
-from fencepost.model import LEDGER_VERSION, Batch, Event, State
+from fencepost.model import LEDGER_VERSION, Batch, HistoryEntry, State
 
 ANNOUNCED_IN_KEY = b"announced in"
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
@@ -96,22 +96,22 @@ def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> s
     raise LedgerUnreadable(f"ledger {pipeline.ledger_topic}, offset {offset}: damaged in announced_in. {RESTORE}")
 
 
-class _Past(BaseModel):
+class _HistoryRecord(BaseModel):
     """The part of a record that is still needed after a newer record of the same batch: its history."""
 
     model_config = ConfigDict(extra="ignore")
 
-    history: tuple[Event, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
 
-def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> tuple[Event, ...]:
+def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> tuple[HistoryEntry, ...]:
     """The history in a record that a newer one has replaced.
 
     Raises:
         LedgerUnreadable: as in `read_record`.
     """
     try:
-        return _Past.model_validate_json(value or b"").history
+        return _HistoryRecord.model_validate_json(value or b"").history
     except ValidationError:
         return read_record(key, value, offset, pipeline).history
 

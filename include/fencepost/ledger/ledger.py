@@ -38,10 +38,10 @@ from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.announcements import AnnouncementTopic
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, record_key, write_announced_in, write_record
-from fencepost.ledger.reader import ATTEMPT_HEADER, LedgerReader
+from fencepost.ledger.reader import COMMIT_HEADER, LedgerReader
 from fencepost.model import Batch, Interval
 from fencepost.protocol.announcement import Announcement
-from fencepost.protocol.announcing import announcement, complete_until, news
+from fencepost.protocol.announcing import announced_changes, announcement, complete_until
 from fencepost.protocol.view import View
 
 F = TypeVar("F")
@@ -120,13 +120,13 @@ class Ledger:
         """Whether the topic exists; if not, nothing was ever planned."""
         return self.cluster.find(self.pipeline.ledger_topic) is not None
 
-    def look(self) -> View:
+    def peek(self) -> View:
         """Everything that a read_committed reader sees now; empty if there is no ledger. Only for callers that show it.
 
         Raises:
             KafkaUnavailable, AccessDenied, LedgerUnreadable: as in the reader's `look`.
         """
-        return View.of(self._reader.look(self.cluster)[1])
+        return View.of(self._reader.peek(self.cluster)[1])
 
     def read(self) -> View:
         """Everything that is committed now. Waits for an open transaction, and never returns part of the ledger.
@@ -239,16 +239,16 @@ class Ledger:
         Raises:
             AnnouncementsLost, NeedsOperator: the topic of announcements lacks earlier ones, or would lose these.
         """
-        found = news(view, change.batches)
+        found = announced_changes(view, change.batches)
         if not found:
             return change
         topic = self.announcements.prepare()
         after = change.after or view.updated(change.batches)
-        told = (announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
-        return replace(change, after=after, announcements=tuple(told), announced_in=topic)
+        announced = (announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
+        return replace(change, after=after, announcements=tuple(announced), announced_in=topic)
 
     def _commit(self, coordinator: Transaction, attempt: bytes, change: Change) -> None:
-        ledger, header, topic = self.pipeline.ledger_topic, (ATTEMPT_HEADER, attempt), change.announced_in
+        ledger, header, topic = self.pipeline.ledger_topic, (COMMIT_HEADER, attempt), change.announced_in
         with coordinator:
             for one in change.announcements:
                 coordinator.produce(self.announcements.name, one.record(), one.batch.encode(), partition=0)

@@ -16,9 +16,9 @@ from typing import cast
 
 from confluent_kafka import Message, TopicPartition
 
-from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing, TransitionRefused
+from fencepost.garbage_collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
@@ -32,7 +32,7 @@ from fencepost.ledger.codec import (
     read_history,
     read_record,
 )
-from fencepost.model import Batch, Event
+from fencepost.model import Batch, HistoryEntry
 from fencepost.protocol.advice import plan_first
 from fencepost.protocol.view import View
 
@@ -41,7 +41,7 @@ from fencepost.protocol.view import View
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
 LARGE = 4000  # records; for fewer the garbage collector takes a tenth of a second at most
 
-ATTEMPT_HEADER = "fencepost-attempt"  # a record's header: the attempt of a coordinator that committed it
+COMMIT_HEADER = "fencepost-commit"  # a record's header: the attempt of a coordinator that committed it
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
@@ -70,7 +70,7 @@ class LedgerReader:
         """The id of the topic that has all of the ledger's announcements; None before the first."""
         return self._known.announced_in
 
-    def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
+    def peek(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
         """All batches in the ledger, and a value that changes whenever they do; only for callers that show them.
 
         1. find the ledger's end. A topic that does not exist yet is an empty ledger. Open transactions are not awaited;
@@ -168,7 +168,7 @@ class LedgerReader:
     def _noted(self, message: Message) -> Record:
         """Remember the attempt that committed the record, and return the record."""
         headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
-        self._attempts.add(headers.get(ATTEMPT_HEADER) or b"")
+        self._attempts.add(headers.get(COMMIT_HEADER) or b"")
         return message.offset() or 0, message.key(), message.value()
 
     def _read(self, cluster: Cluster, topic: Topic, end: int) -> None:
@@ -224,7 +224,9 @@ class NewestRecords:
         self.batches |= taken
         return list(taken.values())
 
-    def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
+    def _goes_on(
+        self, before: tuple[HistoryEntry, ...], after: tuple[HistoryEntry, ...], offset: int
+    ) -> tuple[HistoryEntry, ...]:
         """Check that the later history begins with the earlier one, and return the later one."""
         if after[: len(before)] != before:
             raise LedgerUnreadable(

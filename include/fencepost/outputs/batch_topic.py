@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing, TopicRecreated
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Topic
+from fencepost.ledger.completeness import Named, newest_batches
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import Named, newest_batches
 from fencepost.model import (
     BATCH_HEADER,
     Batch,
@@ -23,7 +23,7 @@ from fencepost.model import (
     describe_ranges,
     utc_now,
 )
-from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_staging_needs
+from fencepost.outputs.topic_settings import loss_reason, what_is_too_large, what_staging_needs
 from fencepost.protocol.advice import reprocess
 from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
@@ -169,7 +169,7 @@ class RecordTopic(BatchTopic):
 
     def _lost(self, batch: Batch) -> Obstacle | None:
         """Why the batch's records are incomplete or cannot be distinguished from others, with the next step; None if neither."""
-        if batch.known_written.rows and not self._names_batches(batch):
+        if batch.require_written.rows and not self._names_batches(batch):
             return Obstacle(
                 "its records have no header that names their batch (output.batch_header: false)",
                 cure=f"Set output.batch_header: true; then {reprocess(batch)}.",
@@ -192,8 +192,8 @@ class RecordTopic(BatchTopic):
 class StagingTopic(RecordTopic):
     """The topic that staged batches are written to, judged in, and copied from.
 
-    The Kafka timestamp of a staged record is its batch's `staged_at`, which identifies the batch. A row's own timestamp is in a
-    header. So retention counts from the plan, however old the row's own timestamp is.
+    The Kafka timestamp of a staged record is its batch's `staging_timestamp`, which identifies the batch. A row's own timestamp
+    is in a header. So retention counts from the plan, however old the row's own timestamp is.
     """
 
     role = "staging"
@@ -236,7 +236,7 @@ class StagingTopic(RecordTopic):
         """The deleted parts of the batch's ranges. Before it is written, of all offsets since it was planned."""
         if batch.written is not None:
             return self.deleted(batch)
-        starts, ends = batch.known_staging.ends, self._cluster.high_watermarks(self._topic)
+        starts, ends = batch.require_staging.ends, self._cluster.high_watermarks(self._topic)
         ranges = [
             OffsetRange(topic=self._name, partition=p, start=s, end=max(s, e))
             for p, (s, e) in enumerate(zip(starts, ends, strict=False))
@@ -249,7 +249,7 @@ class StagingTopic(RecordTopic):
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         """As in `RecordTopic`. Staged records have the time of their plan, not that of the interval."""
-        return what_staging_needs(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
+        return what_staging_needs(settings) or loss_reason(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The records with the batch's timestamp."""
@@ -261,7 +261,7 @@ class StagingTopic(RecordTopic):
         return True
 
     def _id_then(self, batch: Batch) -> str:
-        return batch.known_staging.topic_id
+        return batch.require_staging.topic_id
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.output_ranges(batch.written) if batch.written else ()
@@ -275,7 +275,7 @@ def staged_records(
     Records of other batches in the same ranges are left out.
     """
     raw = read_ranges(spark, settings, ranges, headers=headers)
-    return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.known_staged_at)))
+    return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.require_staging_timestamp)))
 
 
 def read_named(spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], batch: str) -> DataFrame:

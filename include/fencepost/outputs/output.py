@@ -17,16 +17,16 @@ from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.finding import Answer
+from fencepost.findings import Answer
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.writers import Offsets
+from fencepost.ledger.completeness import Named
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import Named
 from fencepost.model import Batch, Interval, PartitionId, PlannedOutput, TopicEnds
 from fencepost.output_kinds import has_part, part_of
 from fencepost.outputs.batch_topic import RecordTopic, StagingTopic
 from fencepost.protocol.decisions import Beginning
-from fencepost.protocol.obstacle import Found, GivenUp, OutputState
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, OutputState
 from fencepost.protocol.view import View
 
 
@@ -72,7 +72,7 @@ class Publisher(Protocol):
         batch needs nothing of the output."""
         ...
 
-    def committed(self, batch: Batch, found: Found) -> Ending | None:
+    def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """The end of the publication, if `found` shows that all of it is committed; else None."""
         ...
 
@@ -86,7 +86,7 @@ class Publisher(Protocol):
         """
         ...
 
-    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+    def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """Make sure that no attempt at the publication, not even a late one, can commit. None if all of it is committed."""
         ...
 
@@ -98,7 +98,7 @@ class KafkaOffsets(Protocol):
         """The offsets that the transaction which begins a publication commits together with the ledger's record."""
         ...
 
-    def restore_marks(self, batch: Batch, found: Found) -> bool:
+    def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
         """Restore lost commit marks. Returns whether any were missing."""
         ...
 
@@ -173,8 +173,8 @@ class Output(Target, Publisher, Protocol):
 OpenOutput = Callable[[Ledger, str], Output]  # the output of that name, for the ledger's pipeline
 
 
-class Examined(Protocol):
-    """A pipeline that the doctor examines (`preflight/look.py`)."""
+class Inspected(Protocol):
+    """A pipeline that the doctor examines (`doctor/inspection.py`)."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -201,9 +201,9 @@ class Examined(Protocol):
 class Checks:
     """The doctor's checks of one kind of output. If the first finds an error, the others are skipped for the reason `without`."""
 
-    first: Callable[[Examined], Answer]
+    first: Callable[[Inspected], Answer]
     without: str
-    others: tuple[Callable[[Examined], Answer], ...]
+    others: tuple[Callable[[Inspected], Answer], ...]
 
 
 def checks_of(pipeline: Pipeline) -> Checks | None:
@@ -231,7 +231,7 @@ def missing_or_why_not(ledger: Ledger) -> str:
     try:
         return missing_of(ledger)
     except FencepostError as error:
-        return f"{ledger.pipeline.output.told} could not be compared with the ledger: {error}"
+        return f"{ledger.pipeline.output.description} could not be compared with the ledger: {error}"
 
 
 def written_to(ledger: Ledger, batch: Batch) -> RecordTopic:

@@ -25,7 +25,7 @@ FOREVER = 2**63 - 1
 ROOM = 65_536  # bytes for the headers that quarantine adds to those of the source record
 
 
-class Quarantined(NamedTuple):
+class QuarantinedRecord(NamedTuple):
     """A record in quarantine, without its data: its place there and in the source, the rule that it failed, and why."""
 
     place: str
@@ -95,18 +95,18 @@ class QuarantineTopic(BatchTopic):
         raw = read_ranges(spark, self._ledger.settings, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
-    def some(self, batch: Batch, most: int) -> list[Quarantined]:
+    def some(self, batch: Batch, most: int) -> list[QuarantinedRecord]:
         """Up to `most` of the batch's remaining records, from the start of its ranges. Needs no Spark."""
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
-        own, found = (BATCH_HEADER, str(batch.id).encode()), list[Quarantined]()
+        own, found = (BATCH_HEADER, str(batch.id).encode()), list[QuarantinedRecord]()
         for messages in messages_of(self._ledger.settings, self._pipeline.group, kept, doing):
             for message in messages:
                 headers = [*(message.headers() or ())]
                 if headers[-1:] == [own]:
                     last = {str(name): bytes(value or b"").decode("utf-8", "replace") for name, value in headers}
                     place = f"{self._name}:{message.partition()}:{message.offset()}"
-                    found.append(Quarantined(place, *(last.get(name, "") for name in SHOWN)))
+                    found.append(QuarantinedRecord(place, *(last.get(name, "") for name in SHOWN)))
                 if len(found) == most:
                     return found
         return found

@@ -63,7 +63,7 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
     return None
 
 
-def what_is_lost(
+def loss_reason(
     settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
 ) -> str | None:
     """Why the topic would refuse the interval's records or delete them too early, and what to do; None if it keeps them.

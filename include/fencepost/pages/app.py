@@ -19,19 +19,19 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable, SettingsError
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
-from fencepost.pages.carried import Carried
+from fencepost.pages.cards import Card, card_of
 from fencepost.pages.comparisons import Comparisons
-from fencepost.pages.content import Card, card_of
-from fencepost.pages.lag import lag_now
+from fencepost.pages.dag_settings import DagSettings
 from fencepost.pages.ledgers import Ledgers
-from fencepost.pages.listing import PAGE_SIZES, TRENDS, Wish, cut, page_of
+from fencepost.pages.listing import PAGE_SIZES, TRENDS, ListQuery, cut, page_of
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
 from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
-from fencepost.pages.words import standing
-from fencepost.protocol.awaiting import Awaiting, need_of
-from fencepost.protocol.left_out import LeftOut
+from fencepost.pages.trend import lag_now
+from fencepost.pages.wording import standing
+from fencepost.protocol.awaiting import Awaiting, awaiting_reason
 from fencepost.protocol.snapshot import Row, Snapshot
+from fencepost.protocol.unplanned_intervals import UnplannedIntervals
 from fencepost.quality.report_files import ReportMissing, report_file
 
 CARDS = 10  # pipelines on one page of the overview
@@ -39,8 +39,8 @@ FEW = 10  # how many of the intervals that await a person are listed; the others
 AT_ONCE = 4  # pipelines whose ledgers are read in parallel
 
 app = FastAPI(title="Fencepost", openapi_url=None)
-pipelines, ledgers = Pipelines(Carried().read), Ledgers()
-comparisons = Comparisons(lambda pipeline: ledgers.lacks(pipeline))
+pipelines, ledgers = Pipelines(DagSettings().read), Ledgers()
+comparisons = Comparisons(lambda pipeline: ledgers.missing_batches(pipeline))
 
 
 @app.get("/")
@@ -52,10 +52,10 @@ def overview(
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         until = ledgers.deadline()
-        looks = list(pool.map(lambda p: _look(p, until), [p for name, p in good.items() if name in readable]))
-        looks.sort(key=lambda look: not look.awaiting)
+        looks = list(pool.map(lambda p: _shown_pipeline(p, until), [p for name, p in good.items() if name in readable]))
+        looks.sort(key=lambda shown_pipeline: not shown_pipeline.awaiting)
         shown = cut(looks, number, CARDS)
-        cards = list(pool.map(lambda look: _card(look, length), shown.items))
+        cards = list(pool.map(lambda shown_pipeline: _card(shown_pipeline, length), shown.items))
     away = bool(cards) and all(isinstance(card.failure, KafkaUnavailable) for card in cards)
     return page(
         request,
@@ -67,7 +67,7 @@ def overview(
         lengths=TRENDS,
         broken=len(broken),
         named=sorted(broken.keys() & readable),
-        waiting=[look for look in looks if look.awaiting],
+        waiting=[shown_pipeline for shown_pipeline in looks if shown_pipeline.awaiting],
         few=FEW,
     )
 
@@ -85,18 +85,18 @@ def batches(
 ) -> Response:
     """The intervals of one pipeline."""
     pipeline = _pipeline(dag_id)
-    look = _look(pipeline)
-    snapshot = look.known()
-    wish = Wish.of(state, sort, order, size, number)
-    keys = {str(one.batch.interval) for one in look.awaiting}
+    shown_pipeline = _shown_pipeline(pipeline)
+    snapshot = shown_pipeline.known()
+    wish = ListQuery.of(state, sort, order, size, number)
+    keys = {str(one.batch.interval) for one in shown_pipeline.awaiting}
     rows = page_of(snapshot, wish, keys)
     return page(
         request,
         "batches",
         left_out=_left_out(pipeline, snapshot),
-        card=_card(look, last if last in TRENDS else TRENDS[0]),
-        awaiting=look.awaiting,
-        awaits={str(one.batch.interval): one for one in look.awaiting},
+        card=_card(shown_pipeline, last if last in TRENDS else TRENDS[0]),
+        awaiting=shown_pipeline.awaiting,
+        awaits={str(one.batch.interval): one for one in shown_pipeline.awaiting},
         few=FEW,
         comparison=comparisons.of(pipeline) if snapshot.rows else None,
         pipeline=pipeline,
@@ -113,8 +113,8 @@ def batches(
 def batch(request: Request, dag_id: str, interval: str) -> Response:
     """Everything that the ledger knows about one interval."""
     pipeline = _pipeline(dag_id)
-    look = _look(pipeline)
-    row = look.known().by_key.get(interval)
+    shown_pipeline = _shown_pipeline(pipeline)
+    row = shown_pipeline.known().by_key.get(interval)
     if row is None:
         raise HTTPException(404, "This interval was never planned.")
     run = runs_of(dag_id, [row.interval]).get(row.interval.start)
@@ -124,18 +124,18 @@ def batch(request: Request, dag_id: str, interval: str) -> Response:
         pipeline=pipeline,
         row=row,
         run=run,
-        awaits=look.of(row),
+        awaits=shown_pipeline.of(row),
     )
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
 def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
     """The report of one revision, framed by a page with links."""
-    look = _look(_pipeline(dag_id))
-    found = look.known().find(interval, revision)
+    shown_pipeline = _shown_pipeline(_pipeline(dag_id))
+    found = shown_pipeline.known().find(interval, revision)
     if found is None:
         raise HTTPException(404, "The ledger has no such batch.")
-    return _report_page(request, look, found)
+    return _report_page(request, shown_pipeline, found)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
@@ -161,11 +161,11 @@ def run_report(request: Request, dag_id: str, run_id: str) -> Response:
     run = run_of(dag_id, run_id)
     if run is None:
         raise HTTPException(404, "There is no such run, or it has no data interval and so no batch.")
-    look = _look(pipeline)
-    row = look.known().by_key.get(str(run.interval))
+    shown_pipeline = _shown_pipeline(pipeline)
+    row = shown_pipeline.known().by_key.get(str(run.interval))
     if row is None:
         raise HTTPException(404, "This run's interval has not been planned yet; the run's plan task plans it.")
-    return _report_page(request, look, about(run, row))
+    return _report_page(request, shown_pipeline, about(run, row))
 
 
 @app.get("/static/{name}")
@@ -195,53 +195,53 @@ class ShownPipeline:
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
-def _look(pipeline: Pipeline, until: float | None = None) -> ShownPipeline:
+def _shown_pipeline(pipeline: Pipeline, until: float | None = None) -> ShownPipeline:
     try:
         snapshot = ledgers.snapshot(pipeline, until)
     except FencepostError as error:
         return ShownPipeline(pipeline, None, error)
-    under_way = [row for row in snapshot.unsettled if need_of(row.newest) is None]
+    under_way = [row for row in snapshot.unfinished if awaiting_reason(row.newest) is None]
     stopped = stopped_runs(pipeline.name, under_way)
     found = snapshot.awaiting(utc_now(), pipeline.schedule.patience, stopped)
     return ShownPipeline(pipeline, snapshot, awaiting=found)
 
 
-def _report_page(request: Request, look: ShownPipeline, found: Batch) -> Response:
+def _report_page(request: Request, shown_pipeline: ShownPipeline, found: Batch) -> Response:
     try:
-        report_file(look.pipeline.name, found, ".html")
+        report_file(shown_pipeline.pipeline.name, found, ".html")
         missing = ""
     except ReportMissing as error:
         missing = str(error)
-    row = look.known().by_key[str(found.interval)]
-    run = runs_of(look.pipeline.name, [found.interval]).get(found.interval.start)
+    row = shown_pipeline.known().by_key[str(found.interval)]
+    run = runs_of(shown_pipeline.pipeline.name, [found.interval]).get(found.interval.start)
     return page(
         request,
         "report",
-        pipeline=look.pipeline,
+        pipeline=shown_pipeline.pipeline,
         batch=found,
         row=row,
         run=run,
         missing=missing,
-        awaits=look.of(row),
+        awaits=shown_pipeline.of(row),
         standing=standing(row, found),
     )
 
 
-def _card(look: ShownPipeline, length: int) -> Card:
+def _card(shown_pipeline: ShownPipeline, length: int) -> Card:
     try:
-        snapshot, ends = look.known(), ledgers.source_ends(look.pipeline)
+        snapshot, ends = shown_pipeline.known(), ledgers.source_ends(shown_pipeline.pipeline)
         before = snapshot.unread
         if before.offsets:
-            before = before.still_in(ledgers.source_begins(look.pipeline))
+            before = before.still_in(ledgers.source_begins(shown_pipeline.pipeline))
     except FencepostError as error:
-        return Card(look.pipeline, look.snapshot, error, awaiting=look.awaiting)
-    lag = None if ends is None else lag_now(snapshot, look.pipeline.schedule, ends, utc_now())
-    return replace(card_of(look.pipeline, snapshot, lag, length, look.awaiting), unread=before)
+        return Card(shown_pipeline.pipeline, shown_pipeline.snapshot, error, awaiting=shown_pipeline.awaiting)
+    lag = None if ends is None else lag_now(snapshot, shown_pipeline.pipeline.schedule, ends, utc_now())
+    return replace(card_of(shown_pipeline.pipeline, snapshot, lag, length, shown_pipeline.awaiting), unread=before)
 
 
-def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> LeftOut:
+def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> UnplannedIntervals:
     """The intervals of the schedule that have neither a batch nor a run, although a later interval has one."""
-    found = LeftOut.of(left_out(pipeline.schedule, [row.interval for row in snapshot.rows]))
+    found = UnplannedIntervals.of(left_out(pipeline.schedule, [row.interval for row in snapshot.rows]))
     runs = runs_of(pipeline.name, found.intervals)
     return found.without({one for one in found.intervals if one.start in runs})
 

@@ -109,13 +109,13 @@ def _spot(
     show: Format,
     drawn: str = "",
 ) -> str:
-    told = ", ".join(
+    listed = ", ".join(
         f"{one.name} {show(v)}" if len(series) > 1 else show(v)
         for one, v in zip(series, column, strict=True)
         if v is not None
     )
     hit = f'<rect class="hit" x="{x:.2f}" y="0" width="{step:.2f}" height="{HEIGHT}"/>'
-    return f"<g>{drawn}{hit}<title>{escape(f'{label}: {told}')}</title></g>"
+    return f"<g>{drawn}{hit}<title>{escape(f'{label}: {listed}')}</title></g>"
 
 
 def _chart(title: str, series: Sequence[Series], parts: Sequence[str], show: Format, highest: float) -> Chart:

@@ -28,7 +28,7 @@ PROMPT = 3.0  # seconds within which most comparisons end; a page reports a comp
 class Comparison:
     """How a table compares with its ledger, as far as the database has answered."""
 
-    lacks: str = ""  # by the last result
+    missing_batches: str = ""  # by the last result
     answered_at: datetime | None = None  # the time of the last result; None if there is none yet
     asked_at: datetime | None = (
         None  # the start of the first comparison that has had no result since; None if there is none
@@ -79,11 +79,11 @@ class Comparisons:
             return kept.comparison
 
     def _ask(self, pipeline: Pipeline, kept: _ComparedTable) -> None:
-        lacks = failure = ""
+        missing = failure = ""
         try:
-            lacks = self._compare(pipeline)
+            missing = self._compare(pipeline)
         except LedgerLost as lost:
-            lacks = str(lost).rstrip(".")
+            missing = str(lost).rstrip(".")
         except FencepostError as error:
             failure = str(error)
         except Exception as error:  # whatever it is, the next comparison has to be possible
@@ -93,7 +93,7 @@ class Comparisons:
             if failure:
                 kept.comparison, kept.due = replace(kept.comparison, failure=failure), time.monotonic() + PAUSE
             else:
-                kept.comparison, kept.due = Comparison(lacks, utc_now()), time.monotonic() + HOLDS
+                kept.comparison, kept.due = Comparison(missing, utc_now()), time.monotonic() + HOLDS
             kept.is_under_way = False
 
 
@@ -102,4 +102,4 @@ def _table_of(pipeline: Pipeline) -> Hashable:
     old one does not answer.
     """
     reached_by = frozenset(pipeline.postgres.items()), pipeline.connections.get("postgres")
-    return pipeline.name, pipeline.output.told, reached_by
+    return pipeline.name, pipeline.output.description, reached_by

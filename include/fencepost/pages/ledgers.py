@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, LoginRefused
+from fencepost.garbage_collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
@@ -97,7 +97,7 @@ class Ledgers:
                 kept = _KnownLedger(identity, LedgerReader(pipeline, settings, self._timeout))
                 self._kept[pipeline.name] = kept
         with kept.lock:
-            position, batches = self._asking(settings, kept.follower.look, until)
+            position, batches = self._asking(settings, kept.follower.peek, until)
             if kept.snapshot is None or position != kept.position:
                 with without_collector():
                     kept.position, kept.snapshot = position, snapshot_of(View.of(batches))
@@ -131,7 +131,7 @@ class Ledgers:
 
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
-    def lacks(self, pipeline: Pipeline) -> str:
+    def missing_batches(self, pipeline: Pipeline) -> str:
         """What the pipeline's output table lacks of what its ledger has published there; empty if nothing.
 
         This waits for the database, so `pages/comparisons.py` calls it in the background.

@@ -28,7 +28,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class ListQuery:
     """What a request asks for. Anything unknown falls back to the default."""
 
     state: State | Literal["awaiting"] | None = None
@@ -38,7 +38,7 @@ class Wish:
     page: int = 1
 
     @classmethod
-    def of(cls, state: str, sort: str, order: str, size: int, page: int) -> Wish:
+    def of(cls, state: str, sort: str, order: str, size: int, page: int) -> ListQuery:
         """The wish in a query string."""
         return cls(
             state=AWAITING if state == AWAITING else State(state) if state in set(State) else None,
@@ -85,7 +85,7 @@ def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
     return Page(items[begin : begin + size], number, pages, len(items), begin + 1)
 
 
-def page_of(snapshot: Snapshot, wish: Wish, awaiting: Collection[str] = ()) -> Page[Row]:
+def page_of(snapshot: Snapshot, wish: ListQuery, awaiting: Collection[str] = ()) -> Page[Row]:
     """The rows that a wish asks for. `awaiting` has the keys of rows that await a person."""
     rows: Sequence[Row] = snapshot.rows
     if wish.state == AWAITING:

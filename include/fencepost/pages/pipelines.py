@@ -13,7 +13,7 @@ from typing import Any
 from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import load_pipelines
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.public import pipeline_of_public
+from fencepost.config.public_settings import pipeline_of_public
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 

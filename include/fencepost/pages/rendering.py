@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fencepost.pages import words
+from fencepost.pages import wording
 from fencepost.protocol.awaiting import sentence
 from fencepost.quality.quarantine import counted
 from fencepost.quality.report_html import code_spans, visible
@@ -87,13 +87,13 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "visible": visible,  # characters that reorder or hide others are shown by their number
-        "number": words.number,
-        "short": words.short_number,
-        "duration": words.duration,
-        "moment": words.moment,
-        "span": lambda interval: words.span(interval.start, interval.end),
-        "verdict_style": words.verdict_style,
-        "verdict_words": words.verdict_words,
+        "number": wording.number,
+        "short": wording.short_number,
+        "duration": wording.duration,
+        "moment": wording.moment,
+        "span": lambda interval: wording.span(interval.start, interval.end),
+        "verdict_style": wording.verdict_style,
+        "verdict_words": wording.verdict_words,
         "sentence": sentence,
         "code_spans": code_spans,
         "counted": counted,

@@ -27,7 +27,7 @@ class DagRunFacts:
     """The facts about a DAG run that the pages need. `told` is the newest revision in its steps' results."""
 
     interval: Interval
-    told: int | None = None
+    returned: int | None = None
     succeeded: bool = False
     began: datetime | None = None
     ended: datetime | None = None
@@ -71,10 +71,10 @@ def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
             return None
         if run.data_interval_end <= run.data_interval_start:
             return None
-        told = [_revision(XComModel.deserialize_value(found)) for found in session.scalars(results)]
+        returned = [_revision(XComModel.deserialize_value(found)) for found in session.scalars(results)]
         return DagRunFacts(
             interval=Interval.of(run.data_interval_start, run.data_interval_end),
-            told=max((revision for revision in told if revision is not None), default=None),
+            returned=max((revision for revision in returned if revision is not None), default=None),
             succeeded=run.state == DagRunState.SUCCESS,
             began=run.start_date,
             ended=run.end_date,
@@ -88,10 +88,10 @@ def about(run: DagRunFacts, row: Row) -> Batch:
     that did not succeed also owns the revisions planned while it ran. The same holds for a run whose results are not in Airflow's
     database, because an XCom backend keeps them elsewhere. Without any of these, it is the revision that matters most now.
     """
-    told = next((b for b in row.revisions.all if b.revision == run.told), None)
-    is_unknown = run.told is None or not run.succeeded
+    named = next((b for b in row.revisions.all if b.revision == run.returned), None)
+    is_unknown = run.returned is None or not run.succeeded
     own = [b for b in row.revisions.all if is_unknown and _planned_within(b, run)]
-    known = [b for b in (told, *own) if b is not None]
+    known = [b for b in (named, *own) if b is not None]
     return max(known, key=lambda b: b.revision) if known else row.telling
 
 

@@ -1,13 +1,16 @@
-"""A pipeline's trend: a point for each of its last batches. Pure."""
+"""A pipeline's lag now, and its trend: a point for each of its last batches. Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
+from fencepost.config.intervals import newest_ended
+from fencepost.config.sections import Schedule
+from fencepost.model import PartitionId
 from fencepost.protocol.snapshot import Row, Snapshot
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -67,3 +70,21 @@ def _passes(row: Row) -> datetime:
     if row.passed_at is None and row.batch.plan.is_empty:
         return datetime.min.replace(tzinfo=UTC)  # an empty interval holds nothing back
     return row.passed_at or NEVER
+
+
+def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
+    """The end of the newest interval that has ended; None before the first one has."""
+    return next((interval.end for interval in newest_ended(schedule, now)), None)
+
+
+def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[PartitionId, int], now: datetime) -> Lag:
+    """Offsets from the frontier to the source's high watermarks, and time from the frontier to the newest due interval.
+
+    Partitions that the ledger does not know yet count from offset 0. If no batch was planned, the time counts from
+    `schedule.start`.
+    """
+    due = newest_due(schedule, now)
+    reached = snapshot.frontier_time or schedule.start
+    seconds = max((due - reached).total_seconds(), 0.0) if due else 0.0
+    records = sum(max(end - snapshot.frontier.get(place, 0), 0) for place, end in source_ends.items())
+    return Lag(records, seconds)

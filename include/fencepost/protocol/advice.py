@@ -98,7 +98,7 @@ def why_not_passed(batch: Batch) -> str:
 
 def after_refusal(batch: Batch) -> str:
     """What to do about a publication that its output refused."""
-    taker = batch.publication.taker if batch.publication else "Kafka"
+    taker = batch.publication.target if batch.publication else "Kafka"
     return (
         f"Once {taker} accepts it, {run_from(batch, 'advance')} publishes the batch as it is. After a change of the transform "
         f"or of the output's settings, {_or_write_again()}; {batch.command('run', '--reprocess')} does so "
@@ -124,7 +124,7 @@ def or_give_up(batch: Batch) -> str:
     )
 
 
-def store_has_to_answer(batch: Batch) -> str:
+def table_has_to_answer(batch: Batch) -> str:
     """Why a publication to a table cannot be given up while the database does not answer, and what to do."""
     return (
         f"Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may have "
@@ -157,13 +157,13 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
         case State.WRITTEN:
             return f"It has passed. {run} publishes it; {skip}."
         case State.REJECTED if batch.publication is not None and batch.publication.refused:
-            return f"{batch.publication.taker} refused its data: {batch.publication.refused}. {after_table_refused(batch, skip)}"
+            return f"{batch.publication.target} refused its data: {batch.publication.refused}. {after_table_refused(batch, skip)}"
         case State.REJECTED:
             rows = batch.written.rows if batch.written else 0
             failed = batch.verdict.failed_critical if batch.verdict else ()
             return f"Read its report. {after_rejection(batch, rows, failed)} Otherwise {publish} {instead} as it is, or {skip}."
         case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
-            return f"{batch.publication.taker} refused its copy: {batch.publication.refused} {after_refusal(batch)}"
+            return f"{batch.publication.target} refused its copy: {batch.publication.refused} {after_refusal(batch)}"
         case State.PUBLISHING if batch.publication is not None and batch.publication.is_unseen:
             return f"{run} finishes its publication. {or_give_up(batch)}"
         case State.PUBLISHING:

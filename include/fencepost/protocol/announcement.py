@@ -115,20 +115,20 @@ class Announcement(Known):
     )
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], where: str = "the event") -> Self:
+    def of(cls, announced: Mapping[str, Any], where: str = "the event") -> Self:
         """Parse the `extra` of an event, or the value of a record.
 
         Raises:
             SettingsError: it is not an announcement, or this release does not know its version.
         """
-        version = told.get("version")
+        version = announced.get("version")
         if isinstance(version, int) and version != ANNOUNCEMENT_VERSION:
             raise SettingsError(
                 f"{where} is an announcement of version {version}; this release of Fencepost reads {ANNOUNCEMENT_VERSION}. "
                 "Use the release that wrote it."
             )
         try:
-            return cls.model_validate(told)
+            return cls.model_validate(announced)
         except ValidationError as error:
             fields = ", ".join(sorted({str(e["loc"][0]) if e["loc"] else "itself" for e in error.errors()}))
             raise SettingsError(
@@ -170,14 +170,14 @@ class Announcement(Known):
         return self.model_dump_json().encode()
 
 
-def counting(told: Iterable[Announcement]) -> list[Announcement]:
+def counting(announced: Iterable[Announcement]) -> list[Announcement]:
     """The publications of one pipeline that count after these announcements, in order of time; additions follow their batches.
 
     A publication replaces everything that was published for its interval; an addition replaces nothing. A withdrawal removes
     the interval. A skip changes nothing: what was published before still counts.
     """
     found: dict[Interval, list[Announcement]] = {}
-    for one in told:
+    for one in announced:
         if one.state == "published":
             found[one.interval] = [*(found.get(one.interval, []) if one.adds_to else []), one]
         elif one.state == "withdrawn":

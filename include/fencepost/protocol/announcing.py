@@ -17,7 +17,7 @@ from operator import itemgetter
 from fencepost.model import (
     PUBLISH_ANYWAY,
     Batch,
-    Event,
+    HistoryEntry,
     Interval,
     Outcome,
     State,
@@ -31,15 +31,15 @@ PUBLISHES = {"publish", PUBLISH_ANYWAY}
 
 
 @dataclass(frozen=True)
-class News:
+class AnnouncedChange:
     """A batch to announce: the event in its history that causes it, and the announced revisions that no longer count."""
 
     batch: Batch
-    entered: Event
+    entered: HistoryEntry
     replaces: tuple[int, ...] = ()
 
 
-def news(before: View, changed: Sequence[Batch]) -> tuple[News, ...]:
+def announced_changes(before: View, changed: Sequence[Batch]) -> tuple[AnnouncedChange, ...]:
     """The publications, skips and withdrawals among changed batches; none for most changes.
 
     A withdrawal of several revisions of an interval is announced once, for the newest batch among them.
@@ -53,7 +53,7 @@ def news(before: View, changed: Sequence[Batch]) -> tuple[News, ...]:
         if batch.state in OVER and was in PASSED:
             over[batch.interval].append(batch.revision)
     found = ((max(batches, key=_standing), over[interval]) for interval, batches in entered.items())
-    return tuple(News(own, own.history[-1], _without(own, revisions)) for own, revisions in found)
+    return tuple(AnnouncedChange(own, own.history[-1], _without(own, revisions)) for own, revisions in found)
 
 
 def _state_in(view: View, batch: Batch) -> State | None:
@@ -82,7 +82,7 @@ def complete_until(view: View) -> datetime | None:
     return end
 
 
-def announcement(view: View, one: News, cluster_id: str, until: datetime | None) -> Announcement:
+def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datetime | None) -> Announcement:
     """The announcement of a batch in this view. A skipped or withdrawn batch has no output in it."""
     batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
     written = batch.written if counts else None
@@ -142,10 +142,10 @@ def _schema_ids(batch: Batch) -> SchemaIds | None:
     )
 
 
-Told = tuple[News, datetime | None]  # with the value of `complete_until` at that time
+AnnouncedBatch = tuple[AnnouncedChange, datetime | None]  # with the value of `complete_until` at that time
 
 
-def told(view: View) -> Iterator[Told]:
+def all_announced(view: View) -> Iterator[AnnouncedBatch]:
     """Every announcement that follows from the ledger's history, in order of time; within an interval in order of revisions.
 
     Intervals that changed within one second are in order of their start.
@@ -171,15 +171,15 @@ def told(view: View) -> Iterator[Told]:
 
 def history(view: View, cluster_id: str) -> list[Announcement]:
     """The announcements of `told`, as readers get them."""
-    return [announcement(view, one, cluster_id, until) for one, until in told(view)]
+    return [announcement(view, one, cluster_id, until) for one, until in all_announced(view)]
 
 
-def told_of(view: View, batch: Batch) -> Told | None:
+def last_announced(view: View, batch: Batch) -> AnnouncedBatch | None:
     """The last announcement of a batch; None if there is none."""
-    return next((one for one in reversed([*told(view)]) if one[0].batch.id == batch.id), None)
+    return next((one for one in reversed([*all_announced(view)]) if one[0].batch.id == batch.id), None)
 
 
-def _moments(revisions: Revisions) -> Iterator[tuple[datetime, News | None]]:
+def _moments(revisions: Revisions) -> Iterator[tuple[datetime, AnnouncedChange | None]]:
     """An interval's announcements with their times, and None where it was planned first, or first after a withdrawal."""
     at, stands = ALWAYS, False
     for batch in revisions.all:
@@ -201,10 +201,10 @@ def _moments(revisions: Revisions) -> Iterator[tuple[datetime, News | None]]:
                 yield at, one
 
 
-def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
+def _passed(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange:
     """A publication or a skip. A published batch replaces the revisions that passed since the previous published batch."""
     if event.state is State.SKIPPED or batch.adds_to is not None:
-        return News(batch, event)
+        return AnnouncedChange(batch, event)
     published = [b.revision for b in revisions.batches if b.revision < batch.revision and State.PUBLISHED in _states(b)]
     replaced = [
         b.revision
@@ -213,16 +213,16 @@ def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
         and b.state is State.SUPERSEDED
         and _states(b) & PASSED
     ]
-    return News(batch, event, tuple(replaced))
+    return AnnouncedChange(batch, event, tuple(replaced))
 
 
-def _withdrawn(revisions: Revisions, batch: Batch, event: Event) -> News | None:
+def _withdrawn(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange | None:
     """A withdrawal, announced once for all revisions that it withdraws: with the last of them; None for the others."""
     together = [b for b in revisions.all if b.history[-1] == event]
     if batch is not together[-1]:
         return None
     own = max(together, key=_standing)
-    return News(own, event, _without(own, [b.revision for b in together if _states(b) & PASSED]))
+    return AnnouncedChange(own, event, _without(own, [b.revision for b in together if _states(b) & PASSED]))
 
 
 def _states(batch: Batch) -> set[State]:

@@ -15,7 +15,7 @@ from fencepost.protocol.advice import what_next
 from fencepost.protocol.view import PASSED, Revisions
 
 
-class Need(StrEnum):
+class AwaitingReason(StrEnum):
     """Why a revision cannot go on by itself."""
 
     REJECTED = "rejected"
@@ -29,13 +29,13 @@ class Awaiting:
     """A revision that awaits a person. `in_force` is the older revision that counts until this one is published, if any."""
 
     batch: Batch
-    need: Need
+    reason: AwaitingReason
     in_force: Batch | None = None
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         """For example `revision 2 was rejected; revision 1 stays published until revision 2 is published`."""
-        return f"{_happened(self.batch, self.need)}{what_stays(self.batch, self.in_force, '; ')}"
+        return f"{_happened(self.batch, self.reason)}{what_stays(self.batch, self.in_force, '; ')}"
 
     @property
     def advice(self) -> str:
@@ -43,9 +43,9 @@ class Awaiting:
         return what_next(self.batch, self.in_force)
 
 
-def need_of(
+def awaiting_reason(
     batch: Batch, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
-) -> Need | None:
+) -> AwaitingReason | None:
     """Why an interval's newest revision needs a person, or None while it continues by itself.
 
     A revision under way is stuck if its run has `stopped`, or if it has not changed for longer than `patience`.
@@ -53,13 +53,13 @@ def need_of(
     if batch.state in PASSED or batch.state is State.WITHDRAWN:
         return None
     if batch.state is State.REJECTED:
-        return Need.REJECTED
+        return AwaitingReason.REJECTED
     if batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED:
-        return Need.UNDETERMINED
+        return AwaitingReason.UNDETERMINED
     if batch.state is State.PUBLISHING and batch.publication is not None and batch.publication.refused:
-        return Need.REFUSED
+        return AwaitingReason.REFUSED
     late = now is not None and patience is not None and now - batch.changed_at > patience
-    return Need.STUCK if stopped or late else None
+    return AwaitingReason.STUCK if stopped or late else None
 
 
 def in_force(revisions: Revisions) -> Batch | None:
@@ -82,15 +82,15 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _happened(batch: Batch, need: Need) -> str:
+def _happened(batch: Batch, need: AwaitingReason) -> str:
     publication = batch.publication
-    if need is Need.REJECTED and publication is not None and publication.refused:
-        return f"{publication.taker} refused the data of revision {batch.revision}"
-    if need is Need.REJECTED:
+    if need is AwaitingReason.REJECTED and publication is not None and publication.refused:
+        return f"{publication.target} refused the data of revision {batch.revision}"
+    if need is AwaitingReason.REJECTED:
         return f"revision {batch.revision} was rejected"
-    if need is Need.UNDETERMINED:
+    if need is AwaitingReason.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
-    if need is Need.REFUSED and publication is not None:
-        return f"{publication.taker} refused the copy of revision {batch.revision} to its output"
+    if need is AwaitingReason.REFUSED and publication is not None:
+        return f"{publication.target} refused the copy of revision {batch.revision} to its output"
     done = "judged" if batch.verdict and batch.state is not State.PUBLISHING else batch.state
     return f"revision {batch.revision} is stuck: {done}, and unchanged since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

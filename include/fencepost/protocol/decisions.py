@@ -2,7 +2,7 @@
 
 ```
  planned ──▶ written ──▶ published ──(new revision published)──▶ superseded
-    │           ├──────▶ rejected ──▶ published (mended suite, or an operator) │ superseded │ skipped
+    │           ├──────▶ rejected ──▶ published (fixed suite, or an operator) │ superseded │ skipped
     └───────────┴──(new revision)──▶ superseded
 ```
 
@@ -28,11 +28,11 @@ from typing import Protocol
 from fencepost.counts import count_of
 from fencepost.errors import DEFECT, FactsOutdated, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
-    Asked,
+    AskedBatch,
     Batch,
     BatchId,
     Decision,
-    Event,
+    HistoryEntry,
     Interval,
     Outcome,
     Plan,
@@ -41,11 +41,11 @@ from fencepost.model import (
     Schemas,
     State,
     Verdict,
-    Written,
+    WriteSummary,
     describe_topics,
 )
 from fencepost.protocol.advice import REASON, go_on, or_give_up, plan_first, what_next, why_not_passed
-from fencepost.protocol.obstacle import GivenUp, is_unseen
+from fencepost.protocol.obstacle import AbandonedPublication, is_unseen
 from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, has_had_offsets, has_passed
 
 
@@ -77,7 +77,7 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
     return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
 
 
-def unsettled_ids(view: View, lane: str) -> int:
+def unfinished_ids(view: View, lane: str) -> int:
     """How many of the lane's transactional ids, counted from 0, may have an open transaction.
 
     A written batch leaves no open transaction: each of its task-partitions has a mark, earlier holders of the id were fenced, and
@@ -90,11 +90,13 @@ def unsettled_ids(view: View, lane: str) -> int:
             continue
         if batch.written is not None:
             break
-        most = max(most, batch.plan.ids)
+        most = max(most, batch.plan.id_count)
     return most
 
 
-def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: GivenUp | None = None) -> Batch | None:
+def standing_plan(
+    view: View, interval: Interval, reprocess: bool, given_up: AbandonedPublication | None = None
+) -> Batch | None:
     """The interval's newest revision, or None if one has to be planned.
 
     `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried request
@@ -104,7 +106,7 @@ def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: Giv
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
     """
-    for other in view.standing:
+    for other in view.kept_intervals:
         if other != interval and other.overlaps(interval):
             raise TransitionRefused(
                 f"interval {interval} overlaps the planned interval {other}, and no record may belong to two intervals. Use "
@@ -147,7 +149,7 @@ def record_planned(
     plan: Plan,
     note: str,
     decision: Decision | None = None,
-    given_up: GivenUp | None = None,
+    given_up: AbandonedPublication | None = None,
     adds_to: int | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
@@ -168,12 +170,12 @@ def record_planned(
         plan=plan,
         decision=decision,
         requests=(request,) if request is not None else (),
-        history=(Event(state=State.PLANNED, at=plan.planned_at, note=note),),
+        history=(HistoryEntry(state=State.PLANNED, at=plan.planned_at, note=note),),
     )
-    told = f"; {given_up.told(latest)}" if latest and given_up and given_up.is_of(latest) else ""
-    if latest is None or (latest.state not in REPLACEABLE and not told):
+    ending = f"; {given_up.history_note(latest)}" if latest and given_up and given_up.is_of(latest) else ""
+    if latest is None or (latest.state not in REPLACEABLE and not ending):
         return (fresh,)
-    by = f"by revision {revision}{told}"
+    by = f"by revision {revision}{ending}"
     return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, by))
 
 
@@ -199,7 +201,7 @@ def record_schemas(
 
 
 def record_written(
-    view: View, interval: Interval, revision: int, result: Written, receipts: Sequence[Receipt]
+    view: View, interval: Interval, revision: int, result: WriteSummary, receipts: Sequence[Receipt]
 ) -> tuple[Batch, ...]:
     """Record that all task-partitions of a planned batch have committed. `result` is the sum of the receipts.
 
@@ -210,20 +212,20 @@ def record_written(
     batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
         return ()  # another attempt was faster; its receipts come from the same marks as ours
-    check_receipts(batch, receipts, result.aside)
+    check_receipts(batch, receipts, result.bypassed)
     done = in_state(batch, State.WRITTEN, result.written_at, count_of(result.rows, "row"))
     return (done.model_copy(update={"written": result}),)
 
 
-def check_receipts(batch: Batch, receipts: Sequence[Receipt], aside: int) -> None:
+def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> None:
     """Check that receipts cover the plan: each task-partition once, and under the batch's own lease.
 
     `aside` is the number of records that bypass the transform. Without any, the task-partitions for malformed records need no
     receipts.
     """
-    wanted = batch.plan.task_count(aside)
+    wanted = batch.plan.task_count(bypassed)
     tasks = sorted(r.task for r in receipts)
-    own = (batch.plan.ledger_topic_id, batch.known_lease)
+    own = (batch.plan.ledger_topic_id, batch.require_lease)
     foreign = [r.task for r in receipts if (r.ledger, r.lease) != own]
     if tasks != list(range(wanted)) or foreign:
         missing = sorted(set(range(wanted)) - set(tasks))
@@ -260,7 +262,7 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     if verdict.number != before + 1:
         raise Overtaken(
             f"batch {batch.id}: validation {before} was recorded first and takes precedence. Run the validate step "
-            "again to judge anew."
+            "again to judge again."
         )
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
@@ -293,12 +295,12 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
     )
 
 
-def asked_about(batch: Batch) -> Asked:
+def asked_about(batch: Batch) -> AskedBatch:
     """The identity and the present verdict of a judged batch: an answer counts only while both are the same."""
-    return Asked(
+    return AskedBatch(
         batch=str(batch.id),
-        lease=batch.known_lease,
-        validation=batch.known_verdict.number,
+        lease=batch.require_lease,
+        validation=batch.require_verdict.number,
         addition=batch.adds_to is not None,
     )
 
@@ -339,7 +341,7 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
     if batch.state is State.SKIPPED and batch.adds_to is not None:
         raise TransitionRefused(
             f"batch {batch.id}, an addition to revision {batch.adds_to}, is skipped, so its output does not count. "
-            f"{batch.command('replay', REASON)} replays the same records anew."
+            f"{batch.command('replay', REASON)} replays the same records again."
         )
     if batch.state is State.SKIPPED:
         raise TransitionRefused(
@@ -350,7 +352,7 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
         )
-    if batch.written.tasks != (wanted := batch.plan.task_count(batch.written.aside)):
+    if batch.written.tasks != (wanted := batch.plan.task_count(batch.written.bypassed)):
         raise TransitionRefused(
             f"batch {batch.id}: its result sums up {batch.written.tasks} receipts, and its plan has {wanted} task-partitions. "
             "Nothing is published. Restore the ledger topic from a copy."
@@ -378,12 +380,12 @@ def decide_publish(
         raise FactsOutdated(f"batch {batch.id} became the one to publish after the ledger was read.")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     decided = batch.model_copy(update={"decision": decision or batch.decision})
-    if not batch.is_put:
+    if not batch.needs_publish_step:
         return published(view, decided, now, note)
     if prepared.beginning is None:
         raise NotRecorded(f"batch {batch.id} is staged, and it is not known how its publication begins. {DEFECT}")
     publication = prepared.beginning.publication(view, batch, now)
-    begun = in_state(decided, State.PUBLISHING, now, note or publication.way)
+    begun = in_state(decided, State.PUBLISHING, now, note or publication.method)
     return (begun.model_copy(update={"publication": publication}),)
 
 
@@ -402,7 +404,7 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 
 
 def decide_skip(
-    view: View, interval: Interval, decision: Decision, given_up: GivenUp | None = None
+    view: View, interval: Interval, decision: Decision, given_up: AbandonedPublication | None = None
 ) -> tuple[Batch, ...]:
     """Skip the interval on an operator's decision: the frontier passes it without output. For an addition, drop only that.
 
@@ -415,7 +417,7 @@ def decide_skip(
         return ()
     note = f"{decision.action} by {decision.by}: {decision.reason}"
     if given_up is not None and given_up.is_of(batch):
-        note += f"; {given_up.told(batch)}"
+        note += f"; {given_up.history_note(batch)}"
     elif batch.state is State.PUBLISHING:
         raise TransitionRefused(
             f"batch {batch.id} is being published and can be finished, so it can no longer be skipped: {_seen(batch)}. "
@@ -490,7 +492,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 def _seen(batch: Batch) -> str:
     """What readers may already see of a publication that was not given up. A table shows nothing before the commit."""
     return (
-        f"{batch.known_publication.taker} may have committed it"
+        f"{batch.require_publication.target} may have committed it"
         if is_unseen(batch)
         else "readers may see its records already"
     )
@@ -505,7 +507,9 @@ def record_withdrawn(batch: Batch, decision: Decision) -> Batch:
 
 def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
     """The batch in another state, with one more line of history."""
-    return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
+    return batch.model_copy(
+        update={"state": state, "history": (*batch.history, HistoryEntry(state=state, at=at, note=note))}
+    )
 
 
 def _known(view: View, interval: Interval) -> Batch:

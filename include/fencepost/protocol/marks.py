@@ -15,7 +15,7 @@ from fencepost.model import Receipt
 from fencepost.protocol.advice import in_airflow
 
 
-class Standing(StrEnum):
+class MarkState(StrEnum):
     """What a writer may do once it has called init_transactions and then read its mark."""
 
     WRITE = "write"  # this lease has not committed: the mark is an older lease's or another ledger's, or there is none
@@ -24,7 +24,7 @@ class Standing(StrEnum):
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
 
-def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> Standing:
+def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> MarkState:
     """What a writer with this lease may do, by the mark. Valid only after init_transactions: before that, an older attempt may
     still commit its mark.
 
@@ -33,10 +33,10 @@ def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool 
     Leases of two ledgers cannot be compared, so a mark of a lost ledger proves nothing and blocks nothing.
     """
     if mark is None and opened:
-        return Standing.LOST
+        return MarkState.LOST
     if mark is None or mark.ledger != ledger or mark.lease < lease:
-        return Standing.WRITE
-    return Standing.SUPERSEDED if mark.lease > lease else Standing.DONE
+        return MarkState.WRITE
+    return MarkState.SUPERSEDED if mark.lease > lease else MarkState.DONE
 
 
 def same_rows(mark: Receipt, seen: Receipt) -> bool:

@@ -44,7 +44,7 @@ ACCEPT_LOSS = (
 
 
 @dataclass(frozen=True)
-class SourceFound:
+class SourceState:
     """The topic that the batch would be read from now. An empty id means that the topic does not exist.
 
     `expired` are the parts of the batch's ranges that the topic no longer has. With `accept_loss` (`on_expired: skip`) the
@@ -61,14 +61,14 @@ class SourceFound:
 class OutputState(Protocol):
     """The present state of an output, and of a batch's publication there. Each kind of output has its own class."""
 
-    def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
+    def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
         """What keeps the batch from this output, or None. `found` is everything else that was observed. For a batch that is
         being published this is the only possible obstacle."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ObservedState:
     """The present state of what a batch was planned with. An empty topic id means that the topic does not exist.
 
     `sources` has the topic of each input, in the plan's order; it is empty once the batch no longer needs them. `staged_gone` is
@@ -76,7 +76,7 @@ class Found:
     """
 
     output: OutputState | None = None
-    sources: tuple[SourceFound, ...] = ()
+    sources: tuple[SourceState, ...] = ()
     ledger_topic_id: str = ""
     staging_topic_id: str = ""
     quarantine_topic_id: str = ""
@@ -108,7 +108,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class AbandonedPublication:
     """A publication that was given up. `lease` is its lease; readers may have seen `seen` of its records."""
 
     lease: int
@@ -118,13 +118,13 @@ class GivenUp:
         """Whether the given-up publication is the batch's present one."""
         return batch.publication_under(self.lease) is not None
 
-    def told(self, batch: Batch) -> str:
+    def history_note(self, batch: Batch) -> str:
         """A line for the batch's history."""
         rows = batch.written.rows if batch.written else 0
         return f"given up during its publication; readers may have seen {self.seen:,} of its {count_of(rows, 'record')}"
 
 
-def obstacle(batch: Batch, found: Found) -> Obstacle | None:
+def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
     """What keeps a batch from going on, or None.
 
     Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see part of it, so only an
@@ -152,19 +152,19 @@ def refusal_obstacle(publication: Publication) -> Obstacle | None:
     """The obstacle of a publication that its output has refused. The output may accept the next attempt."""
     if not publication.refused:
         return None
-    return Obstacle(f"{publication.taker} refused its copy: {publication.refused}", lasting=False)
+    return Obstacle(f"{publication.target} refused its copy: {publication.refused}", lasting=False)
 
 
-def source_obstacle(batch: Batch, found: Sequence[SourceFound]) -> Obstacle | None:
+def source_obstacle(batch: Batch, found: Sequence[SourceState]) -> Obstacle | None:
     """What keeps a batch from being read from these topics. Batches whose ranges bound the next one are checked too."""
     each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
     return next((one for one in each if one is not None), None)
 
 
-def _of_source(batch: Batch, planned: TopicInput, found: SourceFound) -> Obstacle | None:
+def _of_source(batch: Batch, planned: TopicInput, found: SourceState) -> Obstacle | None:
     replays = batch.plan.replays
     if replays is not None:
-        what = _lacks(planned, found)
+        what = _missing_records(planned, found)
         drop = f"{batch.command('skip', REASON)} drops addition {batch.revision}. {reprocess(batch)}."
         why = f"the quarantined records of batch {replays.batch} cannot be replayed: {what}"
         return Obstacle(why, cure=drop) if what else None
@@ -193,21 +193,21 @@ def _of_source(batch: Batch, planned: TopicInput, found: SourceFound) -> Obstacl
     return None
 
 
-def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceFound) -> Obstacle | None:
+def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceState) -> Obstacle | None:
     """What keeps an addition from being planned that replays the quarantined records of `link`, or None."""
-    what = _lacks(read, found)
+    what = _missing_records(read, found)
     cure = f"Nothing was planned. {reprocess(link)}."
     return Obstacle(f"its quarantined records cannot be replayed: {what}", cure=cure) if what else None
 
 
-def _lacks(planned: TopicInput, found: SourceFound) -> str:
+def _missing_records(planned: TopicInput, found: SourceState) -> str:
     """Which records the quarantine topic no longer has; empty if none are missing."""
     if planned.topic_id != found.topic_id:
         return f"quarantine topic {planned.topic} {remade(found.topic_id)}"
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
 
 
-def staging_obstacle(batch: Batch, found: Found) -> Obstacle | None:
+def staging_obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
     """What keeps a batch from being written, judged or published by way of its staging topic."""
     staging = batch.plan.staging
     if staging is None or not (batch.written is None or batch.is_staged):
@@ -231,7 +231,7 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
     return Obstacle(why, TopicRecreated)
 
 
-def _of_expired(batch: Batch, sources: Sequence[SourceFound]) -> Obstacle | None:
+def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None:
     """What keeps a planned batch from being written because its records expired. A written batch no longer needs them."""
     found = next((one for one in sources if one.expired), None)
     if batch.state is not State.PLANNED or found is None:

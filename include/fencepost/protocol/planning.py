@@ -40,12 +40,12 @@ from fencepost.protocol.decisions import (
     record_planned,
     replay_lane,
     standing_plan,
-    unsettled_ids,
+    unfinished_ids,
 )
-from fencepost.protocol.obstacle import ACCEPT_LOSS, GivenUp, SourceFound, source_obstacle
+from fencepost.protocol.obstacle import ACCEPT_LOSS, AbandonedPublication, SourceState, source_obstacle
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
-from fencepost.protocol.replay import known_link, link_to_replay, replayed
-from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.replay import link_to_replay, replayed, require_link
+from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.unread import before_ranges
 from fencepost.protocol.view import View
 
@@ -61,7 +61,7 @@ class Neighbours:
     @classmethod
     def of(cls, view: View, interval: Interval) -> Neighbours:
         """The interval's neighbours in the ledger."""
-        own = view.holder(interval)
+        own = view.range_owner(interval)
         return cls(own) if own is not None else cls(None, view.before(interval), view.after(interval))
 
     @property
@@ -111,7 +111,7 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class PlanFacts:
     """Everything besides the ledger that a plan depends on. `neighbours` are those that `source` was gathered for.
 
     For an addition, `link` is the batch whose quarantined records it replays, and `source` is None, because those records were
@@ -174,7 +174,7 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
         TopicRecreated: the topic is another one, so the offsets belong to other records here.
         KafkaUnavailable: the batch has partitions that the broker does not know yet.
     """
-    stopped = source_obstacle(batch, (SourceFound(topic, topic_id, partitions),))
+    stopped = source_obstacle(batch, (SourceState(topic, topic_id, partitions),))
     if stopped is not None:
         raise stopped.error(batch)
 
@@ -184,7 +184,7 @@ def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
-def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
+def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
     """The input of the interval's next batch, and the time before the interval that the batch covers too, if any.
 
     A new revision keeps the ranges of the interval's last batch. Their expired parts are recorded as lost.
@@ -220,7 +220,7 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[To
     return read, gap
 
 
-def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
+def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
     """The plan of the interval's next revision.
 
     Raises:
@@ -237,26 +237,26 @@ def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
     return plan.model_copy(update={"also_covers": gap})
 
 
-def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
+def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
     """The plan of an addition: it replays all records that its link, a published batch or addition, has quarantined.
 
     Raises:
         FactsOutdated: the interval has a newer link since the facts were gathered.
     """
-    link = known_link(view, interval)
+    link = require_link(view, interval)
     if facts.link is None or facts.link.id != link.id:
         raise FactsOutdated(f"interval {interval}: its records in quarantine changed while a replay was prepared.")
     read = TopicInput(
-        topic=link.known_quarantine.topic,
-        topic_id=link.known_quarantine.topic_id,
-        ranges=link.quarantine_ranges(link.known_written),
+        topic=link.require_quarantine.topic,
+        topic_id=link.require_quarantine.topic_id,
+        ranges=link.quarantine_ranges(link.require_written),
     )
     lane = replay_lane(view, view.last(interval))
     plan = _frozen(view, lane, read, facts, malformed=True)
     return plan.model_copy(update={"replays": replayed(link)})
 
 
-def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed: bool) -> Plan:
+def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malformed: bool) -> Plan:
     """A plan with this input and lane, and everything else from the facts.
 
     `malformed`: the plan has task-partitions for malformed records.
@@ -266,12 +266,12 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed:
         inputs=(read,),
         output=facts.output,
         staging=facts.staging,
-        staged_at=None if facts.staging is None else _moment_of_its_own(view, facts.clock),
+        staging_timestamp=None if facts.staging is None else _moment_of_its_own(view, facts.clock),
         ledger_topic_id=facts.ledger_topic_id,
         layout=facts.layout,
         tasks=tuple(TaskBlock(kind=kind, topic=read.topic, partitions=len(read.ranges)) for kind in kinds),
         lane=lane,
-        fence_up_to=unsettled_ids(view, lane),
+        fence_up_to=unfinished_ids(view, lane),
         digests=dict(facts.digests),
         software=facts.software,
         planned_at=facts.now,
@@ -281,7 +281,7 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed:
         cluster_id=facts.cluster_id,
     )
     if facts.layout is Layout.OUTPUT:
-        written = plan.written_to
+        written = plan.write_topic
         rows = TaskBlock(kind=TaskKind.ROWS, topic=written.topic, partitions=len(written.ends))
         plan = plan.model_copy(update={"tasks": (rows, *plan.tasks[1:])})
     if facts.unkept is not None and not plan.is_empty:
@@ -290,19 +290,19 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: Facts, *, malformed:
 
 
 def _moment_of_its_own(view: View, clock: int) -> int:
-    """The first millisecond from `clock` on that is not the `staged_at` of another batch in the ledger."""
-    taken = {batch.plan.staged_at for batch in view.all()}
+    """The first millisecond from `clock` on that is not the `staging_timestamp` of another batch in the ledger."""
+    taken = {batch.plan.staging_timestamp for batch in view.all()}
     return next(moment for moment in count(clock) if moment not in taken)
 
 
 def decide_plan(
     view: View,
     interval: Interval,
-    facts: Facts | None,
+    facts: PlanFacts | None,
     *,
     reprocess: bool,
     decision: Decision | None = None,
-    given_up: GivenUp | None = None,
+    given_up: AbandonedPublication | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
     """The interval's first revision, or a new one on `reprocess`; nothing if its batch stays as it is.
@@ -314,7 +314,10 @@ def decide_plan(
     asks = reprocess and answer_to(view, interval, request) is None
     if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
         return ()
-    note, known = f"reprocess was requested{_by(request)}" if view.holder(interval) else "", gathered(interval, facts)
+    note, known = (
+        f"reprocess was requested{_by(request)}" if view.range_owner(interval) else "",
+        gathered(interval, facts),
+    )
     plan = next_plan(view, interval, known)
     return record_planned(view, interval, known.pipeline, plan, note, decision, given_up, request=request)
 
@@ -326,9 +329,9 @@ def _by(request: str | None) -> str:
 def decide_revision(
     view: View,
     batch: Batch,
-    found: Circumstances | None,
-    facts: Facts | None,
-    given_up: GivenUp | None = None,
+    found: CurrentInputs | None,
+    facts: PlanFacts | None,
+    given_up: AbandonedPublication | None = None,
 ) -> tuple[Batch, ...]:
     """The revision that replaces the batch; nothing if another run has revised it, or if no reason for a revision is left.
 
@@ -338,7 +341,7 @@ def decide_revision(
     latest = view.last(interval)
     if latest is None or latest.revision != batch.revision or found is None:
         return ()
-    if (why := reason_to_revise(latest, found)) is None:
+    if (why := revision_reason(latest, found)) is None:
         return ()
     if latest.state is State.PUBLISHING and (given_up is None or not given_up.is_of(latest)):
         return ()
@@ -351,7 +354,7 @@ def decide_replay(
     view: View,
     interval: Interval,
     pipeline: str,
-    facts: Facts | None,
+    facts: PlanFacts | None,
     decision: Decision | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
@@ -370,7 +373,7 @@ def decide_replay(
     return record_planned(view, interval, pipeline, plan, note, decision, adds_to=base, request=request)
 
 
-def gathered(interval: Interval, facts: Facts | None) -> Facts:
+def gathered(interval: Interval, facts: PlanFacts | None) -> PlanFacts:
     """Require the facts.
 
     Raises:

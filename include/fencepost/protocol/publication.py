@@ -25,7 +25,7 @@ def record_refused(
         return ()  # it was given up, or another attempt was faster and could
     if publication.refused == why:
         return ()
-    after = in_state(batch, State.PUBLISHING, now, f"{publication.taker} refused the copy: {why}")
+    after = in_state(batch, State.PUBLISHING, now, f"{publication.target} refused the copy: {why}")
     return (after.model_copy(update={"publication": publication.model_copy(update={"refused": why})}),)
 
 
@@ -37,7 +37,7 @@ def record_rejected(
     publication = batch.publication_under(lease)
     if publication is None:
         return ()  # another attempt was faster
-    after = in_state(batch, State.REJECTED, now, f"{publication.taker} refused its data: {why}")
+    after = in_state(batch, State.REJECTED, now, f"{publication.target} refused its data: {why}")
     return (after.model_copy(update={"publication": publication.model_copy(update={"refused": why})}),)
 
 

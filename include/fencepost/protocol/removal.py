@@ -26,4 +26,4 @@ def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
     if not published:
         return ""
     what = count_of(len(published), "interval is", "intervals are")
-    return f"{what} published, or being published ({first_of([one.told for one in published], LISTED)})"
+    return f"{what} published, or being published ({first_of([one.description for one in published], LISTED)})"

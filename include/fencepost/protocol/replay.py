@@ -31,7 +31,7 @@ def newest_link(view: View, interval: Interval) -> Batch | None:
     return planned.link if planned else None
 
 
-def known_link(view: View, interval: Interval) -> Batch:
+def require_link(view: View, interval: Interval) -> Batch:
     """The link of an interval that has to be published, because an addition to it is under way.
 
     Raises:
@@ -59,7 +59,7 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 def replayed(link: Batch) -> Replayed:
     """The records that the next addition takes from quarantine: all that this link sent there."""
-    return Replayed(batch=str(link.id), tally=link.known_written.quarantined_tally, attempt=link.plan.attempt + 1)
+    return Replayed(batch=str(link.id), tally=link.require_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
 def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:

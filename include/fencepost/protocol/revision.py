@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fencepost.model import Batch, State
-from fencepost.protocol.obstacle import Found, obstacle
+from fencepost.protocol.obstacle import ObservedState, obstacle
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circumstances(Found):
+class CurrentInputs(ObservedState):
     """The present state that a batch's plan is compared with before it is written, with digests, software and clock."""
 
     digests: Mapping[str, str]
@@ -26,7 +26,7 @@ def may_be_revised(batch: Batch) -> bool:
     return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING}
 
 
-def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
+def revision_reason(batch: Batch, found: CurrentInputs) -> str | None:
     """Why the batch needs a new revision, or None if it can be written or left as it is.
 
     Raises:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from fencepost.model import Batch, Interval, Outcome, PartitionId, State
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.awaiting import Awaiting, in_force, need_of
+from fencepost.protocol.awaiting import Awaiting, awaiting_reason, in_force
 from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.unread import Unread, unread
 from fencepost.protocol.view import DECIDED, PASSED, Revisions, View
@@ -71,7 +71,7 @@ class Row:
         return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
 
     @property
-    def left(self) -> Mapping[str, int]:
+    def left_in_quarantine(self) -> Mapping[str, int]:
         """The number of records left in quarantine, by rule: what the last replay left, if there was one."""
         last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
@@ -90,14 +90,14 @@ class Row:
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
     ) -> Awaiting | None:
-        """Why the interval awaits a person, or None; see `need_of`."""
-        need = need_of(self.newest, now, patience, stopped=stopped)
+        """Why the interval awaits a person, or None; see `awaiting_reason`."""
+        need = awaiting_reason(self.newest, now, patience, stopped=stopped)
         return None if need is None else Awaiting(self.newest, need, self.in_force)
 
     @property
     def telling(self) -> Batch:
         """The revision whose verdict matters most now: the newest if it needs a person, else the one that counts."""
-        return self.newest if need_of(self.newest) is not None else self.batch
+        return self.newest if awaiting_reason(self.newest) is not None else self.batch
 
     @property
     def states(self) -> set[State]:
@@ -131,7 +131,7 @@ class Snapshot:
 
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
-    unsettled: tuple[Row, ...] = ()  # rows whose newest revision is not published, skipped or withdrawn
+    unfinished: tuple[Row, ...] = ()  # rows whose newest revision is not published, skipped or withdrawn
     frontier: Mapping[PartitionId, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first; the frontier starts there
@@ -151,7 +151,7 @@ class Snapshot:
         return max(judged, key=lambda each: each[0])[1] if judged else None
 
     @property
-    def is_last_verdict_settled(self) -> bool | None:
+    def is_last_verdict_final(self) -> bool | None:
         """Whether the last verdict was passed, or a person has decided about its batch since; None before the first verdict."""
         batch = self.last_judged
         if batch is None or batch.verdict is None:
@@ -172,7 +172,7 @@ class Snapshot:
         self, now: datetime | None = None, patience: timedelta | None = None, stopped: Container[Interval] = ()
     ) -> tuple[Awaiting, ...]:
         """The revisions that await a person, in order of time. `stopped` are intervals whose run has ended without success."""
-        found = (row.awaiting(now, patience, stopped=row.interval in stopped) for row in self.unsettled)
+        found = (row.awaiting(now, patience, stopped=row.interval in stopped) for row in self.unfinished)
         return tuple(one for one in found if one is not None)
 
 
@@ -198,7 +198,7 @@ def _snapshot_of(view: View) -> Snapshot:
     return Snapshot(
         rows=rows,
         counts=Counter(state for row in rows for state in row.states),
-        unsettled=tuple(r for r in rows if r.newest.state not in PASSED | {State.WITHDRAWN}),
+        unfinished=tuple(r for r in rows if r.newest.state not in PASSED | {State.WITHDRAWN}),
         frontier=frontier(view),
         frontier_time=intervals[first + passed - 1].end if passed else anchor.start if anchor else None,
         first=first,

@@ -17,9 +17,9 @@ from fencepost.model import (
     OffsetRange,
     PartitionId,
     UnreadRange,
+    describe_timestamp,
     describe_topics,
     time_of,
-    told_time,
 )
 from fencepost.protocol.view import View
 
@@ -92,7 +92,7 @@ class Unread:
             unit = ": seconds taken for milliseconds?"
         elif at > self.planned_at + 10 * YEAR:
             unit = ": microseconds taken for milliseconds?"
-        return f", the last record with {told_time(part.last_timestamp)}{unit}"
+        return f", the last record with {describe_timestamp(part.last_timestamp)}{unit}"
 
 
 def unread_at_plan(batch: Batch) -> Unread:
@@ -109,7 +109,7 @@ def unread(view: View) -> Unread:
 
 
 def _unread(view: View) -> Unread:
-    if not view.standing or (first := view.holder(view.standing[0])) is None:
+    if not view.kept_intervals or (first := view.range_owner(view.kept_intervals[0])) is None:
         return Unread()
     topic_ids = {source.topic_id for source in first.plan.inputs}
     begins: dict[PartitionId, int] = {}

@@ -93,7 +93,7 @@ class Revisions:
         return self.last.state is State.WITHDRAWN
 
     @property
-    def holder(self) -> Batch | None:
+    def range_owner(self) -> Batch | None:
         """The last batch, whose ranges are the interval's; None if the interval is withdrawn."""
         return None if self.is_withdrawn else self.last_batch
 
@@ -141,10 +141,10 @@ class View:
         found = self.revisions.get(interval)
         return found.last_batch if found else None
 
-    def holder(self, interval: Interval) -> Batch | None:
+    def range_owner(self, interval: Interval) -> Batch | None:
         """The batch whose ranges are the interval's; None if none was planned or the interval is withdrawn."""
         found = self.revisions.get(interval)
-        return found.holder if found else None
+        return found.range_owner if found else None
 
     def in_force(self, interval: Interval) -> Batch | None:
         """The batch of the interval that counts; None if none was planned."""
@@ -176,7 +176,7 @@ class View:
         return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
     @cached_property
-    def _standing(self) -> list[tuple[Interval, Revisions]]:
+    def _kept_intervals(self) -> list[tuple[Interval, Revisions]]:
         return [(interval, revisions) for interval, revisions in self.in_order if not revisions.is_withdrawn]
 
     @cached_property
@@ -185,25 +185,25 @@ class View:
         return [interval for interval, _ in self.in_order]
 
     @cached_property
-    def standing(self) -> list[Interval]:
+    def kept_intervals(self) -> list[Interval]:
         """The planned intervals that are not withdrawn, in order of time. Their ranges touch."""
-        return [interval for interval, _ in self._standing]
+        return [interval for interval, _ in self._kept_intervals]
 
     def before(self, interval: Interval) -> Batch | None:
         """The last batch of the planned interval that precedes this one."""
-        for position in range(bisect_left(self.standing, interval.start, key=lambda i: i.start) - 1, -1, -1):
-            if self.standing[position].end <= interval.start:
-                return self.last_batch(self.standing[position])
+        for position in range(bisect_left(self.kept_intervals, interval.start, key=lambda i: i.start) - 1, -1, -1):
+            if self.kept_intervals[position].end <= interval.start:
+                return self.last_batch(self.kept_intervals[position])
         return None
 
     def after(self, interval: Interval) -> Batch | None:
         """The last batch of the planned interval that follows this one."""
-        position = bisect_left(self.standing, interval.end, key=lambda i: i.start)
-        return self.last_batch(self.standing[position]) if position < len(self.standing) else None
+        position = bisect_left(self.kept_intervals, interval.end, key=lambda i: i.start)
+        return self.last_batch(self.kept_intervals[position]) if position < len(self.kept_intervals) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
         """The later interval that was planned before this one and left it no offsets; None if this one has offsets."""
-        batch, after = self.holder(interval), self.after(interval)
+        batch, after = self.range_owner(interval), self.after(interval)
         if batch is None or after is None or has_had_offsets(batch):
             return None
         begins = {r.partition_id: r.start for r in (*after.plan.ranges, *reversed(after.plan.lost))}
@@ -229,7 +229,7 @@ class View:
         copied plan records have other offsets. So batches planned in an earlier topic come first, in order of time.
         """
         number, copied = self._topics[batch.plan.ledger_topic_id]
-        return number, batch.plan.planned_at if copied else ALWAYS, batch.known_lease
+        return number, batch.plan.planned_at if copied else ALWAYS, batch.require_lease
 
     @cached_property
     def _topics(self) -> dict[str, tuple[int, bool]]:
@@ -253,7 +253,7 @@ class View:
     @cached_property
     def anchor(self) -> Interval | None:
         """The interval that was planned first, withdrawn ones left out. The frontier starts there."""
-        first = min(self._standing, key=lambda item: self._planned_first(item[1]), default=None)
+        first = min(self._kept_intervals, key=lambda item: self._planned_first(item[1]), default=None)
         return first[0] if first else None
 
     @cached_property
@@ -262,7 +262,7 @@ class View:
         anchor = self.anchor
         if anchor is None:
             return []
-        return [revisions.in_force for i, revisions in self._standing if i.start >= anchor.start]
+        return [revisions.in_force for i, revisions in self._kept_intervals if i.start >= anchor.start]
 
 
 def has_had_offsets(batch: Batch) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from fencepost.model import Batch, Frozen, Interval, State, Written
+from fencepost.model import Batch, Frozen, Interval, State, WriteSummary
 from fencepost.quality.checks import CheckResult
 from fencepost.suite.arguments import FreshnessLimits, Limits, VolumeLimits
 from fencepost.suite.catalogue import FRESHNESS
@@ -45,7 +45,7 @@ class History(Frozen):
     before: tuple[PastBatch, ...] = ()
 
 
-def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> History:
+def history_of(batch: Batch, written: WriteSummary, batches: Sequence[Batch]) -> History:
     """The history for these checks, from the ledger's `batches`."""
     return History(batch=_point(batch.interval, written), before=published_before(batch.interval, batches))
 
@@ -59,7 +59,7 @@ def published_before(interval: Interval, batches: Sequence[Batch]) -> tuple[Past
     return tuple(_point(b.interval, b.written) for b in earlier if b.written)
 
 
-def _point(interval: Interval, written: Written) -> PastBatch:
+def _point(interval: Interval, written: WriteSummary) -> PastBatch:
     return PastBatch(
         rows=written.rows,
         age=interval.end - written.newest if written.newest else None,

@@ -14,7 +14,7 @@ from importlib.util import LazyLoader
 from threading import Lock, Thread, get_ident
 from types import ModuleType
 
-from fencepost.collector import collect_for_the_last_time, without_collector
+from fencepost.garbage_collector import collect_for_the_last_time, without_collector
 
 LATER = {"altair", "scipy.stats"}  # modules that Great Expectations imports unconditionally
 OPTIONAL = {"sqlalchemy", "pyspark.ml"}  # modules that it can do without if they are not installed

@@ -25,7 +25,7 @@ from fencepost.model import (
     OffsetRange,
     Outcome,
     Plan,
-    Written,
+    WriteSummary,
     describe_ranges,
 )
 from fencepost.quality.checks import CheckResult, Evaluation, Status
@@ -84,7 +84,7 @@ class Accounts(Frozen):
     written: int = Field(default=0, ge=0)  # rows of the result, committed to the output
 
     @classmethod
-    def of(cls, plan: Plan, written: Written) -> Accounts:
+    def of(cls, plan: Plan, written: WriteSummary) -> Accounts:
         """The accounts of a written batch."""
         kept = written.quarantined.get(MALFORMED, 0)
         return cls(
@@ -146,7 +146,7 @@ class Accounts(Frozen):
         return found
 
 
-class Quarantined(Frozen):
+class QuarantineCheck(Frozen):
     """A batch's quarantined records: those of the receipts, those that a read_committed reader saw, by rule, and the accounts."""
 
     topic: str
@@ -195,7 +195,7 @@ def counted(rules: Mapping[str, int]) -> str:
     return ", ".join(f"{rule}: {rows:,}" for rule, rows in rules.items()) or "none"
 
 
-def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
+def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
     """The records in quarantine by rule, malformed first and then in the suite's order; and their fingerprint.
 
     `frame` has one batch's records with their headers.
@@ -294,7 +294,7 @@ def _digits(share: Fraction, places: int) -> str:
     return f"{units // 10**places}.{units % 10**places:0{places}}"
 
 
-def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: QuarantineLimit | None) -> Evaluation:
+def judge_quarantine(evaluation: Evaluation, found: QuarantineCheck, limit: QuarantineLimit | None) -> Evaluation:
     """The evaluation, with the batch's quarantined records judged too. Pure.
 
     1. If they are not those of the receipts, or rows are not accounted for: undetermined.
@@ -306,13 +306,13 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})
     differences = found.accounts.differences()
     if differences:
-        told = "; ".join(differences)
-        reason = f"The rows do not add up: {told}. {evaluation.reason}"
+        explained = "; ".join(differences)
+        reason = f"The rows do not add up: {explained}. {evaluation.reason}"
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": reason})
     above = over_limit(limit, found.accounts)  # 2
     if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:  # 3
-        told = f"{evaluation.reason} In quarantine: {counted(found.expected)}."
-        return evaluation.model_copy(update={"reason": told}) if found.expected else evaluation
+        explained = f"{evaluation.reason} In quarantine: {counted(found.expected)}."
+        return evaluation.model_copy(update={"reason": explained}) if found.expected else evaluation
     by_rule: dict[str, JsonValue] = dict(found.expected)
     check = CheckResult(
         index=len(evaluation.checks),
@@ -332,11 +332,11 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
     )
 
 
-def promised(batch: Batch, written: Written) -> Quarantined:
+def promised(batch: Batch, written: WriteSummary) -> QuarantineCheck:
     """A batch's quarantined records by its receipts, before any of them is read."""
     tally = written.quarantined_tally
-    return Quarantined(
-        topic=batch.known_quarantine.topic,
+    return QuarantineCheck(
+        topic=batch.require_quarantine.topic,
         rows_expected=tally.rows,
         rows_read=0,
         fingerprint_expected=tally.fingerprint,

@@ -13,7 +13,7 @@ from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.protocol.unread import unread_at_plan
 from fencepost.quality.checks import CheckResult, Evaluation, Status
-from fencepost.quality.quarantine import Quarantined
+from fencepost.quality.quarantine import QuarantineCheck
 from fencepost.suite.declared import Severity
 
 
@@ -81,7 +81,7 @@ class Report(Frozen):
     batch: Batch
     evaluation: Evaluation
     receipt_check: ReceiptCheck | None = None
-    quarantined: Quarantined | None = None
+    quarantined: QuarantineCheck | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
 
     @property
@@ -95,7 +95,7 @@ class Report(Frozen):
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            cure = self.receipt_check.cure(self.batch.plan.written_to.topic)
+            cure = self.receipt_check.cure(self.batch.plan.write_topic.topic)
             return f"The suite did not run. {after_disagreement(self.batch, cure)}"
         if self.quarantined is not None and not self.quarantined.agrees:
             return after_disagreement(self.batch, self.quarantined.cure)

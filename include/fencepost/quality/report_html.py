@@ -30,7 +30,7 @@ def render_html(report: Report) -> str:
     """The whole page. Any data can be shown: a character that cannot be drawn appears as its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
-    begins = plan.written_to.ends
+    begins = plan.write_topic.ends
     ends = written.output.ends if written else begins
     return template_of("fencepost.quality", "report.html.j2").render(
         report=report,
@@ -40,7 +40,7 @@ def render_html(report: Report) -> str:
         evaluation=report.evaluation,
         quarantined=report.quarantined,
         word=WORDS[report.evaluation.outcome],
-        span=report.batch.interval.told,
+        span=report.batch.interval.description,
         checks=checks,
         failed=[check for check in checks if check.status is not Status.PASSED],
         counts=[(name, sum(rank(c) == i for c in checks)) for i, name in enumerate(RANKS)],

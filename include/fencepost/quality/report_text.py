@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, Written
+from fencepost.model import Batch, WriteSummary
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
@@ -16,10 +16,10 @@ def render_plain(report: Report) -> str:
     """The verdict and the failed checks in 5 to 20 lines."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
-        f"{evaluation.outcome.upper()}  {batch.pipeline}  {batch.interval.told}  "
+        f"{evaluation.outcome.upper()}  {batch.pipeline}  {batch.interval.description}  "
         f"revision {batch.revision}{addition_words(batch)}, validation {report.number}",
         evaluation.reason,
-        *([f"{batch.plan.told_also}."] if batch.plan.told_also else []),
+        *([f"{batch.plan.coverage_note}."] if batch.plan.coverage_note else []),
         *([f"{report.unread}."] if report.unread else []),
     ]
     bad = [check for check in report.in_order() if check.status is not Status.PASSED]
@@ -27,15 +27,17 @@ def render_plain(report: Report) -> str:
     if len(bad) > LISTED:
         lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
     if batch.written is not None:
-        lines.append(f"records: {', '.join([_rows_in(batch), *_aside(report), f'{batch.written.rows:,} out'])}")
+        lines.append(
+            f"records: {', '.join([_rows_in(batch), *_counts_beside_output(report), f'{batch.written.rows:,} out'])}"
+        )
     if report.quarantined is not None and report.quarantined.rules:
         lines.append(
             f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
         )
     if batch.plan.staging is not None:
-        lines.append(f"staged in {batch.plan.staging.topic}, to be published to {batch.plan.output.told}")
+        lines.append(f"staged in {batch.plan.staging.topic}, to be published to {batch.plan.output.description}")
     if batch.plan.schemas is not None:
-        lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.told.items()]
+        lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.descriptions.items()]
     if report.receipt_check is not None:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
         lines.append(f"receipts and read_committed {agrees}: {count_of(report.receipt_check.rows_read, 'record')} read")
@@ -48,29 +50,29 @@ def render_plain(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _aside(report: Report) -> list[str]:
+def _counts_beside_output(report: Report) -> list[str]:
     """Counts of what was read but is not in the output."""
-    found, written = report.quarantined, report.batch.known_written
+    found, written = report.quarantined, report.batch.require_written
     if found is None:
         return [f"{written.malformed:,} malformed dropped", *_tombstones(written)]
     again = " again" if report.batch.plan.replays else ""
-    aside = [f"{found.accounts.quarantined:,} quarantined{again}"]
+    parts = [f"{found.accounts.quarantined:,} quarantined{again}"]
     if found.accounts.withheld:
-        aside.append(withheld_words(found.accounts.withheld))
+        parts.append(withheld_words(found.accounts.withheld))
     if found.accounts.dropped:
-        aside.append(f"{found.accounts.dropped:,} malformed dropped")
-    aside += _tombstones(written)
+        parts.append(f"{found.accounts.dropped:,} malformed dropped")
+    parts += _tombstones(written)
     if found.accounts.left_out:
-        aside.append(left_out_words(found.accounts.left_out))
-    return aside
+        parts.append(left_out_words(found.accounts.left_out))
+    return parts
 
 
-def _tombstones(written: Written) -> list[str]:
+def _tombstones(written: WriteSummary) -> list[str]:
     return [f"{written.tombstones:,} tombstones dropped"] if written.tombstones else []
 
 
 def _rows_in(batch: Batch) -> str:
-    written = batch.known_written
+    written = batch.require_written
     if batch.plan.replays is not None:
         return f"{written.rows_in or 0:,} from quarantine"
     return (

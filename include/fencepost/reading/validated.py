@@ -63,8 +63,8 @@ def read_validated(
     reader = _whole(Reader.of(name, kafka, schema_registry, postgres))
     settings = client_settings(reader)
     cluster = Cluster(settings)
-    told = _announced(reader, given, settings, cluster, group)
-    batches = batches_told_of(given, told)
+    announced = _announced(reader, given, settings, cluster, group)
+    batches = announced_batches(given, announced)
     # A batch without records adds nothing. If none has records, the newest one gives the columns.
     read = [one for one in batches if one.rows] or batches[-1:] or given[-1:]
     schemas = [columns_of(one) for one in read]
@@ -102,36 +102,36 @@ def _announced(
     ]
 
 
-def batches_told_of(events: Iterable[Announcement], told: Sequence[Announcement]) -> list[Announcement]:
+def announced_batches(events: Iterable[Announcement], announced: Sequence[Announcement]) -> list[Announcement]:
     """The batches of these events that count after all announcements, each once, in order of time. Pure.
 
     Raises:
         Superseded: a batch no longer counts, and no batch of its interval that counts is among the events.
     """
     named = {one.identity: one for one in events if one.state == "published"}
-    found = [one for one in counting(told) if one.identity in named]
+    found = [one for one in counting(announced) if one.identity in named]
     covered = {one.interval for one in found if one.adds_to is None}  # an addition has only a part of its interval
     have = {one.identity for one in found}
     for one in named.values():
-        if one.identity in have or one.interval in covered or _had_no_records(one, told):
+        if one.identity in have or one.interval in covered or _had_no_records(one, announced):
             continue
         raise Superseded(
-            f"batch {one.batch} is {_became(one, told)}: it is not the published batch of its interval. "
+            f"batch {one.batch} is {_became(one, announced)}: it is not the published batch of its interval. "
             "If a newer revision was published, add its event, or read that event instead."
         )
     return found
 
 
-def _had_no_records(one: Announcement, told: Sequence[Announcement]) -> bool:
+def _had_no_records(one: Announcement, announced: Sequence[Announcement]) -> bool:
     """Whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one that was planned by
     mistake.
     """
-    return not one.rows and _became(one, told) == "withdrawn"
+    return not one.rows and _became(one, announced) == "withdrawn"
 
 
-def _became(one: Announcement, told: Sequence[Announcement]) -> str:
+def _became(one: Announcement, announced: Sequence[Announcement]) -> str:
     """What was announced about a batch's interval after the batch, in a word."""
-    later = [other for other in told if other.interval == one.interval]
+    later = [other for other in announced if other.interval == one.interval]
     places = [n for n, other in enumerate(later) if other.identity == one.identity]
     if not places:
         return "not announced"
@@ -153,7 +153,7 @@ def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
         return None
     if reader.schema_registry is None:
         raise SettingsError(
-            f"{reader.told}: batch {one.batch} has values of format {one.format} with schema id {schema_id}. Give "
+            f"{reader.label}: batch {one.batch} has values of format {one.format} with schema id {schema_id}. Give "
             'schema_registry={"url": ...}.'
         )
     try:

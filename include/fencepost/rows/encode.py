@@ -76,13 +76,13 @@ def _key(frame: DataFrame, output: RecordSettings, schemas: Schemas) -> Encoded:
     return KEY_FORMATS[output.key_format].write_key(frame, output.key, schemas.output_key)
 
 
-def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
+def written_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
     """The columns of a transform's result as a reader of its records gets them; all null for a tombstone.
 
     Raises:
         SettingsError: the result has no column for the value.
     """
-    said = FORMATS[pipeline.output.records.format].said(frame, value_schema(pipeline, frame))
+    said = FORMATS[pipeline.output.records.format].written_columns(frame, value_schema(pipeline, frame))
     of_value = _unless_tombstone(frame)
     return {name: of_value(column).alias(name) for name, column in said.items()}
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Schemas
 from fencepost.rows.decode import RECORD
-from fencepost.rows.encode import PLACES, output_columns, said_columns
+from fencepost.rows.encode import PLACES, output_columns, written_columns
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
 
 
@@ -60,7 +60,7 @@ def to_flagged(
     if rules is None:
         return frame.select(*known, *places, *extra)
     knows = keeps_record(frame)
-    said = said_columns(frame, pipeline)
+    said = written_columns(frame, pipeline)
     judged = frame.select(*known, *places, *(["_record"] if knows else []), *said.values(), *extra)
     rule = rules.first_failed(frame.select(*said.values()))
     record = F.when(rule.isNotNull(), F.col("_record")) if knows else F.lit(None).cast(RECORD)

@@ -4,7 +4,7 @@ A record is kept byte for byte. Its own headers come first and stay as they are.
 is there, so of two headers with one name the last one is Fencepost's. One thing changes: U+FFFD replaces a NUL character in the
 name of a header, because librdkafka would truncate the name there.
 
-A replay sends a quarantined record through the transform again. It judges a quarantined result row as it is (`judged_again`).
+A replay sends a quarantined record through the transform again. It judges a quarantined result row as it is (`result_rows`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
     return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
 
 
-def judged_again(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
+def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
     """Judge the rows of `parsed_again`: replaces their fields by `rule` and `reason`.
 
     `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. Both are null for a
@@ -85,7 +85,7 @@ def judged_again(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFra
 
 
 def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """Turn rows of `judged_again` into records as `to_routed` does. A result row that passes goes to the output byte for byte."""
+    """Turn rows of `result_rows` into records as `to_routed` does. A result row that passes goes to the output byte for byte."""
     result, record = F.col("_result"), F.col("_record")
     timestamp = F.unix_millis(record["timestamp"])
     said = quarantine_text(
@@ -134,7 +134,7 @@ def as_in_source(raw: DataFrame) -> DataFrame:
     )
 
 
-def of_source(raw: DataFrame) -> DataFrame:
+def source_sample(raw: DataFrame) -> DataFrame:
     """The records of `as_in_source` without result rows."""
     return raw.where(~F.col("result")).drop("result")
 

@@ -18,7 +18,7 @@ from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import REGISTRY_FORMATS
-from fencepost.formats.names import twins, without_case
+from fencepost.formats.column_names import twins, without_case
 from fencepost.model import RegisteredSchema
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
 from fencepost.spark.sql_settings import settings_kept

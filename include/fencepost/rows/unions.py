@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructType
 
 from fencepost.errors import SettingsError
-from fencepost.formats.names import without_case
+from fencepost.formats.column_names import without_case
 
 
 def check_types(schemas: Mapping[str, StructType]) -> None:

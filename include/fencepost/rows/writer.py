@@ -23,7 +23,7 @@ from fencepost.kafka.errors import translated
 from fencepost.kafka.transaction import Transaction
 from fencepost.kafka.writers import Writers
 from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
-from fencepost.protocol.marks import Standing, mark_metadata, same_rows
+from fencepost.protocol.marks import MarkState, mark_metadata, same_rows
 from fencepost.rows.quarantine_headers import QUARANTINED, Quarantining
 from fencepost.rows.whole_records import WITHHELD, whole_records
 from fencepost.spark.diagnosis import carry
@@ -42,7 +42,7 @@ class WriteJob:
     topic: str
     to_own_partition: bool
     batch_header: bool = True  # False if the rows already have the header, or if records are published without it
-    staged_at: int | None = None  # the Kafka timestamp of staged rows, which replaces the header
+    staging_timestamp: int | None = None  # the Kafka timestamp of staged rows, which replaces the header
     quarantine: str | None = None
     quarantining: Quarantining | None = None
     compares: bool = False  # whether a later attempt compares its rows with those that are committed
@@ -64,21 +64,23 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
     """
     writers = job.writers
     transaction, mark = writers.init(task)  # 1, 2
-    match writers.standing(mark):
-        case Standing.LOST:
+    match writers.mark_state(mark):
+        case MarkState.LOST:
             raise WriteFailed(
-                f"{writers.told(task)}: its mark is gone from group {writers.group}, so this attempt wrote nothing. Run again: "
+                f"{writers.describe_task(task)}: its mark is gone from group {writers.group}, so this attempt wrote "
+                "nothing. Run again: "
                 "the step then finds in the output what was committed."
             )
-        case Standing.DONE:
+        case MarkState.DONE:
             assert mark is not None
             if job.compares:
                 _check_same(job, mark, batches)
             return mark, not job.compares
-        case Standing.SUPERSEDED:
+        case MarkState.SUPERSEDED:
             assert mark is not None
             raise Superseded(
-                f"{writers.told(task)}: its mark has lease {mark.lease}, later than this attempt's ({writers.lease}): a newer "
+                f"{writers.describe_task(task)}: its mark has lease {mark.lease}, later than this attempt's "
+                f"({writers.lease}): a newer "
                 "plan has replaced this one and its lane. This attempt wrote nothing. Let the newer run continue."
             )
     return _write(job, transaction, task, batches), False  # 3
@@ -87,15 +89,17 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
 def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
     """Write the rows in one transaction, and return their receipt."""
     receipt = job.writers.nothing(task).model_copy(update={"topics": {job.topic: NOTHING}})
-    named = job.batch_header and job.staged_at is None
+    named = job.batch_header and job.staging_timestamp is None
     header = (BATCH_HEADER, job.writers.batch.encode()) if named else None
     own = task if job.to_own_partition else None
     batches = whole_records(batches)
     first = next(batches, None)  # before the transaction begins, because the transform's first row may take long
-    with translated(job.writers.told(task), job.writers.settings), transaction:
+    with translated(job.writers.describe_task(task), job.writers.settings), transaction:
         for rows in chain([first] if first is not None else [], batches):
             kept, failed, withheld = _parted(job, rows)
-            transaction.produce_rows(job.topic, kept, partition=own, header=header, staged_at=job.staged_at)
+            transaction.produce_rows(
+                job.topic, kept, partition=own, header=header, staging_timestamp=job.staging_timestamp
+            )
             if failed is not None and job.quarantine is not None:
                 transaction.produce_rows(job.quarantine, failed)
             receipt = _with(receipt, job, kept, failed, withheld)
@@ -117,7 +121,8 @@ def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch])
         seen = _with(seen, job, *_parted(job, rows))
     if not same_rows(mark, seen):
         raise TransformNotDeterministic(
-            f"{job.writers.told(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and the rows of this "
+            f"{job.writers.describe_task(mark.task)}: an earlier attempt committed {count_of(mark.rows, 'row')}, and "
+            "the rows of this "
             f"attempt ({seen.rows:,}) differ. The transform gives different rows when it runs again, so rows could be lost or "
             "doubled. No offset moved. Make the transform deterministic: no clock, no random numbers or ids, no input that "
             "changes meanwhile, no undefined order (first, collect_list, ties of row_number). Sums of doubles differ in their "
@@ -131,7 +136,7 @@ def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
     assert job.promised is not None
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
-            f"{job.writers.told(task)}: {count_of(tally.rows, 'record')} with fingerprint {tally.fingerprint:016x} were "
+            f"{job.writers.describe_task(task)}: {count_of(tally.rows, 'record')} with fingerprint {tally.fingerprint:016x} were "
             f"read, but by the receipts there are {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction "
             "is aborted."
         )

@@ -99,9 +99,9 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
         writers.append(RegisteredSchema(subject=subject, id=one.id, version=one.version, text=text))
     if refused and strict and pipeline.source.on_malformed == "fail":
         setting = "source.key_version" if part == "source_key" else "source.version"
-        told = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
+        reasons = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
         raise SettingsError(
-            f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({told}). "
+            f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({reasons}). "
             f"Nothing was planned. Set {setting} to a version that reads all of them. If the topic has no record of "
             "such a version any more, delete that version in the registry. Or set source.on_malformed to "
             "quarantine or drop, which makes such records malformed."

@@ -66,7 +66,7 @@ class Registry:
     def __init__(self, config: ClientConfig, schema_type: str) -> None:
         assert config.schema_registry is not None, "settings without one are refused"
         config.require_resolved(SCHEMA_REGISTRY)
-        self._reader, self._settings, self._type = config.told, config.schema_registry, schema_type
+        self._reader, self._settings, self._type = config.label, config.schema_registry, schema_type
         self._made: SchemaRegistryClient | None = None
 
     @property

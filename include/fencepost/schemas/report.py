@@ -12,7 +12,7 @@ from fencepost.model import RegisteredSchema, Schemas
 from fencepost.rows.decode import CONNECTOR
 from fencepost.rows.path import RowPath
 from fencepost.schemas.freeze import OutputPart, Part, output_schema, parts_with_registry, read_schemas
-from fencepost.schemas.settle import misfit, written_types
+from fencepost.schemas.resolve import misfit, written_types
 
 
 @dataclass(frozen=True)

@@ -193,9 +193,9 @@ def carried_error(nonce: str) -> Iterator[None]:
         raise
 
 
-def of_any_job(error: Exception, batch: str, nonce: str) -> FencepostError | None:
+def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError | None:
     """The error for a failure that any job writing this batch may have: the driver died, or a writer stopped on purpose."""
-    if how_the_jvm_ended(error):
+    if describe_jvm_end(error):
         return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
     ours = find_carried(str(error), nonce)
     if ours is None or batch in str(ours):
@@ -215,7 +215,7 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
     return Retriable(f"unexpected error{where} The machine or the network may have failed: run again. {HOW_TO_SEE}.")
 
 
-def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
+def describe_jvm_end(error: BaseException | None = None) -> str | None:
     """How Spark's JVM ended, if that may have caused the error; None while it lives.
 
     py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this sends the JVM
@@ -271,12 +271,12 @@ def jvm_watched(doing: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        ended = how_the_jvm_ended(error)
+        ended = describe_jvm_end(error)
         if ended is None:
             raise
         log.debug("the whole error", exc_info=error)
     else:
-        ended = how_the_jvm_ended()
+        ended = describe_jvm_end()
         if ended is None:
             return
     raise DriverDied(

@@ -40,13 +40,13 @@ def main(name: str) -> int:
     try:
         spark = build_session(find_pipeline(name), "doctor")
         tasks = max(2, spark.sparkContext.defaultParallelism)
-        told = dict(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(versions).collect())
+        executors = dict(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(versions).collect())
         spark.stop()
     except Exception as error:
         sys.stderr.write(str(error))  # for the parent alone, which searches for PySpark's own message
         sys.stdout.write(f"{unexpected(error, 'the small job')}\n")
         return 1
-    sys.stdout.write(json.dumps({"driver": dict(versions())[socket.gethostname()], "executors": told}) + "\n")
+    sys.stdout.write(json.dumps({"driver": dict(versions())[socket.gethostname()], "executors": executors}) + "\n")
     return 0
 
 

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.rights import denials_named
 from fencepost.errors import (
     AccessDenied,
     FencepostError,
@@ -26,25 +27,24 @@ from fencepost.errors import (
     ReceiptsDisagree,
     RecordRefused,
     SettingsError,
-    StoreRefused,
-    StoreUnavailable,
+    TableRefused,
     TableRefusedData,
+    TableUnavailable,
     TransactionTimedOut,
     TransitionRefused,
     WriteFailed,
 )
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
+from fencepost.ledger.completeness import check_accounted_for
 from fencepost.ledger.ledger import Change, Ledger, Recorded
-from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
 from fencepost.outputs.output import Ending, missing_of, output_of
-from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, or_give_up, write_again
-from fencepost.protocol.announcing import announcement, told_of
+from fencepost.protocol.announcing import announcement, last_announced
 from fencepost.protocol.decisions import Prepared, decide_publish, decide_skip, to_publish
 from fencepost.protocol.frontier import by_topic, frontier
-from fencepost.protocol.obstacle import Found
+from fencepost.protocol.obstacle import ObservedState
 from fencepost.protocol.publication import record_refused, record_rejected
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import PASSED, View
@@ -54,7 +54,7 @@ from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stoppe
 log = logging.getLogger("fencepost.steps.advance")
 F = TypeVar("F")
 # What ends a publication that its output does not take. One that is away, or another attempt, is not among them.
-REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, StoreRefused)
+REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, TableRefused)
 
 
 def advance_batch(
@@ -83,10 +83,10 @@ def advance_batch(
     ledger = ledger or Ledger(pipeline)
     result, batch = _begin(ledger, interval, decision)  # 1
     if batch.state is not State.PUBLISHING:
-        return _with_what_is_lacking(ledger, result)
+        return _with_missing_batches(ledger, result)
     finished = _finish(ledger, batch, spark or _own_session(pipeline))
     assert finished is not None
-    return _with_what_is_lacking(ledger, finished)
+    return _with_missing_batches(ledger, finished)
 
 
 def begin_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
@@ -101,21 +101,24 @@ def advance_without_spark(
     ledger = ledger or Ledger(pipeline)
     result, batch = _begin(ledger, interval, decision)
     finished = _finish(ledger, batch, None) if batch.state is State.PUBLISHING else result
-    return None if finished is None else _with_what_is_lacking(ledger, finished)
+    return None if finished is None else _with_missing_batches(ledger, finished)
 
 
-def _with_what_is_lacking(ledger: Ledger, result: StepResult) -> StepResult:
+def _with_missing_batches(ledger: Ledger, result: StepResult) -> StepResult:
     """The result, and what the output lacks of what the ledger has published there. This interval is done whatever that is."""
     try:
-        lacks = missing_of(ledger)
-    except StoreUnavailable as error:
+        missing = missing_of(ledger)
+    except TableUnavailable as error:
         log.warning("pipeline %s: not compared with its output: %s", ledger.pipeline.name, str(error))
         return result
-    if not lacks:
+    if not missing:
         return result
-    log.warning("pipeline %s: %s", ledger.pipeline.name, lacks)
+    log.warning("pipeline %s: %s", ledger.pipeline.name, missing)
     return result.model_copy(
-        update={"message": f"{result.message}. But {lacks}", "details": {**result.details, "lacks": lacks}}
+        update={
+            "message": f"{result.message}. But {missing}",
+            "details": {**result.details, "missing_batches": missing},
+        }
     )
 
 
@@ -152,15 +155,15 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
 def _prepare(ledger: Ledger, batch: Batch) -> Prepared:
     """Check the batch's topics, whose offsets are about to be published, and of a staged batch the output."""
     check_can_go_on(ledger, batch)
-    return Prepared(batch.id, output_of(ledger, batch).ready(batch) if batch.is_put else None)
+    return Prepared(batch.id, output_of(ledger, batch).ready(batch) if batch.needs_publish_step else None)
 
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     """Publish what is not published yet, and record it; None where that takes Spark, and there is none."""
     try:
         return _finished(ledger, batch, spark)
-    except StoreUnavailable as error:
-        raise StoreUnavailable(f"{error} {or_give_up(batch)}") from error
+    except TableUnavailable as error:
+        raise TableUnavailable(f"{error} {or_give_up(batch)}") from error
 
 
 def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
@@ -173,9 +176,9 @@ def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | 
         raise
     ending = output.committed(batch, found)
     if ending is None:
-        if spark is None and batch.known_publication.needs_spark:
+        if spark is None and batch.require_publication.needs_spark:
             return None
-        log.info("batch %s is published %s", batch.id, batch.known_publication.way)
+        log.info("batch %s is published %s", batch.id, batch.require_publication.method)
         ending = _published(ledger, batch, found, spark)
     reached("advance.copied")
     seconds = round(time.monotonic() - began, 3)
@@ -187,17 +190,17 @@ def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | 
     return _commit(ledger, interval, check, lambda view, _: ended.records(view, seconds, utc_now()), "published")[0]
 
 
-def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None) -> Ending:
+def _published(ledger: Ledger, batch: Batch, found: ObservedState, spark: Callable[[], SparkSession] | None) -> Ending:
     """The end of the publication.
 
     Raises:
         NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
         TableRefusedData: the table does not take the rows. The batch is rejected.
-        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, StoreRefused: the output does not take the
+        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, TableRefused: the output does not take the
             batch. The ledger says so, and the next attempt tries again.
     """
     output = output_of(ledger, batch)
-    session = spark() if spark is not None and batch.known_publication.needs_spark else None
+    session = spark() if spark is not None and batch.require_publication.needs_spark else None
     try:
         if session is None:
             return output.publish(batch, None)
@@ -207,7 +210,7 @@ def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], S
         give_up(ledger, batch, found)
         raise NeedsOperator(
             f"{error} Staged records were lost, or somebody else writes what looks like this batch's to topic "
-            f"{batch.plan.written_to.topic}. {write_again(batch)}."
+            f"{batch.plan.write_topic.topic}. {write_again(batch)}."
         ) from error
     except TableRefusedData as error:
         _record_rejected(ledger, batch, error)
@@ -222,7 +225,7 @@ def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], S
 
 def _record_rejected(ledger: Ledger, batch: Batch, error: TableRefusedData) -> None:
     """Have the ledger say that the table refused the batch's data: a person decides what becomes of it."""
-    lease = batch.known_publication.known_lease
+    lease = batch.require_publication.require_lease
     ledger.transact(
         lambda view: Change(record_rejected(view, batch.interval, batch.revision, lease, error.why, utc_now()))
     )
@@ -230,7 +233,7 @@ def _record_rejected(ledger: Ledger, batch: Batch, error: TableRefusedData) -> N
 
 def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
     """Have the ledger say why the publication was refused: then an operator may give it up."""
-    lease = batch.known_publication.known_lease
+    lease = batch.require_publication.require_lease
     try:
         ledger.transact(
             lambda view: Change(record_refused(view, batch.interval, batch.revision, lease, why, utc_now()))
@@ -251,11 +254,11 @@ def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
 def _commit(
     ledger: Ledger,
     interval: Interval,
-    look: Callable[[View], F],
+    gather_facts: Callable[[View], F],
     transition: Callable[[View, F], tuple[Batch, ...]],
     word: str,
 ) -> tuple[StepResult, Batch]:
-    """Gather what a transition depends on (`look`) and the groups' offsets; commit it with the offsets that it moves."""
+    """Gather what a transition depends on (`gather_facts`) and the groups' offsets; commit it with the offsets that it moves."""
     pipeline = ledger.pipeline
 
     def gather(view: View) -> tuple[F, Committed]:
@@ -265,7 +268,7 @@ def _commit(
                 f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
                 "lists the planned intervals."
             )
-        return look(view), _offsets_now(ledger, view, interval)
+        return gather_facts(view), _offsets_now(ledger, view, interval)
 
     def decide(view: View, gathered: tuple[F, Committed]) -> Change:
         facts, have = gathered
@@ -291,7 +294,7 @@ def _commit(
         done = f"already {batch.state}, {revision}"
     else:
         done = f"{'began to publish' if batch.state is State.PUBLISHING else word} {revision}"
-        done += f", {publication.way}" if publication is not None else ""
+        done += f", {publication.method}" if publication is not None else ""
     result = StepResult.of(
         "advance",
         batch,
@@ -299,11 +302,11 @@ def _commit(
         changed=changed,
         frontier={topic: dict(ends) for topic, ends in by_topic(frontier(recorded.view)).items()},
         frontier_time=snapshot.frontier_time.isoformat() if snapshot.frontier_time else None,
-        verdict_settled=snapshot.is_last_verdict_settled,
+        verdict_final=snapshot.is_last_verdict_final,
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         published_at=batch.changed_at.isoformat(),
-        way=publication.way if publication else None,
+        method=publication.method if publication else None,
         adds_to=batch.adds_to,
         announcement=_announced(ledger, recorded, batch),
     )
@@ -315,7 +318,7 @@ def _announced(ledger: Ledger, recorded: Recorded, batch: Batch) -> dict[str, Js
     for one in recorded.announced:
         if one.batch == str(batch.id):
             return one.json_value
-    found = told_of(recorded.view, batch) if batch.state in PASSED else None
+    found = last_announced(recorded.view, batch) if batch.state in PASSED else None
     return announcement(recorded.view, found[0], ledger.cluster.id, found[1]).json_value if found else None
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
-from fencepost.ledger.announcements import lacking, read_announcements
+from fencepost.ledger.announcements import missing_announcements, read_announcements
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.protocol.announcing import history
 from fencepost.protocol.view import View
 
 
 @dataclass(frozen=True)
-class Again:
+class AnnounceResult:
     """The result: how many announcements were `written`, and how many the topic `had` already."""
 
     topic: str
@@ -32,14 +32,14 @@ class Again:
         return f"topic {self.topic} has all {count_of(self.had, 'announcement')}: nothing to do"
 
 
-def announce_again(pipeline: Pipeline) -> Again:
+def announce_again(pipeline: Pipeline) -> AnnounceResult:
     """Write all announcements in one transaction if the topic is missing or empty; else check that it is complete. Idempotent.
 
     Raises:
         TransitionRefused: there is no ledger.
         NeedsOperator: the topic has some announcements and lacks others, which would come after them, out of order.
     """
-    ledger, found = Ledger(pipeline), Again(pipeline.announcements_topic)
+    ledger, found = Ledger(pipeline), AnnounceResult(pipeline.announcements_topic)
 
     def decide(view: View) -> Change:
         # Read after init_transactions: if two processes write it again, the second finds it written.
@@ -47,7 +47,7 @@ def announce_again(pipeline: Pipeline) -> Again:
         announcements, wanted = ledger.announcements, history(view, ledger.cluster.id)
         topic = announcements.create(ledger.cluster.find(announcements.name))
         kept = [one for _, one in read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group)]
-        missing, begin = lacking(kept, wanted), ledger.cluster.earliest(topic)[0]
+        missing, begin = missing_announcements(kept, wanted), ledger.cluster.earliest(topic)[0]
         if missing and (kept or begin):
             raise NeedsOperator(
                 f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset {begin} "
@@ -55,7 +55,7 @@ def announce_again(pipeline: Pipeline) -> Again:
                 f"now, they would follow later ones. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run "
                 "this again."
             )
-        found = Again(topic.name, len(missing), len(kept))
+        found = AnnounceResult(topic.name, len(missing), len(kept))
         is_known = announcements.is_whole(topic) or not wanted
         return Change() if is_known and not missing else Change(announcements=tuple(missing), announced_in=topic)
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Plan
-from fencepost.rows.quarantined import as_in_source, is_quarantined_by, of_source
+from fencepost.rows.quarantined import as_in_source, is_quarantined_by, source_sample
 from fencepost.rows.source import read_ranges
 
 
@@ -30,4 +30,4 @@ def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bo
 def read_records(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bool) -> DataFrame:
     """The batch's records without the result rows of a replay, which need no transform."""
     raw = read_input(spark, ledger, batch, headers=headers)
-    return raw if batch.plan.replays is None else of_source(raw)
+    return raw if batch.plan.replays is None else source_sample(raw)

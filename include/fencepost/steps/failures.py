@@ -24,8 +24,8 @@ from fencepost.model import Batch
 from fencepost.quality.overflow import overflowing_rule
 from fencepost.rows.encode import UNFIT, UNFIT_END
 from fencepost.rows.path import REFUSED
-from fencepost.schemas.settle import UnknownSchemas
-from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job, overflowed
+from fencepost.schemas.resolve import UnknownSchemas
+from fencepost.spark.diagnosis import HOW_TO_SEE, common_failure, describe, is_the_transforms, overflowed
 from fencepost.steps.batch_input import settings_of
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import Places, count_source, first_tombstones
@@ -37,7 +37,7 @@ def write_failure(
     error: Exception,
     ledger: Ledger,
     batch: Batch,
-    raw: DataFrame,
+    source_records: DataFrame,
     nonce: str,
     judged: Callable[[], DataFrame] | None = None,
 ) -> FencepostError:
@@ -52,8 +52,8 @@ def write_failure(
     """
     folder = ledger.pipeline.folder
     return (
-        of_any_job(error, str(batch.id), nonce)  # 1
-        or _of_a_record(str(error), ledger, batch, raw)  # 2
+        common_failure(error, str(batch.id), nonce)  # 1
+        or _of_a_record(str(error), ledger, batch, source_records)  # 2
         or _of_its_topics(ledger, batch)  # 3
         or (_of_the_transform(error, ledger.pipeline, batch, judged) if is_the_transforms(error, folder) else None)  # 4
         or WriteFailed(  # 5
@@ -63,10 +63,10 @@ def write_failure(
     )
 
 
-def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+def _of_a_record(text: str, ledger: Ledger, batch: Batch, source_records: DataFrame) -> FencepostError | None:
     if UNKNOWN_ID in text:
         return _unknown(batch)
-    if REFUSED in text and (refused := refused_records(ledger, batch, raw)) is not None:
+    if REFUSED in text and (refused := refused_records(ledger, batch, source_records)) is not None:
         return refused
     if UNFIT not in text:
         return None
@@ -78,11 +78,11 @@ def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fen
     )
 
 
-def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+def refused_records(ledger: Ledger, batch: Batch, source_records: DataFrame) -> FencepostError | None:
     """The error for records that the settings refuse, malformed ones first; None if there are none. Reads the source again."""
     pipeline = settings_of(ledger, batch.plan)
     try:
-        found = count_source(raw, pipeline, batch)
+        found = count_source(source_records, pipeline, batch)
     except Exception as error:
         if UNKNOWN_ID in str(error):  # unknown ids are looked up first, because such records may be malformed too
             return _unknown(batch)
@@ -101,7 +101,8 @@ def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostEr
         return TombstonesRefused(
             f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
-            f"partition:offset of the first: {_listed(first_tombstones(raw, pipeline, batch))}. No offset moved. Change "
+            f"partition:offset of the first: {_listed(first_tombstones(source_records, pipeline, batch))}. No offset "
+            "moved. Change "
             "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
             "pass gives them to the transform, whose result then needs the column _tombstone."
         )

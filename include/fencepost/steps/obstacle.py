@@ -1,21 +1,21 @@
 """Checks whether a batch can go on, and ends a publication that cannot.
 
-`preflight/found.py` gathers the facts, `protocol/obstacle.py` decides, and this module acts.
+`doctor/observed_state.py` gathers the facts, `protocol/obstacle.py` decides, and this module acts.
 """
 
 from __future__ import annotations
 
-from fencepost.errors import AccessDenied, StoreRefused, StoreUnavailable
+from fencepost.doctor.observed_state import observed_state
+from fencepost.errors import AccessDenied, TableRefused, TableUnavailable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Decision, Interval, State
 from fencepost.outputs.output import output_of
-from fencepost.preflight.found import found_of
-from fencepost.protocol.advice import store_has_to_answer
+from fencepost.protocol.advice import table_has_to_answer
 from fencepost.protocol.decisions import is_carried_out
-from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, is_unseen, obstacle
 
 
-def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
+def check_can_go_on(ledger: Ledger, batch: Batch) -> ObservedState:
     """Check that the batch can go on, and restore lost marks of its publication. Returns the observed state.
 
     A refusal by Kafka is no obstacle here: the publication is tried again.
@@ -23,17 +23,17 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
     Raises:
         TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: the batch cannot go on.
     """
-    found = found_of(ledger, batch)
+    found = observed_state(ledger, batch)
     stopped = obstacle(batch, found)
     if stopped is not None and (stopped.lasting or stopped.cure):
         raise stopped.error(batch)
     offsets = output_of(ledger, batch).offsets
     if batch.state is State.PUBLISHING and offsets is not None and offsets.restore_marks(batch, found):
-        return found_of(ledger, batch)
+        return observed_state(ledger, batch)
     return found
 
 
-def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> GivenUp | None:
+def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> AbandonedPublication | None:
     """Give up the interval's publication for an operator's request. None if it can go on, is committed, or there is none.
 
     A publication to a table is given up in any case. A publication to a topic goes on if it can, because readers may see its
@@ -41,21 +41,21 @@ def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | 
 
     Raises:
         Overtaken: the decision answers a question about an earlier state of the batch.
-        StoreUnavailable, StoreRefused, AccessDenied: the table's database does not answer, and has to for this.
+        TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, and has to for this.
     """
     view = ledger.read()
     batch = view.last(interval)
     if is_carried_out(view, interval, decision) or batch is None or batch.state is not State.PUBLISHING:
         return None
     if not is_unseen(batch):
-        found = found_of(ledger, batch)
+        found = observed_state(ledger, batch)
         return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
     try:
-        return give_up(ledger, batch, Found())
-    except (StoreUnavailable, StoreRefused, AccessDenied) as error:
-        raise type(error)(f"{error} {store_has_to_answer(batch)}") from error
+        return give_up(ledger, batch, ObservedState())
+    except (TableUnavailable, TableRefused, AccessDenied) as error:
+        raise type(error)(f"{error} {table_has_to_answer(batch)}") from error
 
 
-def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
+def give_up(ledger: Ledger, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
     """End a publication so that no attempt publishes more of it. None if all of it is committed."""
     return output_of(ledger, batch).give_up(batch, found)

@@ -19,12 +19,15 @@ from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.config.software import software
 from fencepost.counts import count_of
+from fencepost.doctor.limits import check_before_plan, check_limits
+from fencepost.doctor.observed_state import source_state, topic_or_none
+from fencepost.doctor.rights import require_rights
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import take_newest
+from fencepost.ledger.completeness import check_complete
 from fencepost.ledger.ledger import Change, Ledger, Recorded
-from fencepost.ledger.lost import check_not_lost
 from fencepost.model import (
     Batch,
     Decision,
@@ -39,9 +42,6 @@ from fencepost.model import (
 )
 from fencepost.outputs.output import Destination, destination_of
 from fencepost.outputs.quarantine import QuarantineTopic
-from fencepost.preflight.found import described, source_found
-from fencepost.preflight.limits import check_before_plan, check_limits
-from fencepost.preflight.rights import require_rights
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import (
     answer_to,
@@ -52,10 +52,10 @@ from fencepost.protocol.decisions import (
     standing_plan,
     why_it_stays,
 )
-from fencepost.protocol.obstacle import GivenUp, quarantine_obstacle
+from fencepost.protocol.obstacle import AbandonedPublication, quarantine_obstacle
 from fencepost.protocol.planning import (
-    Facts,
     Neighbours,
+    PlanFacts,
     SourceFacts,
     check_same_cluster,
     check_same_source,
@@ -66,8 +66,8 @@ from fencepost.protocol.planning import (
     starts_of,
 )
 from fencepost.protocol.ranges import CLOCKS, credible_until
-from fencepost.protocol.replay import known_link
-from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
+from fencepost.protocol.replay import require_link
+from fencepost.protocol.revision import CurrentInputs, may_be_revised, revision_reason
 from fencepost.protocol.unread import EPOCH, unread, unread_at_plan
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
@@ -116,7 +116,7 @@ def plan_batch(
     asks = reprocess and answered is None
     given_up = give_up_if_stopped(ledger, interval, decision) if asks else None
 
-    def gather(view: View) -> Facts | None:
+    def gather(view: View) -> PlanFacts | None:
         asks = reprocess and answer_to(view, interval, request) is None
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
             return None
@@ -126,8 +126,8 @@ def plan_batch(
         )
         if known is not None and not was_told:
             check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
-        check_not_lost(ledger, view, output.newest_batches)
-        if view.holder(interval) is None and not allow_future:
+        check_complete(ledger, view, output.newest_batches)
+        if view.range_owner(interval) is None and not allow_future:
             check_has_ended(pipeline, interval)
         source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
         for batch in near.planned:
@@ -136,7 +136,7 @@ def plan_batch(
         check_before_plan(ledger, view)
         return facts_of_plan(ledger, near, interval, output)
 
-    def decide(view: View, facts: Facts | None) -> Change:
+    def decide(view: View, facts: PlanFacts | None) -> Change:
         planned = decide_plan(
             view, interval, facts, reprocess=reprocess, decision=decision, given_up=given_up, request=request
         )
@@ -146,23 +146,23 @@ def plan_batch(
     reached("plan.frozen")
     if asks and request is not None:
         ledger.transact(lambda view: Change(record_answer(view, interval, request)))
-    result = found_planned(recorded, interval)
+    result = planned_already(recorded, interval)
     return with_answer(result, answered, request, "reprocess") if reprocess and answered is not None else result
 
 
 def with_answer(result: StepResult, answered: Batch, request: str | None, asked: str) -> StepResult:
     """The result of a plan whose request an earlier revision answers, with that in the message."""
-    told = f"revision {answered.revision} answers the request {request} for {asked}"
+    remark = f"revision {answered.revision} answers the request {request} for {asked}"
     if answered.state not in (State.PLANNED, State.WRITTEN):
-        told += f". A new backfill with {asked}, and 'Override parameters on existing runs', requests it again"
-    return result.model_copy(update={"message": f"{result.message}. {told}"})
+        remark += f". A new backfill with {asked}, and 'Override parameters on existing runs', requests it again"
+    return result.model_copy(update={"message": f"{result.message}. {remark}"})
 
 
 def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
     """The result of `plan_batch` for a published or skipped interval, by the ledger alone; None if there may be work."""
     view = ledger.read() if ledger.exists() else View()
     batch = view.last(interval)
-    return found_planned(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
+    return planned_already(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
 def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) -> Destination:
@@ -208,7 +208,10 @@ def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
 
 
 def revise(
-    ledger: Ledger, batch: Batch, circumstances: Callable[[Batch], Circumstances], given_up: GivenUp | None = None
+    ledger: Ledger,
+    batch: Batch,
+    current_inputs: Callable[[Batch], CurrentInputs],
+    given_up: AbandonedPublication | None = None,
 ) -> Batch:
     """Plan the batch's input again as a new revision, which supersedes the batch, if there is a reason to. Returns the batch that
     was planned last for the interval.
@@ -217,25 +220,25 @@ def revise(
     """
     output, interval = destination_of(ledger), batch.interval
 
-    def gather(view: View) -> tuple[Circumstances | None, Facts | None]:
+    def gather(view: View) -> tuple[CurrentInputs | None, PlanFacts | None]:
         latest = view.last(interval)
         if latest is None or latest.revision != batch.revision or not may_be_revised(latest):
             return None, None
-        found = circumstances(latest)
-        if reason_to_revise(latest, found) is None:
+        found = current_inputs(latest)
+        if revision_reason(latest, found) is None:
             return None, None
-        check_not_lost(ledger, view, output.newest_batches)
+        check_complete(ledger, view, output.newest_batches)
         if latest.adds_to is not None:
-            return found, facts_of_addition(ledger, known_link(view, interval), interval, output)
+            return found, facts_of_addition(ledger, require_link(view, interval), interval, output)
         return found, facts_of_plan(ledger, Neighbours.of(view, interval), interval, output)
 
-    def decide(view: View, gathered: tuple[Circumstances | None, Facts | None]) -> Change:
+    def decide(view: View, gathered: tuple[CurrentInputs | None, PlanFacts | None]) -> Change:
         return Change(decide_revision(view, batch, *gathered, given_up))
 
     return ledger.decide(gather, decide).last(interval)
 
 
-def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> Facts:
+def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> PlanFacts:
     """The facts for the plan of an interval with these neighbours."""
     source = source_facts(ledger, near, interval)
     if near.own is None and near.before is None:
@@ -280,15 +283,17 @@ def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int])
     return {(topic.name, one.partition): -1 if one.timestamp is None else one.timestamp for one in found.records}
 
 
-def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> Facts:
+def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> PlanFacts:
     """The facts for the plan of an addition that replays the quarantined records of `link`, a batch or addition.
 
     Raises:
         NeedsOperator: the quarantine topic no longer has all of these records.
     """
-    planned = link.known_quarantine
-    read = TopicInput(topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written))
-    stopped = quarantine_obstacle(link, read, source_found(ledger, read, described(ledger, read.topic)))
+    planned = link.require_quarantine
+    read = TopicInput(
+        topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.require_written)
+    )
+    stopped = quarantine_obstacle(link, read, source_state(ledger, read, topic_or_none(ledger, read.topic)))
     if stopped is not None:
         raise stopped.error(link)
     return _facts(ledger, Neighbours(), None, link, interval, output)
@@ -301,7 +306,7 @@ def _facts(
     link: Batch | None,
     interval: Interval,
     output: Destination,
-) -> Facts:
+) -> PlanFacts:
     """The facts for a plan with this source or link, as they are now. Creates missing topics."""
     pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
     now, staging = output.now()
@@ -311,7 +316,7 @@ def _facts(
     except NeedsOperator as error:
         unkept = error
     sets_apart = link is not None or pipeline.quarantines
-    return Facts(
+    return PlanFacts(
         pipeline=pipeline.name,
         neighbours=near,
         source=source,
@@ -349,7 +354,7 @@ def _milliseconds(moment: datetime) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
-def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
+def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
     """The plan's result: the interval's batch, and whether this step planned it."""
     view, batch, changed = recorded.view, recorded.last(interval), bool(recorded.changed)
     starved_by = view.starved_by(interval)
@@ -369,7 +374,7 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
         message += "" if batch.state in PASSED else ". This run finishes the addition"
     details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
     if batch.plan.also_covers is not None:
-        message += f". {batch.plan.told_also}"
+        message += f". {batch.plan.coverage_note}"
         details["also_covers"] = str(batch.plan.also_covers)
     before = unread_at_plan(batch)
     if before.offsets and unread(view).start == interval.start:
@@ -384,13 +389,13 @@ def found_planned(recorded: Recorded, interval: Interval) -> StepResult:
 def _starved(view: View, by: Batch) -> str:
     """The advice for an interval without offsets because a later interval was planned first."""
     when = by.interval
-    told = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
+    remark = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
     if why_it_stays(view, when) is None:
         return (
-            f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} removes it from the order. Intervals that are "
+            f"{remark}If {when} was a mistake, {by.command('withdraw', REASON)} removes it from the order. Intervals that are "
             "planned afterwards then get their records"
         )
     return (
-        f"{told}The records of this interval are not lost: they are in {when}, which cannot be withdrawn, or in an interval "
+        f"{remark}The records of this interval are not lost: they are in {when}, which cannot be withdrawn, or in an interval "
         "planned after it"
     )

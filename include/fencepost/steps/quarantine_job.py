@@ -20,9 +20,9 @@ from fencepost.rows.decode import is_malformed, read_source, with_record
 from fencepost.rows.flag import NO_RULES
 from fencepost.rows.quarantined import (
     SET_APART,
-    judged_again,
     judged_results,
     parsed_again,
+    result_rows,
     set_apart,
     to_malformed,
     to_routed_again,
@@ -39,10 +39,10 @@ from fencepost.steps.writers import malformed_job, replayed_job
 def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
     """Read the frozen ranges again and write malformed records to quarantine. Returns the receipts of the task-partitions."""
     pipeline, plan = ledger.pipeline, batch.plan
-    raw = read_records(spark, ledger, batch, headers=True)
-    frame = read_source(raw, pipeline.source, plan.schemas, record=True)
+    source_records = read_records(spark, ledger, batch, headers=True)
+    frame = read_source(source_records, pipeline.source, plan.schemas, record=True)
     records = to_malformed(with_record(frame.where(is_malformed())))
-    return _write(ledger, batch, records, raw, malformed_job(ledger, batch))
+    return _write(ledger, batch, records, source_records, malformed_job(ledger, batch))
 
 
 def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_schema: str) -> tuple[list[Receipt], int]:
@@ -55,16 +55,16 @@ def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_sche
     """
     pipeline, plan = ledger.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES
-    raw = set_apart(read_input(spark, ledger, batch, headers=True))
-    frame = read_source(raw, pipeline.source, plan.schemas, record=True, beside=SET_APART)
+    source_records = set_apart(read_input(spark, ledger, batch, headers=True))
+    frame = read_source(source_records, pipeline.source, plan.schemas, record=True, beside=SET_APART)
     schema = StructType.fromJson(json.loads(value_schema))
     wanted = with_record(frame.where(is_malformed() | F.col("_result")))
     with analysis_errors(pipeline):
         parsed = parsed_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS)
-        judged = judged_again(parsed, schema, rules)
+        judged = result_rows(parsed, schema, rules)
         records = to_routed_again(judged, pipeline)
     results = partial(judged_results, parsed, schema)
-    receipts = _write(ledger, batch, records, raw, replayed_job(ledger, batch, rules.named), results)
+    receipts = _write(ledger, batch, records, source_records, replayed_job(ledger, batch, rules.named), results)
     with spark_reads(f"batch {batch.id}, write"):
         unread = judged.where(F.col("_result") & F.col("reason").isNotNull()).count()
     return receipts, unread
@@ -74,10 +74,12 @@ def _write(
     ledger: Ledger,
     batch: Batch,
     records: DataFrame,
-    raw: DataFrame,
+    source_records: DataFrame,
     job: WriteJob,
     judged: Callable[[], DataFrame] | None = None,
 ) -> list[Receipt]:
     tasks = batch.plan.tasks_by_range(TaskKind.MALFORMED)
-    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
+    failure = partial(
+        write_failure, ledger=ledger, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
+    )
     return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts

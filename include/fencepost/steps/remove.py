@@ -15,8 +15,8 @@ from fencepost.errors import GroupInUse, TransitionRefused
 from fencepost.kafka.cluster import Topic, check_allowed
 from fencepost.kafka.errors import RequiredRight, not_authorized
 from fencepost.ledger.announcements import read_announcements
+from fencepost.ledger.completeness import describe_offsets, explain_offsets, offsets_of, unexplained
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import offsets_of, offsets_told, unexplained, whose
 from fencepost.protocol.removal import why_not_removed
 from fencepost.protocol.view import View
 
@@ -42,7 +42,7 @@ def plan_removal(ledger: Ledger, named_by_others: Mapping[str, str]) -> Removal:
         TransitionRefused: something of the pipeline is published, or being published.
         GroupInUse: there is no ledger, and the pipeline's group has offsets.
     """
-    pipeline, view = ledger.pipeline, ledger.look()
+    pipeline, view = ledger.pipeline, ledger.peek()
     _check_nothing_published(ledger, view)
     topics, kept = list[str](), dict[str, str]()
     for name in _names(pipeline, view):
@@ -87,15 +87,15 @@ def remove(ledger: Ledger, removal: Removal) -> Iterator[str]:
 def _check_nothing_published(ledger: Ledger, view: View) -> None:
     pipeline = ledger.pipeline
     topic = ledger.cluster.find(pipeline.announcements_topic)
-    told = read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group) if topic is not None else ()
-    if why := why_not_removed(view, (announcement for _, announcement in told)):
+    announced = read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group) if topic is not None else ()
+    if why := why_not_removed(view, (announcement for _, announcement in announced)):
         raise TransitionRefused(f"pipeline {pipeline.name}: {why}, so nothing is deleted. {LATER}")
     source = ledger.cluster.find(pipeline.source.topic)
     if view.revisions or source is None:
         return
-    if ahead := unexplained(view, source.name, offsets_of(ledger, pipeline.group, source, settled=True)):
-        found = offsets_told(pipeline.group, source.name, ahead)
-        raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {whose(pipeline)}")
+    if ahead := unexplained(view, source.name, offsets_of(ledger, pipeline.group, source, stable=True)):
+        found = describe_offsets(pipeline.group, source.name, ahead)
+        raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {explain_offsets(pipeline)}")
 
 
 def _names(pipeline: Pipeline, view: View) -> list[str]:

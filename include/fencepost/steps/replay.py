@@ -9,16 +9,16 @@ from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
+from fencepost.doctor.folder import check_pipeline
 from fencepost.failpoints import reached
+from fencepost.ledger.completeness import check_complete
 from fencepost.ledger.ledger import Change, Ledger, Recorded
-from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Decision, Interval, StepResult
-from fencepost.preflight.folder import check_pipeline
 from fencepost.protocol.decisions import answer_to, is_carried_out, record_answer
-from fencepost.protocol.planning import Facts, decide_replay
-from fencepost.protocol.replay import UNDER_WAY, known_link, link_to_replay
+from fencepost.protocol.planning import PlanFacts, decide_replay
+from fencepost.protocol.replay import UNDER_WAY, link_to_replay, require_link
 from fencepost.protocol.view import View
-from fencepost.steps.plan import facts_of_addition, found_planned, ready, with_answer
+from fencepost.steps.plan import facts_of_addition, planned_already, ready, with_answer
 
 
 def plan_replay(
@@ -43,30 +43,30 @@ def plan_replay(
     output = ready(ledger)
     answered = answer_to(ledger.read(), interval, request)
 
-    def gather(view: View) -> Facts | None:
+    def gather(view: View) -> PlanFacts | None:
         if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
             return None
         link = link_to_replay(view, interval, pipeline.name)
         if link is None:
             return None
-        check_not_lost(ledger, view, output.newest_batches)
+        check_complete(ledger, view, output.newest_batches)
         check_pipeline(pipeline)
         return facts_of_addition(ledger, link, interval, output)
 
-    def decide(view: View, facts: Facts | None) -> Change:
+    def decide(view: View, facts: PlanFacts | None) -> Change:
         return Change(decide_replay(view, interval, pipeline.name, facts, decision, request))
 
     recorded = ledger.decide(gather, decide)
     reached("plan.frozen")
     if answered is not None:
-        return with_answer(found_planned(recorded, interval), answered, request, "replay")
+        return with_answer(planned_already(recorded, interval), answered, request, "replay")
     if request is not None and recorded.last(interval).adds_to is not None:
         ledger.transact(lambda view: Change(record_answer(view, interval, request)))
     return _result(recorded, interval)
 
 
 def _result(recorded: Recorded, interval: Interval) -> StepResult:
-    batch, link, changed = recorded.last(interval), known_link(recorded.view, interval), bool(recorded.changed)
+    batch, link, changed = recorded.last(interval), require_link(recorded.view, interval), bool(recorded.changed)
     replays = batch.plan.replays
     if replays is not None and batch.state in UNDER_WAY:
         done = "planned" if changed else f"already {batch.state},"

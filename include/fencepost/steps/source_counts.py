@@ -44,7 +44,7 @@ class SourceCounts:
     results: int = 0  # in a replay: result rows
 
     @property
-    def aside(self) -> int:
+    def bypassed(self) -> int:
         """The number of records that bypass the transform: a second job writes them."""
         return self.malformed + self.results
 

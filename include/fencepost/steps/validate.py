@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from fencepost.config.digest import digest
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.config.sections import Quality
+from fencepost.doctor.rights import denials_named
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
@@ -30,14 +31,13 @@ from fencepost.model import (
     State,
     StepResult,
     Verdict,
-    Written,
+    WriteSummary,
     utc_now,
 )
 from fencepost.outputs.batch_topic import RecordTopic
 from fencepost.outputs.output import written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
-from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_disagreement, what_next, write_again
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed
@@ -45,7 +45,7 @@ from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import ADDITION, evaluate, evaluate_nothing
 from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
-from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised, read_quarantine
+from fencepost.quality.quarantine import QuarantineCheck, judge_quarantine, promised, read_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_text import render_plain
@@ -99,7 +99,7 @@ def validate_without_spark(
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
-    written = batch.known_written
+    written = batch.require_written
     suite = pipeline.suite
     if batch.plan.is_empty:
         history = _history(view, batch, written, suite)
@@ -140,7 +140,7 @@ def validate_batch(
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
-    written = batch.known_written
+    written = batch.require_written
     suite = pipeline.suite
     check_rules(pipeline, batch)
     check_can_go_on(ledger, batch)
@@ -166,13 +166,13 @@ def digest_of_judging(suite: str, quality: Quality) -> str:
     return digest([suite, quality.model_dump(mode="json", include={"empty", "quarantine_limit"})])
 
 
-def _history(view: View, batch: Batch, written: Written, suite: Suite) -> History:
+def _history(view: View, batch: Batch, written: WriteSummary, suite: Suite) -> History:
     """The history for the suite. Earlier batches are read only if a check needs them, because ten thousand take a while."""
     return history_of(batch, written, view.all() if suite.looks_back and batch.adds_to is None else ())
 
 
 def _evaluate(
-    raw: DataFrame, pipeline: Pipeline, batch: Batch, written: Written, suite: Suite, history: History
+    raw: DataFrame, pipeline: Pipeline, batch: Batch, written: WriteSummary, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
     """The comparison with the receipts and, if they agree, the suite's evaluation, in one read of the batch.
 
@@ -223,7 +223,9 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
         )
 
 
-def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written, limit: float) -> Quarantined:
+def _quarantined(
+    spark: SparkSession, ledger: Ledger, batch: Batch, written: WriteSummary, limit: float
+) -> QuarantineCheck:
     """The batch's quarantined records by the receipts, and as a read_committed reader sees them. Waits up to `limit` seconds."""
     pipeline = ledger.pipeline
     found = promised(batch, written)
@@ -255,7 +257,7 @@ def _conclude(
     evaluation: Evaluation,
     check: ReceiptCheck | None,
     began: float,
-    quarantined: Quarantined | None = None,
+    quarantined: QuarantineCheck | None = None,
 ) -> StepResult:
     """Write the report, then record the verdict, so that a verdict never names a report that does not exist."""
     number = batch.verdict.number + 1 if batch.verdict else 1
@@ -296,7 +298,7 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. {after_disagreement(batch, check.cure(batch.plan.written_to.topic))}"
+            f"{words}. No offset moved. {after_disagreement(batch, check.cure(batch.plan.write_topic.topic))}"
         )
     if quarantined is not None and not quarantined.agrees:
         raise ReceiptsDisagree(f"{words}. No offset moved. {after_disagreement(batch, quarantined.cure)}")
@@ -309,7 +311,7 @@ def _conclude(
 
 def _rejected(batch: Batch) -> BatchRejected:
     """The error for a batch with the verdict `rejected`."""
-    verdict = batch.known_verdict
+    verdict = batch.require_verdict
     return BatchRejected(
         f"batch {batch.id}: {verdict.reason} Report: {verdict.report}. No offset moved. {what_next(batch)}"
     )

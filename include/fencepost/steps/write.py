@@ -11,22 +11,22 @@ from fencepost import errors
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.software import software
 from fencepost.counts import count_of
+from fencepost.doctor.folder import check_pipeline
+from fencepost.doctor.observed_state import observed_state
+from fencepost.doctor.rights import denials_named
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, TaskKind, Written, utc_now
+from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, TaskKind, WriteSummary, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
-from fencepost.preflight.folder import check_pipeline
-from fencepost.preflight.found import found_of
-from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import plan_first
 from fencepost.protocol.decisions import record_written
-from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
+from fencepost.protocol.revision import CurrentInputs, may_be_revised, revision_reason
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up
 from fencepost.steps.plan import revise
-from fencepost.steps.write_job import Wrote, run_write_job
+from fencepost.steps.write_job import WriteResult, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
 
@@ -43,10 +43,10 @@ def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledge
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
         return None
-    plan, lease = batch.plan, batch.known_lease
+    plan, lease = batch.plan, batch.require_lease
     tasks = [task.number for task in plan.tasks_of(TaskKind.ROWS)]
     receipts = [Receipt(task=task, ledger=plan.ledger_topic_id, lease=lease, topics={}) for task in tasks]
-    return _record(ledger, batch, Wrote(receipts), time.monotonic())
+    return _record(ledger, batch, WriteResult(receipts), time.monotonic())
 
 
 def write_batch(
@@ -91,8 +91,8 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
 
     if not may_be_revised(batch):
         return batch
-    found = _circumstances(ledger, batch)
-    why = reason_to_revise(batch, found)
+    found = _current_inputs(ledger, batch)
+    why = revision_reason(batch, found)
     if why is None:
         return batch
     check_pipeline(ledger.pipeline)
@@ -100,10 +100,10 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found)) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(ledger, batch, lambda found: _circumstances(ledger, found), given_up)
+    return revise(ledger, batch, lambda found: _current_inputs(ledger, found), given_up)
 
 
-def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
+def _current_inputs(ledger: Ledger, batch: Batch) -> CurrentInputs:
     """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
     pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
     quarantine = pipeline.quarantines or batch.plan.replays is not None
@@ -111,8 +111,8 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
         destination_of(ledger).prepare()
         if quarantine:
             QuarantineTopic(ledger).prepare()
-    return Circumstances(
-        **vars(found_of(ledger, batch)),
+    return CurrentInputs(
+        **vars(observed_state(ledger, batch)),
         digests=digests,
         software=software(),
         now=utc_now(),
@@ -121,10 +121,10 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     )
 
 
-def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepResult:
+def _record(ledger: Ledger, batch: Batch, wrote: WriteResult, began: float) -> StepResult:
     """Record `written`. The topics' ends are read after every commit, so the whole batch lies below them."""
     source = wrote.source
-    result = Written.of(
+    result = WriteSummary.of(
         wrote.receipts,
         wrote.rules,
         output=written_to(ledger, batch).now(),
@@ -134,13 +134,13 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         malformed=source.malformed,
         malformed_at=source.at,
         tombstones=source.tombstones,
-        judged_again=source.results,
+        result_rows=source.results,
         newest=source.newest,
         value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
     )
-    # Again: a topic created anew while executors started has other records there. From now on it needs its source no more.
+    # Again: a topic created again while executors started has other records there. From now on it needs its source no more.
     check_can_go_on(ledger, batch.model_copy(update={"state": State.WRITTEN, "written": result}))
     recorded = ledger.transact(
         lambda view: Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))

@@ -18,16 +18,16 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt, TaskKind
 from fencepost.outputs.output import output_of
 from fencepost.quality.rules import quarantine_rules
-from fencepost.rows.encode import PLACES, said_columns
+from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES
 from fencepost.rows.path import RowPath
 from fencepost.rows.placing import place_by_key, shuffled_again
-from fencepost.rows.quarantined import of_source
+from fencepost.rows.quarantined import source_sample
 from fencepost.rows.row_by_row import RowsMoved, not_row_by_row
 from fencepost.rows.run_writers import Answers, run_writers
 from fencepost.rows.transform import value_schema
 from fencepost.rows.writer import WriteJob
-from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
+from fencepost.schemas.resolve import UnknownSchemas, ids_in_source, look_up, resolve_output
 from fencepost.spark.sql_settings import check_settings, pin_settings, set_shuffle_partitions
 from fencepost.steps.batch_input import read_input, read_records, settings_of
 from fencepost.steps.failures import refused_records, write_failure
@@ -43,8 +43,8 @@ class ShuffledAgain(WriteFailed):
 
 
 @dataclass(frozen=True)
-class Wrote:
-    """The result of a write: receipts, counts of the source, the value's schema, and the values of `Written` about rules."""
+class WriteResult:
+    """The result of a write: receipts, counts of the source, the value's schema, and the values of `WriteSummary` about rules."""
 
     receipts: list[Receipt]
     source: SourceCounts = field(default_factory=SourceCounts)
@@ -53,7 +53,7 @@ class Wrote:
     results: int | None = None
 
 
-def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
+def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> WriteResult:
     """Write the batch. The receipts come from the jobs, or from the marks if a retry finds all task-partitions committed.
 
     After a shuffle (layout `output`) marks are not enough: a transform that gives different rows in a retry moves them between
@@ -80,20 +80,20 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         return _write_all(spark, ledger, look_up(ledger, batch, ids))
 
 
-def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
-    wrote, batch = _write_rows(spark, ledger, batch)
-    if not (batch.plan.quarantines_malformed and wrote.source.aside):
-        return wrote
+def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> WriteResult:
+    result, batch = _write_rows(spark, ledger, batch)
+    if not (batch.plan.quarantines_malformed and result.source.bypassed):
+        return result
     reached("write.results-answered")
-    if not wrote.source.results:
-        return replace(wrote, receipts=[*wrote.receipts, *write_malformed(spark, ledger, batch)])
-    receipts, unread = write_replayed(spark, ledger, batch, wrote.schema)
-    results = None if wrote.results is None else wrote.results + wrote.source.results - unread
-    source = wrote.source.with_results(0, malformed=unread)
-    return replace(wrote, receipts=[*wrote.receipts, *receipts], source=source, results=results)
+    if not result.source.results:
+        return replace(result, receipts=[*result.receipts, *write_malformed(spark, ledger, batch)])
+    receipts, unread = write_replayed(spark, ledger, batch, result.schema)
+    results = None if result.results is None else result.results + result.source.results - unread
+    source = result.source.with_results(0, malformed=unread)
+    return replace(result, receipts=[*result.receipts, *receipts], source=source, results=results)
 
 
-def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrote, Batch]:
+def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[WriteResult, Batch]:
     """Write the transform's rows to the output and to quarantine. The returned batch has the schemas that they were written with.
 
     1. read the frozen ranges, without malformed records, and without tombstones unless the settings pass them on;
@@ -104,35 +104,35 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
     rules = quarantine_rules(pipeline)
     job = rows_job(ledger, batch, rules.named if rules else ())
     set_shuffle_partitions(spark, pipeline, _shuffle_partitions(batch.plan))
-    with ThreadPoolExecutor(1) as aside:
-        asked = None if job.compares else aside.submit(job.writers.committed_receipts)
+    with ThreadPoolExecutor(1) as executor:
+        asked = None if job.compares else executor.submit(job.writers.committed_receipts)
         path = RowPath(pipeline, batch.plan.schemas, rules)
-        raw, taken = _read(spark, ledger, batch, path)  # 1
-        source = path.decode(raw, *count_columns(pipeline.source, batch))
+        source_records, result_rows = _read(spark, ledger, batch, path)  # 1
+        source = path.decode(source_records, *count_columns(pipeline.source, batch))
         result = path.transform(source, refuses=True)  # 2
         fields = value_schema(pipeline, result)
         if (columns := output_of(ledger, batch).columns) is not None:
             columns.check_result(batch.interval, fields)
         schema = fields.json()
-        batch = settle_output(ledger, batch, result)
+        batch = resolve_output(ledger, batch, result)
         committed = asked.result() if asked else None
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
-    answers = _write(ledger, batch, pipeline, rows.placed, raw, job, committed, judged)  # 3
-    counts = observed_counts(answers.read_all, source.counts, raw, batch, pipeline).with_results(taken)
+    answers = _write(ledger, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
+    counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline).with_results(result_rows)
     # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
-    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, raw)) is not None:
+    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, source_records)) is not None:
         raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
-    return Wrote(answers.receipts, counts, schema, names, rows.results(answers)), batch
+    return WriteResult(answers.receipts, counts, schema, names, rows.results(answers)), batch
 
 
 def _read(spark: SparkSession, ledger: Ledger, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
     """The records for the transform, with the connector's columns, and the number of result rows that bypass it in a replay."""
-    raw = read_input(spark, ledger, batch, headers=path.reads_headers)
+    source_records = read_input(spark, ledger, batch, headers=path.reads_headers)
     if batch.plan.replays is None:
-        return raw, 0
-    return of_source(raw), count_taken(raw, batch)
+        return source_records, 0
+    return source_sample(source_records), count_taken(source_records, batch)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _to_rows(path: RowPath, result: DataFrame, plan: Plan) -> _Rows:
 def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
     """The rows that quarantine rules judge, with the source records' coordinates if the transform kept them."""
     places = [F.col(name) for name in PLACES if name in result.columns]
-    return result.select(*said_columns(result, pipeline).values(), *places)
+    return result.select(*written_columns(result, pipeline).values(), *places)
 
 
 def _write(
@@ -178,7 +178,7 @@ def _write(
     batch: Batch,
     pipeline: Pipeline,
     rows: DataFrame,
-    raw: DataFrame,
+    source_records: DataFrame,
     job: WriteJob,
     committed: list[Receipt] | None,
     judged: Callable[[], DataFrame],
@@ -192,7 +192,9 @@ def _write(
     tasks: Mapping[OffsetRange, int] | None = None
     if batch.plan.layout is Layout.SOURCE:
         tasks = batch.plan.tasks_by_range(TaskKind.ROWS)
-    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
+    failure = partial(
+        write_failure, ledger=ledger, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
+    )
     check_settings(rows.sparkSession, pipeline)  # again, right before Spark runs it
     try:
         answers = run_writers(rows, job, tasks, failure, committed)

@@ -22,9 +22,9 @@ def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
     plan, by_source = batch.plan, batch.plan.layout is Layout.SOURCE
     return WriteJob(
         writers=_writers(ledger, batch, TaskKind.ROWS),
-        topic=plan.written_to.topic,
+        topic=plan.write_topic.topic,
         to_own_partition=not by_source,
-        staged_at=plan.staged_at,
+        staging_timestamp=plan.staging_timestamp,
         compares=not by_source,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
@@ -36,7 +36,7 @@ def malformed_job(ledger: Ledger, batch: Batch) -> WriteJob:
     """The job that writes malformed records to quarantine. They are not staged, and keep their timestamps."""
     return WriteJob(
         writers=_writers(ledger, batch, TaskKind.MALFORMED),
-        topic=batch.known_quarantine.topic,
+        topic=batch.require_quarantine.topic,
         to_own_partition=False,  # their keys choose the partition
         batch_header=False,  # the rows already have it
         nonce=secrets.token_hex(16),
@@ -48,11 +48,11 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
     """The job that writes the malformed records and the result rows of a replay, to the output and to quarantine."""
     return WriteJob(
         writers=_writers(ledger, batch, TaskKind.MALFORMED),
-        topic=batch.plan.written_to.topic,
+        topic=batch.plan.write_topic.topic,
         to_own_partition=False,  # their keys choose the partition
-        staged_at=batch.plan.staged_at,
+        staging_timestamp=batch.plan.staging_timestamp,
         nonce=secrets.token_hex(16),
-        quarantine=batch.known_quarantine.topic,
+        quarantine=batch.require_quarantine.topic,
         quarantining=_quarantining(batch, rules),
     )
 
@@ -69,7 +69,7 @@ def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
         settings=ledger.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
-        lease=batch.known_lease,
+        lease=batch.require_lease,
         group=pipeline.lane_group(plan.lane) if kind is TaskKind.ROWS else pipeline.malformed_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, task.partition) for task in tasks),
         marks=tuple((task.topic, task.partition, ends.get((task.topic, task.partition), 0)) for task in tasks),

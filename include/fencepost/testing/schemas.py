@@ -48,12 +48,12 @@ def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
 
 def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
     """The schemas. Ids in these rows that no file has are refused; a run would look them up in the registry."""
-    told = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
+    mappings = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
     changes = {}
     for part, name in (("source", VALUE), ("source_key", KEY)):
         read = getattr(schemas, part)
         if read is not None:
-            ids = {_id_of(row.get(name)) for row in told} - {None, ONLY_ID}
+            ids = {_id_of(row.get(name)) for row in mappings} - {None, ONLY_ID}
             refused = {number: f"schema id {number} is in no file; the file's is {ONLY_ID}" for number in ids}
             changes[part] = read.model_copy(update={"refused": refused})
     return schemas.model_copy(update=changes)

@@ -19,7 +19,7 @@ from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.collect import withheld_here
 from fencepost.rows.decode import is_malformed, refused_tombstone
-from fencepost.rows.encode import PLACES, said_columns
+from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES, unfit_reason
 from fencepost.rows.path import RowPath
 from fencepost.rows.row_by_row import check_row_by_row, partitions_read
@@ -27,7 +27,7 @@ from fencepost.rows.transform import analysis_errors
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
 from fencepost.schemas.freeze import parts_with_registry
 from fencepost.spark.session import build_session, session_of_its_own
-from fencepost.testing.given import Place, given_records
+from fencepost.testing.input_rows import Place, given_records
 from fencepost.testing.schemas import Row, refusing_others, schemas_of
 
 FEW = 1000  # rows that a session is prepared for
@@ -51,7 +51,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TransformResult:
     """What a transform made of the given rows, in their order if it keeps the order.
 
     `rows` would be in the output: the columns of the value as Python values, with times in UTC; None is a tombstone. `keys` has
@@ -90,7 +90,7 @@ class Trials:
         key_schema: str | Path | None = None,
         output_schema: str | Path | None = None,
         output_key_schema: str | Path | None = None,
-    ) -> Outcome:
+    ) -> TransformResult:
         """Run the transform of a pipeline, given by its name or its folder, on rows.
 
         A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A missing field is null,
@@ -121,7 +121,7 @@ class Trials:
         return own
 
 
-def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> Outcome:
+def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> TransformResult:
     """Run one trial.
 
     1. Make source records of the rows.
@@ -147,14 +147,14 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     if pipeline.output.layout is Layout.SOURCE:
         check_row_by_row(pipeline, flagged, partitions_read(source.observed))
     malformed = [Quarantined(MALFORMED, why, None, position) for position, why in bad if why is not None]
-    outcome = Outcome(quarantined=malformed, tombstones=len(tombstones))
+    outcome = TransformResult(quarantined=malformed, tombstones=len(tombstones))
     return _with_rows(outcome, path, flagged, positions)  # 4
 
 
 def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
     """The value of a row as a reader of the output gets it, as one column, and a column that says whether it is a tombstone."""
     with analysis_errors(path.pipeline):
-        values = F.struct(*said_columns(result, path.pipeline).values())
+        values = F.struct(*written_columns(result, path.pipeline).values())
     tombstone = F.col("_tombstone") if "_tombstone" in result.columns else F.lit(False)
     return {VALUES: values, TOMBSTONE: F.coalesce(tombstone, F.lit(False))}
 
@@ -165,7 +165,9 @@ def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
     )
 
 
-def _with_rows(outcome: Outcome, path: RowPath, flagged: DataFrame, positions: Mapping[Place, int]) -> Outcome:
+def _with_rows(
+    outcome: TransformResult, path: RowPath, flagged: DataFrame, positions: Mapping[Place, int]
+) -> TransformResult:
     """The outcome with the rows of the transform's result."""
     names = [name for name in ("_out_key", *RECORD_PLACE.values()) if name in flagged.columns]
     place = [F.col(f"_record.{name.removeprefix('_')}").alias(name) for name in PLACES]

@@ -120,7 +120,7 @@ def transform(frame):
     batch = latest(pipeline, day(1))
     assert batch.state is State.PUBLISHED
     assert batch.plan.schemas is not None
-    assert batch.plan.schemas.told == {
+    assert batch.plan.schemas.descriptions == {
         "source": f"subject {source}-value (version 2, id {ids[1]}); records of ids {ids[0]}, {ids[1]}",
         "output": f"subject {out}-value (version 1, id {out_id})",
     }

@@ -25,8 +25,8 @@ from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.steps.trial import try_pipeline
-from fencepost.steps.trial_input import newest
+from fencepost.preview.trial import try_pipeline
+from fencepost.preview.trial_input import newest
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fencepost.errors import StoreRefused
-from fencepost.finding import Finding, error, ok
-from fencepost.outputs.output import Checks, Examined, missing_of
+from fencepost.errors import TableRefused
+from fencepost.findings import Finding, error, ok
+from fencepost.outputs.output import Checks, Inspected, missing_of
 
 
-def check_folder(look: Examined) -> Finding:
+def check_folder(look: Inspected) -> Finding:
     """The folder is there."""
     folder = look.pipeline.output.name
     if not Path(folder).is_dir():
-        return error(f"Folder {folder} is not there.", "Run again.", kind=StoreRefused)
+        return error(f"Folder {folder} is not there.", "Run again.", kind=TableRefused)
     return ok(f"folder {folder} is there")
 
 
-def check_files(look: Examined) -> Finding:
+def check_files(look: Inspected) -> Finding:
     """Each published interval has its file."""
     missing = missing_of(look.ledger)
-    return error(missing, "Run them.", kind=StoreRefused) if missing else ok("each published interval has its file")
+    return error(missing, "Run them.", kind=TableRefused) if missing else ok("each published interval has its file")
 
 
 CHECKS = Checks(check_folder, "the folder is not there", (check_files,))

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from fencepost.errors import ReceiptsDisagree, StoreRefused
+from fencepost.errors import ReceiptsDisagree, TableRefused
 from fencepost.kafka.staged import read_staged
+from fencepost.ledger.completeness import Named
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import Named
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.table.comparison import TableContents, compare
@@ -24,7 +24,7 @@ from fencepost.outputs.table.revisions import (
     standing_of,
     takes_over,
 )
-from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View
 from fencepost.rows.writer import added
 from kinds.files.store import Files, IntervalFile
@@ -53,7 +53,7 @@ class FilesOfTable:
 
     def move_here(self, view: View) -> None:
         """The folder was the pipeline's on another cluster."""
-        self._of.check_known(view, [one.held for one in self._files.all()])
+        self._of.check_known(view, [one.interval_row for one in self._files.all()])
         self._files.register(self._of.owner, moved=True)
 
     def planned(self) -> FilesOutput:
@@ -62,12 +62,12 @@ class FilesOfTable:
 
     def newest_batches(self) -> Iterator[Named]:
         """The batch that each file names."""
-        return ((one.batch, f"folder {self._folder}") for one in self._files.all() if one.held.revisions)
+        return ((one.batch, f"folder {self._folder}") for one in self._files.all() if one.interval_row.revisions)
 
     def check_keeps(self, interval: Interval) -> None:
         """Whether the folder is there."""
         if not self._files.folder.is_dir():
-            raise StoreRefused(f"folder {self._folder} is gone. Nothing was planned. Run again.")
+            raise TableRefused(f"folder {self._folder} is gone. Nothing was planned. Run again.")
 
     def ready(self, batch: Batch) -> CommitBeginning:
         """The publication is to the folder as it is now."""
@@ -78,11 +78,11 @@ class FilesOfTable:
         """Where the publication stands, by the interval's file."""
         if not publishing:
             return None
-        held = self._files.read(batch.interval.start).held
+        interval_row = self._files.read(batch.interval.start).interval_row
         lost = self._of.why_lost(self._files.owner())
-        return TableState(standing_of(held, batch.publication_as(FilesPublication)), lost=lost)
+        return TableState(standing_of(interval_row, batch.publication_as(FilesPublication)), lost=lost)
 
-    def committed(self, batch: Batch, found: Found) -> Ending | None:
+    def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """By the interval's file."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
         return CommitEnding(batch) if done else None
@@ -91,14 +91,16 @@ class FilesOfTable:
         """Replace the interval's file, unless that is done."""
         with self._files.locked():
             old = self._files.read(batch.interval.start)
-            if self._of.has_to_commit(old.held, batch):
-                self._of.check_may_commit(old.held, batch, self._files.owner())
-                self._of.check_ledger(old.held, batch, {number: len(values) for number, values in old.values.items()})
+            if self._of.has_to_commit(old.interval_row, batch):
+                self._of.check_may_commit(old.interval_row, batch, self._files.owner())
+                self._of.check_ledger(
+                    old.interval_row, batch, {number: len(values) for number, values in old.values.items()}
+                )
                 self._files.replace(self._after(old, batch))
         return CommitEnding(batch)
 
     def _after(self, old: IntervalFile, batch: Batch) -> IntervalFile:
-        written, publication, tally = batch.known_written, batch.publication_as(FilesPublication), Tally()
+        written, publication, tally = batch.require_written, batch.publication_as(FilesPublication), Tally()
         values = list[str]()
         ranges = batch.output_ranges(written)
         for staged in read_staged(self._ledger.settings, self._ledger.pipeline.group, ranges, batch):
@@ -106,38 +108,40 @@ class FilesOfTable:
             values += [value.decode() for value in staged.column("value").to_pylist()]
         if (tally.rows, tally.fingerprint) != (written.rows, written.fingerprint):
             raise ReceiptsDisagree(f"batch {batch.id}: what is staged is not what was written.")
-        revisions = revisions_after(old.held, batch)
+        revisions = revisions_after(old.interval_row, batch)
         kept = {number: rows for number, rows in old.values.items() if number in revisions}
-        held = replace(
-            old.held,
+        interval_row = replace(
+            old.interval_row,
             end=batch.interval.end,
             ledger=publication.ledger,
-            lease=publication.known_lease,
+            lease=publication.require_lease,
             closed=False,
             revisions=revisions,
         )
-        return IntervalFile(held, str(batch.id), {**kept, batch.revision: sorted(values)})
+        return IntervalFile(interval_row, str(batch.id), {**kept, batch.revision: sorted(values)})
 
-    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+    def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """Close the publication under the lock."""
         publication = batch.publication_as(FilesPublication)
         with self._files.locked():
-            standing = standing_of(self._files.read(batch.interval.start).held, publication)
+            standing = standing_of(self._files.read(batch.interval.start).interval_row, publication)
             if takes_over(standing, publication, self._ledger.topic_id):
-                self._files.close(batch.interval.start, publication.ledger, publication.known_lease)
+                self._files.close(batch.interval.start, publication.ledger, publication.require_lease)
         if standing is TableStanding.DONE:
             return None
-        return GivenUp(lease=publication.known_lease, seen=0)
+        return AbandonedPublication(lease=publication.require_lease, seen=0)
 
     def missing_batches(self, read: Callable[[], View]) -> str:
         """By the files."""
-        return compare(self._of, read, self._contents, self._removal).lacks
+        return compare(self._of, read, self._contents, self._removal).missing_batches
 
     def _contents(self, view: View) -> TableContents:
         files = self._files.all()
-        held = {one.held.start: one.held for one in files}
-        filled = {one.held.start for one in files if any(one.values.values())}
-        return TableContents(self._files.owner(), held, filled, differing(view, self._folder, held, filled))
+        interval_row = {one.interval_row.start: one.interval_row for one in files}
+        filled = {one.interval_row.start for one in files if any(one.values.values())}
+        return TableContents(
+            self._files.owner(), interval_row, filled, differing(view, self._folder, interval_row, filled)
+        )
 
     def _removal(self, starts: Sequence[datetime]) -> str:
         return f"delete the files of {', '.join(map(str, starts))}"

@@ -22,7 +22,7 @@ class FilesSettings(OutputSettings):
         return self.folder
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """For a person."""
         return f"folder {self.folder}"
 

@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 
 from fencepost.outputs.table.pipeline_table import Owner
-from fencepost.outputs.table.revisions import Committed, Held
+from fencepost.outputs.table.revisions import Committed, IntervalRow
 
 
 @dataclass(frozen=True)
 class IntervalFile:
     """An interval's row, the batch that it names, and the values of each revision."""
 
-    held: Held
+    interval_row: IntervalRow
     batch: str = ""
     values: dict[int, list[str]] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Files:
     def read(self, start: datetime) -> IntervalFile:
         """The interval's file; an empty one if there is none."""
         file = self.folder / f"{start:%Y%m%dT%H%M%S}.json"
-        return self._parsed(file) if file.exists() else IntervalFile(Held(start))
+        return self._parsed(file) if file.exists() else IntervalFile(IntervalRow(start))
 
     def all(self) -> list[IntervalFile]:
         """The files of all intervals, in order of time."""
@@ -60,16 +60,16 @@ class Files:
 
     def replace(self, one: IntervalFile) -> None:
         """Put the file in the place of the interval's."""
-        held = one.held
+        interval_row = one.interval_row
         self._write(
-            f"{held.start:%Y%m%dT%H%M%S}.json",
+            f"{interval_row.start:%Y%m%dT%H%M%S}.json",
             {
-                "start": held.start.isoformat(),
-                "end": held.end.isoformat() if held.end else None,
-                "ledger": held.ledger,
-                "lease": held.lease,
-                "closed": held.closed,
-                "revisions": {number: list(done) for number, done in held.revisions.items()},
+                "start": interval_row.start.isoformat(),
+                "end": interval_row.end.isoformat() if interval_row.end else None,
+                "ledger": interval_row.ledger,
+                "lease": interval_row.lease,
+                "closed": interval_row.closed,
+                "revisions": {number: list(done) for number, done in interval_row.revisions.items()},
                 "batch": one.batch,
                 "values": one.values,
             },
@@ -78,7 +78,7 @@ class Files:
     def close(self, start: datetime, ledger: str, lease: int) -> None:
         """Have the interval's row refuse every later attempt at that publication. Its rows stay."""
         one = self.read(start)
-        self.replace(replace(one, held=replace(one.held, ledger=ledger, lease=lease, closed=True)))
+        self.replace(replace(one, interval_row=replace(one.interval_row, ledger=ledger, lease=lease, closed=True)))
 
     def _write(self, name: str, value: object) -> None:
         new = self.folder / f".{name}.new"
@@ -88,7 +88,7 @@ class Files:
     @staticmethod
     def _parsed(file: Path) -> IntervalFile:
         found = json.loads(file.read_text())
-        held = Held(
+        interval_row = IntervalRow(
             start=datetime.fromisoformat(found["start"]),
             end=datetime.fromisoformat(found["end"]) if found["end"] else None,
             ledger=found["ledger"],
@@ -96,4 +96,6 @@ class Files:
             closed=found["closed"],
             revisions={int(number): Committed(*done) for number, done in found["revisions"].items()},
         )
-        return IntervalFile(held, found["batch"], {int(number): values for number, values in found["values"].items()})
+        return IntervalFile(
+            interval_row, found["batch"], {int(number): values for number, values in found["values"].items()}
+        )

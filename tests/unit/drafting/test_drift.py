@@ -14,8 +14,17 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
-from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, _set_aside, drift_of, noted, told
-from fencepost.finding import Level
+from fencepost.drafting.drift import (
+    Drift,
+    FieldDrift,
+    _of_avro,
+    _of_json_schema,
+    _set_aside,
+    describe_drift,
+    describe_notes,
+    drift_of,
+)
+from fencepost.findings import Level
 
 
 def declaring(folder: Path, /, *, quality: Any = None, on_malformed: str = "fail", **schema: str) -> Pipeline:
@@ -66,7 +75,7 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
         FieldDrift("items[*].d", 1, ""),
     }
     assert found.absent == ("gone",)
-    assert "n does not fit in 2 of 5 sampled records: not an integer of 32 bits" in list(told(found))
+    assert "n does not fit in 2 of 5 sampled records: not an integer of 32 bits" in list(describe_drift(found))
 
 
 @pytest.mark.parametrize("values", [[], [None], [b'{"n": 1}', None]])
@@ -92,12 +101,12 @@ def test_a_field_that_no_column_can_be_for_has_not_drifted(tmp_path: Path) -> No
     assert sorted(one.name for one in found.undeclarable) == sorted(NEVER)
     assert [(one.name, one.what) for one in found.undeclared] == [("inner._id", ""), ("größe", "bigint")]
     found = drift_of(pipeline, [json.dumps({"n": 1, "@timestamp": 1, "user-id": 2}).encode()])
-    assert list(told(found)) == []
-    assert list(noted(found)) == ["cannot be columns: @timestamp, user-id"]
+    assert list(describe_drift(found)) == []
+    assert list(describe_notes(found)) == ["cannot be columns: @timestamp, user-id"]
 
 
 def test_a_declared_field_that_is_now_written_in_another_case_has_drifted(tmp_path: Path) -> None:
-    """Its column is null in every record, and declared anew it is there again."""
+    """Its column is null in every record, and declared again it is there again."""
     found = drift_of(declaring(tmp_path, n="int", orderId="int"), [b'{"n": 1, "orderid": 7}'] * 2)
     assert (found.undeclared, found.undeclarable) == ((FieldDrift("orderid", 2, "bigint"),), ())
     assert found.absent == ("orderId",)
@@ -132,10 +141,10 @@ def test_malformed_records_that_are_set_aside_as_the_settings_say_have_not_drift
     found = drift_of(pipeline, [*bad, *[GOOD] * (100 - len(bad))])
     assert found.malformed == len(bad)
     assert found.fits is fits
-    assert (list(told(found)) == []) is fits
+    assert (list(describe_drift(found)) == []) is fits
     done = "go to quarantine" if policy == "quarantine" else "are dropped"
     said = f"{len(bad)} of 100 sampled records are malformed, and {done} (source.on_malformed)"
-    assert list(noted(found)) == ([said] if fits else [])
+    assert list(describe_notes(found)) == ([said] if fits else [])
 
 
 def record(*fields: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from fencepost.model import Batch, Event, Interval, Outcome, Replayed, State, Tally
+from fencepost.model import Batch, HistoryEntry, Interval, Outcome, Replayed, State, Tally
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 from makers import NOW as START
@@ -41,11 +41,11 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
     verdict = {State.PUBLISHED: Outcome.PASSED, State.REJECTED: Outcome.REJECTED, State.SKIPPED: Outcome.REJECTED}.get(
         state
     )
-    events = [Event(state=State.PLANNED, at=planned)]
+    events = [HistoryEntry(state=State.PLANNED, at=planned)]
     if state is not State.PLANNED:
-        events.append(Event(state=State.WRITTEN, at=planned + timedelta(minutes=2), note=f"{rows} rows"))
+        events.append(HistoryEntry(state=State.WRITTEN, at=planned + timedelta(minutes=2), note=f"{rows} rows"))
     if state not in {State.PLANNED, State.WRITTEN}:
-        events.append(Event(state=state, at=done))
+        events.append(HistoryEntry(state=state, at=done))
     values: dict[str, Any] = {
         "pipeline": "orders",
         "interval": interval,

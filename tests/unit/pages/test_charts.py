@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 from fencepost.model import State
 from fencepost.pages import charts
+from fencepost.pages.cards import charts_of
 from fencepost.pages.charts import Series
-from fencepost.pages.content import charts_of
 from fencepost.pages.trend import trend
 
 from .ledgers import EVIL, ledger, taken

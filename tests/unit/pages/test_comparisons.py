@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import LedgerLost, StoreUnavailable
+from fencepost.errors import LedgerLost, TableUnavailable
 from fencepost.pages import comparisons as module
 from fencepost.pages.comparisons import Comparison, Comparisons
 from waiting import await_true
@@ -36,7 +36,7 @@ def compare(pipeline):
     dbapi.connect(f"host=127.0.0.1 port={silent.getsockname()[1]} dbname=d user=u")
 
 
-output = SimpleNamespace(is_compared=True, told="table t")
+output = SimpleNamespace(is_compared=True, description="table t")
 Comparisons(compare).of(SimpleNamespace(name="p", output=output, postgres={}, connections={}))
 client, _ = silent.accept()
 print("asked")
@@ -109,7 +109,7 @@ def test_an_answer_holds_for_a_while(of_table: Callable[..., Pipeline], store: S
     store.answers.set()
     store.answer = "it lacks something"
     first = settled(comparisons, pipeline)
-    assert (first.lacks, first.asked_at) == ("it lacks something", None)
+    assert (first.missing_batches, first.asked_at) == ("it lacks something", None)
     assert settled(comparisons, pipeline) is first
     assert store.asked == 1
 
@@ -125,13 +125,13 @@ def test_an_answer_is_shown_until_the_next_has_come(
     store.answers.clear()
     while_asked = comparisons.of(pipeline)
     assert while_asked is not None
-    assert while_asked.lacks == "it lacks something"
+    assert while_asked.missing_batches == "it lacks something"
     assert while_asked.asked_at is not None
     store.answer = ""
     store.answers.set()
     await_true(lambda: not any(kept.is_under_way for kept in comparisons._kept.values()), "the next answer")
     (kept,) = comparisons._kept.values()
-    assert (kept.comparison.lacks, kept.comparison.asked_at) == ("", None)
+    assert (kept.comparison.missing_batches, kept.comparison.asked_at) == ("", None)
 
 
 def test_a_failure_is_no_answer_and_the_next_answer_ends_it(
@@ -142,7 +142,7 @@ def test_a_failure_is_no_answer_and_the_next_answer_ends_it(
     pipeline, comparisons = of_table(), Comparisons(store.compare)
     store.answers.set()
     answered = settled(comparisons, pipeline)
-    store.answer = StoreUnavailable("the store is away.")
+    store.answer = TableUnavailable("the store is away.")
     failed = settled(comparisons, pipeline)
     assert (failed.failure, failed.is_late, failed.answered_at) == ("the store is away.", True, answered.answered_at)
     store.answer = RuntimeError("what a row says")
@@ -158,7 +158,7 @@ def test_a_lost_ledger_is_an_answer(of_table: Callable[..., Pipeline], store: St
     store.answer = LedgerLost("it is an old copy.")
     store.answers.set()
     found = settled(Comparisons(store.compare), of_table())
-    assert (found.lacks, found.failure) == ("it is an old copy", "")
+    assert (found.missing_batches, found.failure) == ("it is an old copy", "")
 
 
 def test_with_other_settings_another_server_is_asked_though_the_last_one_never_answers(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Decision, Event, OffsetRange, Outcome, State
-from fencepost.pages.content import card_of
+from fencepost.model import Batch, Decision, HistoryEntry, OffsetRange, Outcome, State
+from fencepost.pages.cards import card_of
 from fencepost.pages.trend import Lag, trend
-from fencepost.protocol.awaiting import Awaiting, Need, need_of
+from fencepost.protocol.awaiting import Awaiting, AwaitingReason, awaiting_reason
 from fencepost.protocol.decisions import in_state, record_withdrawn
 from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.view import OVER, View
@@ -96,8 +96,8 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
         assert (snapshot.hole.batch if snapshot.hole else None) == holding_back(view)
         assert [row.batch for row in snapshot.rows] == [view.in_force(i) for i in view.intervals]
         assert [row.newest for row in snapshot.rows] == [view.last(i) for i in view.intervals]
-        found = {i: awaits for i, r in view.in_order if (awaits := need_of(r.last, NOW, HOUR)) is not None}
-        assert {one.batch.interval: one.need for one in snapshot.awaiting(NOW, HOUR)} == found
+        found = {i: awaits for i, r in view.in_order if (awaits := awaiting_reason(r.last, NOW, HOUR)) is not None}
+        assert {one.batch.interval: one.reason for one in snapshot.awaiting(NOW, HOUR)} == found
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
             assert snapshot.frontier == {r.partition_id: r.end for r in last.plan.ranges}
@@ -125,7 +125,7 @@ def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend
         None if again.state is State.WRITTEN else 75.0,
     )
     assert snapshot.last_judged == again
-    assert snapshot.is_last_verdict_settled is False
+    assert snapshot.is_last_verdict_final is False
     assert snapshot.counts == {State.PUBLISHED: 3, again.state: 1}
     card = card_of(PIPELINE, snapshot, None, 30)
     assert (card.good, card.judged, card.last) == (2, 3, again)
@@ -150,13 +150,13 @@ def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend
     ],
 )
 def test_the_last_verdict_is_settled_where_it_passed_or_a_person_has_decided(last: Batch, settled: bool) -> None:
-    assert taken([*ledger(1), last]).is_last_verdict_settled is settled
+    assert taken([*ledger(1), last]).is_last_verdict_final is settled
 
 
 def test_what_is_not_judged_yet_leaves_the_last_verdict_as_it_is() -> None:
     rejected = judged_as(Outcome.REJECTED, State.REJECTED)
-    assert taken([*ledger(1), rejected, batch(2, State.PLANNED)]).is_last_verdict_settled is False
-    assert taken([batch(0, State.PLANNED)]).is_last_verdict_settled is None
+    assert taken([*ledger(1), rejected, batch(2, State.PLANNED)]).is_last_verdict_final is False
+    assert taken([batch(0, State.PLANNED)]).is_last_verdict_final is None
 
 
 def test_a_reprocess_under_way_changes_no_count() -> None:
@@ -171,7 +171,7 @@ def test_a_revision_whose_run_failed_awaits_a_person_at_once_and_one_that_nobody
     snapshot = taken([*ledger(3), planned])
     (stopped,) = snapshot.awaiting(hour(1).end, HOUR, {hour(1)})
     (late,) = snapshot.awaiting(hour(9).end, HOUR)
-    assert stopped == late == Awaiting(planned, Need.STUCK, batch(1))
+    assert stopped == late == Awaiting(planned, AwaitingReason.STUCK, batch(1))
 
 
 def test_an_interval_planned_further_back_later_is_not_counted_by_the_frontier() -> None:
@@ -184,7 +184,7 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
     first = batch(0)
     second = batch(0, revision=2)
     late = second.history[-1].at.replace(year=2030)
-    second = second.model_copy(update={"history": (Event(state=State.PUBLISHED, at=late),)})
+    second = second.model_copy(update={"history": (HistoryEntry(state=State.PUBLISHED, at=late),)})
     (row,) = taken([in_state(first, State.SUPERSEDED, late, ""), second]).rows
     assert row.passed_at == first.history[-1].at
 
@@ -201,7 +201,7 @@ def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
 
 
 def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is_empty() -> None:
-    """Worked out here anew, in other words than the ledger's: by interval and partition, from states and ranges alone."""
+    """Worked out here again, in other words than the ledger's: by interval and partition, from states and ranges alone."""
     chance = random.Random(11)
     seen = dict.fromkeys(["hole", "waits", "partitions apart", "nothing passed"], 0)
     for _ in range(200):
@@ -218,7 +218,7 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
             )
             for revision, state in enumerate(revisions[n], start=1):
                 made = batch(n, state, revision=revision)
-                lease = made.known_lease + (1000 if n < anchor else 0)
+                lease = made.require_lease + (1000 if n < anchor else 0)
                 batches.append(reading(made, ranges).model_copy(update={"lease": lease}))
         chance.shuffle(batches)
         snapshot = taken(batches)
@@ -258,7 +258,7 @@ def test_an_addition_moves_no_row_and_awaits_a_person_only_while_it_is_not_done(
         assert (snapshot.frontier, snapshot.passed, row.batch) == (plain.frontier, plain.passed, base)
         done = state in {State.PUBLISHED, State.SKIPPED}
         assert (row.newer is None) is done
-        assert (row in snapshot.unsettled) is not done
+        assert (row in snapshot.unfinished) is not done
         assert State.SKIPPED not in row.states or not done
         assert row.replayed == ((12, 8) if state is State.PUBLISHED else None)
-        assert sum(row.left.values()) == (4 if state is State.PUBLISHED else 12)
+        assert sum(row.left_in_quarantine.values()) == (4 if state is State.PUBLISHED else 12)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from fencepost.config.sections import Schedule
-from fencepost.model import Event, State
-from fencepost.pages.lag import lag_now, newest_due
-from fencepost.pages.trend import Lag, trend
+from fencepost.model import HistoryEntry, State
+from fencepost.pages.trend import Lag, lag_now, newest_due, trend
 
 from .ledgers import batch, hour, ledger, taken
 
@@ -30,7 +29,7 @@ def test_behind_a_hole_the_lag_grows_with_every_batch() -> None:
 def test_a_hole_that_was_closed_later_shows_the_lag_of_its_time() -> None:
     late = batch(2)
     closed = hour(4).end + timedelta(minutes=50)
-    late = late.model_copy(update={"history": (*late.history[:-1], Event(state=State.PUBLISHED, at=closed))})
+    late = late.model_copy(update={"history": (*late.history[:-1], HistoryEntry(state=State.PUBLISHED, at=closed))})
     points = trend(taken([*ledger(2), late, *ledger(6)[3:]]), 30)
     assert [p.lag.records for p in points if p.lag] == [0, 0, 0, 800, 1200, 0]
 

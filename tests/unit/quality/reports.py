@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.config.sections import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Event, Interval, Outcome, Receipt, Replayed, State, Tally, Written
+from fencepost.model import (
+    MALFORMED,
+    Batch,
+    HistoryEntry,
+    Interval,
+    Outcome,
+    Receipt,
+    Replayed,
+    State,
+    Tally,
+    WriteSummary,
+)
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
-from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
+from fencepost.quality.quarantine import Accounts, OfRule, QuarantineCheck, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
@@ -141,8 +152,8 @@ def receipts(tasks: int = 4, rows: int = 842) -> tuple[Receipt, ...]:
     return tuple(a_receipt(t, lease=41, topics={"flight_delays": share(t)}) for t in range(tasks))
 
 
-def written(tasks: int, rows: int, malformed: int = 0) -> Written:
-    return Written.of(
+def written(tasks: int, rows: int, malformed: int = 0) -> WriteSummary:
+    return WriteSummary.of(
         receipts(tasks, rows),
         output=a_topic(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
         rows_in=rows + malformed,
@@ -169,7 +180,7 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
         lease=41,
         plan=plan,
         written=written(tasks, rows, malformed),
-        history=(Event(state=State.WRITTEN, at=NOON),),
+        history=(HistoryEntry(state=State.WRITTEN, at=NOON),),
     )
 
 
@@ -270,7 +281,7 @@ def quarantined(limit: int | None = None) -> Report:
         ),
     )
     accounts = Accounts(read=900, malformed=5, malformed_kept=5, results=844, failed=2, written=842)
-    found = Quarantined(
+    found = QuarantineCheck(
         topic="fencepost.nyc_flights.quarantine",
         rows_expected=7,
         rows_read=7,

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from fencepost.cli.quarantine import as_plain, quarantined_batches
 from fencepost.config.sections import QuarantineLimit
 from fencepost.errors import TransitionRefused
-from fencepost.model import MALFORMED, QUARANTINE_LIMIT, Batch, Outcome, Receipt, Replayed, State, Tally, Written
+from fencepost.model import MALFORMED, QUARANTINE_LIMIT, Batch, Outcome, Receipt, Replayed, State, Tally, WriteSummary
 from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import ADDITION, _judged_part
-from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
+from fencepost.quality.quarantine import Accounts, QuarantineCheck, judge_quarantine, over_limit, promised
 from fencepost.suite.declared import DeclaredExpectation, Suite, reason_of, rule_names
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_topic, a_written, staged
 
@@ -31,7 +31,7 @@ def receipt(task: int, out: int, aside: int = 0, **rules: int) -> Receipt:
     return Receipt(task=task, ledger="", lease=0, topics=topics, rules={int(k[1:]): n for k, n in rules.items()})
 
 
-def written(*receipts: Receipt, **changes: Any) -> Written:
+def written(*receipts: Receipt, **changes: Any) -> WriteSummary:
     values = {"output": a_topic(9, topic="out"), "quarantine": a_topic(9, topic="bad"), "rules": RULES}
     return a_written(*receipts, **{**values, **changes})
 
@@ -40,7 +40,7 @@ PLAN = a_plan((0, 20), (0, 15), quarantine=a_topic(0, topic="bad"), malformed_ta
 DROPPING = PLAN.model_copy(update={"tasks": PLAN.tasks[:1]})
 
 
-def batch(result: Written, state: State = State.PUBLISHED, **changes: Any) -> Batch:
+def batch(result: WriteSummary, state: State = State.PUBLISHED, **changes: Any) -> Batch:
     return a_batch(state, plan=PLAN, written=result, **changes)
 
 
@@ -83,10 +83,10 @@ def test_a_staged_batch_is_accounted_for_by_what_is_in_its_staging_topic() -> No
     assert held.written.output.topic == "staging"
     assert Accounts.of(held.plan, held.written) == Accounts.of(PLAN, WRITTEN)
     assert promised(held, held.written) == promised(batch(WRITTEN), WRITTEN)
-    receipts = [a_receipt(t, held.known_lease, ledger=held.plan.ledger_topic_id) for t in range(4)]
-    check_receipts(held, receipts, held.written.aside)
+    receipts = [a_receipt(t, held.require_lease, ledger=held.plan.ledger_topic_id) for t in range(4)]
+    check_receipts(held, receipts, held.written.bypassed)
     with pytest.raises(TransitionRefused, match=r"4 task-partitions, missing \[3\]"):
-        check_receipts(held, receipts[:3], held.written.aside)
+        check_receipts(held, receipts[:3], held.written.bypassed)
 
 
 @given(*(st.integers(0, 50) for _ in range(5)), st.sampled_from(COUNTS), st.integers(1, 5))
@@ -168,11 +168,11 @@ def evaluation(outcome: Outcome = Outcome.PASSED) -> Evaluation:
     return Evaluation(outcome=outcome, reason="As it is.", read=True, rows=18, checks=(), suite_digest="", seconds=0)
 
 
-def found(**changes: Any) -> Quarantined:
+def found(**changes: Any) -> QuarantineCheck:
     sound = promised(batch(WRITTEN), WRITTEN)
     rules = tuple({"rule": rule, "rows": rows} for rule, rows in WRITTEN.quarantined.items())
     values = {**sound.model_dump(), "rows_read": 8, "fingerprint_read": 40, "rules": rules, **changes}
-    return Quarantined.model_validate(values)
+    return QuarantineCheck.model_validate(values)
 
 
 COUNTED = "As it is. In quarantine: malformed: 5, not_null(a): 2, between(b): 1."

@@ -107,7 +107,7 @@ def test_an_empty_batch_says_what_was_judged_and_what_had_nothing_to_judge() -> 
 def test_a_batch_that_covers_more_than_its_interval_says_so() -> None:
     whole = batch()
     left_out = Interval.of(whole.interval.start - timedelta(days=2), whole.interval.start)
-    told = f"It also covers {left_out.told}, for which no interval was planned."
+    told = f"It also covers {left_out.description}, for which no interval was planned."
     for covers, times in ((None, 0), (left_out, 1)):
         shown = report(batch=planned(whole, also_covers=covers))
         assert Page(render_html(shown)).text.count(told) == times

@@ -15,11 +15,11 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from fencepost.formats.column_names import without_case
 from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
-from fencepost.formats.names import without_case
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
-from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.identifiers import LONGEST_IDENTIFIER, RESERVED_COLUMNS, quoted
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
@@ -80,7 +80,7 @@ def holds(column: str, kind: t.DataType) -> bool:
     return any(isinstance(kind, base) and column in found for base, found in TYPES.items())
 
 
-def what_is_no_column(schema: t.StructType) -> list[str]:
+def unsupported_columns(schema: t.StructType) -> list[str]:
     """Why columns of a transform's result cannot be columns of any PostgreSQL table."""
     found = list[str]()
     for field in schema.fields:
@@ -107,7 +107,7 @@ def missing(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, s
     return {name: kind for name, kind in wanted.items() if name not in there}
 
 
-def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
+def column_differences(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
     """Why the table does not accept rows with these columns, each reason with the statement that solves it.
 
     With `add`, missing columns are no reason, because the publication adds them.
@@ -130,11 +130,11 @@ def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn
     given = {field.name for field in schema.fields} | OWN.keys()
     for column in columns:
         if column.name not in given and not column.filled:
-            lacks = f"column {column.name} may not be null and has no default, and the transform does not give it"
+            problem = f"column {column.name} may not be null and has no default, and the transform does not give it"
             if column.in_primary_key:
-                found.append(f"{lacks}: it is in the primary key, so add it to the transform's result")
+                found.append(f"{problem}: it is in the primary key, so add it to the transform's result")
             else:
-                found.append(f"{lacks}: {alter} ALTER COLUMN {quoted(column.name)} DROP NOT NULL")
+                found.append(f"{problem}: {alter} ALTER COLUMN {quoted(column.name)} DROP NOT NULL")
     return found
 
 

@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.counts import count_of
-from fencepost.errors import ReceiptsDisagree, RecordRefused, StoreRefused, StoreUnavailable
+from fencepost.errors import ReceiptsDisagree, RecordRefused, TableRefused, TableUnavailable
 from fencepost.failpoints import reached
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, Tally
-from fencepost.outputs.postgres.columns import Rows, StagedMisfit, missing, schema_of, what_differs
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
+from fencepost.outputs.postgres.columns import Rows, StagedMisfit, column_differences, missing, schema_of
 from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.lock import locked
 from fencepost.outputs.postgres.shape import TableShape
-from fencepost.outputs.postgres.store import Store
-from fencepost.outputs.table.comparison import told_by_revision
+from fencepost.outputs.table.comparison import describe_rows
 from fencepost.outputs.table.pipeline_table import PipelineTable
-from fencepost.outputs.table.revisions import Held, revisions_after, rows_of
+from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
 from fencepost.outputs.table.values import TablePublication
 from fencepost.rows.writer import added
 
@@ -67,73 +67,79 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
         AnotherTable: another table has the name now.
         RowsRefused: the server refuses the rows.
     """
-    with locked(table.pipeline, table.name, batch.interval) as (tx, store, held):  # 1
-        reached("store.locked")
-        exists = store.oid() is not None
+    with locked(table.pipeline, table.name, batch.interval) as (tx, bookkeeping, interval_row):  # 1
+        reached("table.locked")
+        exists = bookkeeping.oid() is not None
         if exists:
-            store.lock_table()
-        if not _may_commit(table, store, held, batch, exists=exists):  # 2
+            bookkeeping.lock_table()
+        if not _may_commit(table, bookkeeping, interval_row, batch, exists=exists):  # 2
             return
-        _check_table(shape, store, batch.interval)
-        counted = store.count(batch.interval.start) if exists and batch.adds_to is not None else {}
-        table.check_ledger(held, batch, counted)  # 3
-        revisions = revisions_after(held, batch)
+        _check_table(shape, bookkeeping, batch.interval)
+        counted = bookkeeping.count(batch.interval.start) if exists and batch.adds_to is not None else {}
+        table.check_ledger(interval_row, batch, counted)  # 3
+        revisions = revisions_after(interval_row, batch)
         if exists:
-            counts = _counts(store, batch)
+            counts = _counts(bookkeeping, batch)
             # Triggers may rely on policies of other tables. This table hides no rows, which cannot change while it is locked.
             tx.run("SET LOCAL row_security = on")
-            _replace(table, shape, tx, store, batch)  # 4
+            _replace(table, shape, tx, bookkeeping, batch)  # 4
             with _refusals():
                 tx.run("SET CONSTRAINTS ALL IMMEDIATE")
             tx.run("SET LOCAL row_security = off")
-            _check_counts(store, batch, counts, rows_of(revisions))  # 5
-            _check_table(shape, store, batch.interval)
-        store.record(batch, batch.publication_as(TablePublication), revisions, _sources(batch))  # 6
-        reached("store.copied")
+            _check_counts(bookkeeping, batch, counts, rows_of(revisions))  # 5
+            _check_table(shape, bookkeeping, batch.interval)
+        bookkeeping.record(batch, batch.publication_as(TablePublication), revisions, _sources(batch))  # 6
+        reached("table.copied")
         with _refusals():
             tx.commit()
-        reached("store.committed")
+        reached("table.committed")
 
 
-def _may_commit(table: PipelineTable, store: Store, held: Held, batch: Batch, *, exists: bool) -> bool:
+def _may_commit(
+    table: PipelineTable, bookkeeping: Bookkeeping, interval_row: IntervalRow, batch: Batch, *, exists: bool
+) -> bool:
     """Whether the publication still has to be committed; False if it is committed."""
-    if not table.has_to_commit(held, batch):
+    if not table.has_to_commit(interval_row, batch):
         return False
-    known = store.registered(lock=True)
-    table.check_may_commit(held, batch, known.owner if known is not None else None)
-    if known is None or known.oid != store.oid() or (batch.known_written.rows and not exists):
+    known = bookkeeping.registered(lock=True)
+    table.check_may_commit(interval_row, batch, known.owner if known is not None else None)
+    if known is None or known.oid != bookkeeping.oid() or (batch.require_written.rows and not exists):
         raise AnotherTable
     return True
 
 
-def _check_table(shape: TableShape, store: Store, interval: Interval) -> None:
-    if (oid := store.oid()) is not None:
-        shape.check(store.session, oid, interval)
+def _check_table(shape: TableShape, bookkeeping: Bookkeeping, interval: Interval) -> None:
+    if (oid := bookkeeping.oid()) is not None:
+        shape.check(bookkeeping.session, oid, interval)
 
 
-def _replace(table: PipelineTable, shape: TableShape, tx: Session, store: Store, batch: Batch) -> None:
+def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: Bookkeeping, batch: Batch) -> None:
     """Replace the interval's rows by the batch's."""
-    written, start = batch.known_written, batch.interval.start
-    oid, schema = store.oid(), schema_of(written.value_schema)
+    written, start = batch.require_written, batch.interval.start
+    oid, schema = bookkeeping.oid(), schema_of(written.value_schema)
     assert oid is not None, "the table is locked"
     if written.rows and shape.adds:
         # Before rows are removed: the server does not alter a table with deferred checks of references.
-        store.add_columns(missing(schema, store.columns(oid)))
+        bookkeeping.add_columns(missing(schema, bookkeeping.columns(oid)))
     with _refusals(removing=True):
-        store.remove(batch)
+        bookkeeping.remove(batch)
     if not written.rows:
         return
-    columns = store.columns(oid)
-    shape.refuse(what_differs(store.altered(oid), schema, columns, add=False))
+    columns = bookkeeping.columns(oid)
+    shape.refuse(column_differences(bookkeeping.altered(oid), schema, columns, add=False))
     staged = StagedRows(table.ledger, batch)
     rows = Rows(schema, columns, start, batch.revision)
     try:
         with _refusals():
-            tx.copy(store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
+            tx.copy(
+                bookkeeping.schema,
+                bookkeeping.name,
+                pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)),
+            )
     except RowsRefused as refused:
         refused.place = staged.place(refused.failed.row)
         raise
-    except StoreUnavailable:
+    except TableUnavailable:
         if staged.failed is None:
             raise
     if isinstance(staged.failed, StagedMisfit):
@@ -156,39 +162,40 @@ class _Counts:
     grown: int | None = None
 
 
-def _counts(store: Store, batch: Batch) -> _Counts:
+def _counts(bookkeeping: Bookkeeping, batch: Batch) -> _Counts:
     """The table's counts before the batch is copied in. They are needed only for a table with triggers or rules."""
-    if not (acts := store.what_acts()):
+    if not (acts := bookkeeping.what_acts()):
         return _Counts()
-    return _Counts(acts, sum(store.count(batch.interval.start).values()), store.grown())
+    return _Counts(acts, sum(bookkeeping.count(batch.interval.start).values()), bookkeeping.grown())
 
 
-def _check_counts(store: Store, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
+def _check_counts(bookkeeping: Bookkeeping, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
     """Check that the interval has the right number of rows, and that the other intervals have as many as before. A rule or
     trigger may keep rows that were removed, add rows, or move them.
 
     Raises:
-        StoreRefused: a number of rows is wrong.
+        TableRefused: a number of rows is wrong.
     """
-    counted = store.count(batch.interval.start)
-    now, at_first = store.grown() if before.acts else None, before.grown
+    counted = bookkeeping.count(batch.interval.start)
+    now, at_first = bookkeeping.grown() if before.acts else None, before.grown
     others = 0
     if now is not None and at_first is not None:
         others = now - at_first - (sum(counted.values()) - before.rows)
     if counted == wanted and not others:
         return
-    told = f"{told_by_revision(counted)} of its interval instead of {told_by_revision(wanted)}"
+    contents = f"{describe_rows(counted)} of its interval instead of {describe_rows(wanted)}"
     if counted == wanted:
         more = "more" if others > 0 else "fewer"
-        told = f"{count_of(abs(others), f'{more} row')} in other intervals than before"
+        contents = f"{count_of(abs(others), f'{more} row')} in other intervals than before"
     acts = before.acts
     cure = (
         f"The table has {acts}: remove those that keep, add, move or leave out rows"
         if acts
         else "Another session writes to the table: stop it"
     )
-    raise StoreRefused(
-        f"batch {batch.id}: with this batch, table {store.table} would hold {told}. Nothing was changed. {cure}, and run again."
+    raise TableRefused(
+        f"batch {batch.id}: with this batch, table {bookkeeping.table} would hold {contents}. Nothing was changed. "
+        f"{cure}, and run again."
     )
 
 
@@ -215,7 +222,7 @@ class StagedRows:
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """The rows in the table's types, while they are counted."""
         ledger, batch = self._ledger, self._batch
-        written = batch.known_written
+        written = batch.require_written
         try:
             for staged in read_staged(ledger.settings, ledger.pipeline.group, batch.output_ranges(written), batch):
                 tally = added(Tally(rows=self.rows, fingerprint=self.fingerprint), staged)

@@ -21,8 +21,8 @@ from fencepost.errors import (
     CommitStateUnknown,
     FencepostError,
     LoginRefused,
-    StoreRefused,
-    StoreUnavailable,
+    TableRefused,
+    TableUnavailable,
 )
 from fencepost.outputs.postgres.sqlstates import (
     CANCELLED,
@@ -103,7 +103,7 @@ class Session:
 
         Raises:
             StatementFailed: the server refuses it.
-            StoreUnavailable: the session has ended.
+            TableUnavailable: the session has ended.
         """
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.execute(statement, list(values) if values else None)
@@ -125,17 +125,17 @@ class Session:
 
         Raises:
             StatementFailed: a deferred check fails; nothing is committed.
-            StoreUnavailable: the server has ended the transaction; nothing is committed.
+            TableUnavailable: the server has ended the transaction; nothing is committed.
             CommitStateUnknown: the commit was sent, and no response came.
         """
         status = self._connection.adbc_connection.get_option("adbc.postgresql.transaction_status")
         if status != "intrans":
-            raise StoreUnavailable(f"{self._where}: the transaction is {status}, so nothing was committed. Run again.")
+            raise TableUnavailable(f"{self._where}: the transaction is {status}, so nothing was committed. Run again.")
         self.ended = True
         try:
             with _errors(self._where):
                 self._connection.commit()
-        except StoreUnavailable as error:
+        except TableUnavailable as error:
             raise CommitStateUnknown(f"{error} The next attempt checks what was committed.") from None
 
 
@@ -144,7 +144,7 @@ def asking(of: ClientConfig) -> Iterator[Session]:
     """A read-only session. It locks no row, and no statement takes longer than `ASK_SECONDS`.
 
     Raises:
-        StoreUnavailable: as in `session`; a statement took too long; or another session held a lock, which the message names.
+        TableUnavailable: as in `session`; a statement took too long; or another session held a lock, which the message names.
     """
     with session(of, wait=ASK_LOCK_SECONDS, limit=ASK_SECONDS) as tx:
         try:
@@ -152,10 +152,10 @@ def asking(of: ClientConfig) -> Iterator[Session]:
             yield tx
         except StatementFailed as failed:
             if failed.sqlstate == LOCK_TIMED_OUT:
-                raise StoreUnavailable(f"{told(of)}: {_locked_by(of)}") from None
+                raise TableUnavailable(f"{describe_server(of)}: {_locked_by(of)}") from None
             if failed.sqlstate == CANCELLED:
-                took = f"{told(of)}: a query took more than {ASK_SECONDS:g} s and was cancelled."
-                raise StoreUnavailable(f"{took} Run again once the server is less busy.") from None
+                took = f"{describe_server(of)}: a query took more than {ASK_SECONDS:g} s and was cancelled."
+                raise TableUnavailable(f"{took} Run again once the server is less busy.") from None
             raise
 
 
@@ -187,12 +187,12 @@ def session(
     seconds the connection, or one statement, may take.
 
     Raises:
-        StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, is older than `OLDEST`, or
+        TableUnavailable, AccessDenied, TableRefused: the server does not answer, refuses the login, is older than `OLDEST`, or
             has no such database.
     """
     from adbc_driver_postgresql import dbapi
 
-    where = told(of)
+    where = describe_server(of)
     try:
         connection = dbapi.connect(_conninfo(of, limit))
     except dbapi.Error as error:
@@ -207,7 +207,7 @@ def session(
             "SELECT current_setting('synchronous_commit'), current_setting('server_version_num')::integer"
         )
         if version < OLDEST * 10_000:
-            raise StoreRefused(
+            raise TableRefused(
                 f"{where}: the server is PostgreSQL {version // 10_000}, and a table needs version {OLDEST} or later. Upgrade "
                 "the server, or name another one in postgres:."
             )
@@ -227,7 +227,7 @@ def session(
             connection.close()  # which rolls back what is not committed
 
 
-def told(of: ClientConfig) -> str:
+def describe_server(of: ClientConfig) -> str:
     """The database's host, port and name, for messages."""
     given = of.plain(POSTGRES)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
@@ -237,15 +237,15 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     """The error for a failed statement that is not about rows. It contains no text of the server."""
     what = f"{where}: {description(failed.sqlstate)} (SQLSTATE {failed.sqlstate})."
     if failed.sqlstate == LOCK_TIMED_OUT:
-        return StoreUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
+        return TableUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
     if is_denied(failed.sqlstate):
         return AccessDenied(
             f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` names those that it lacks. "
             "Grant them, and run again."
         )
     if is_unavailable(failed.sqlstate):
-        return StoreUnavailable(f"{what} Nothing was committed. Run again once the server accepts the statement.")
-    return StoreRefused(f"{what} Nothing was committed. Read the cause in the server's log, remove it, and run again.")
+        return TableUnavailable(f"{what} Nothing was committed. Run again once the server accepts the statement.")
+    return TableRefused(f"{what} Nothing was committed. Read the cause in the server's log, remove it, and run again.")
 
 
 def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
@@ -273,8 +273,8 @@ def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
     if NO_LOGIN.search(said):
         raise LoginRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
     if NO_DATABASE.search(said):
-        raise StoreRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
-    raise StoreUnavailable(f"{where}: {said} Nothing was changed. Run again once it answers.") from None
+        raise TableRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+    raise TableUnavailable(f"{where}: {said} Nothing was changed. Run again once it answers.") from None
 
 
 def _first_line(text: str) -> str:
@@ -294,7 +294,7 @@ def _errors(where: str) -> Iterator[None]:
         if not error.sqlstate:
             ended = ENDED.search(str(error))
             said = f" {ended[0]}." if ended is not None else ""
-            raise StoreUnavailable(f"{where}:{said} The session has ended. Run again.") from None
+            raise TableUnavailable(f"{where}:{said} The session has ended. Run again.") from None
         context = details.get("CONTEXT", "")
         in_copy, of_row = COLUMN.match(context), ROW.search(context)
         raise StatementFailed(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fencepost.outputs.postgres.names import quoted
+from fencepost.outputs.postgres.identifiers import quoted
 
 NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric(\(.*\))?)$")
 WHOLE = re.compile(r"(smallint|integer|bigint)$")

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.errors import LedgerLost, StoreRefused
-from fencepost.finding import Finding, error, ok, skipped, warning
+from fencepost.errors import LedgerLost, TableRefused
+from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.model import State
-from fencepost.outputs.output import Checks, Examined
-from fencepost.outputs.postgres.columns import schema_of, what_differs
-from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, told
-from fencepost.outputs.postgres.names import RESERVED_COLUMNS
+from fencepost.outputs.output import Checks, Inspected
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
+from fencepost.outputs.postgres.columns import column_differences, schema_of
+from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, describe_server
+from fencepost.outputs.postgres.identifiers import RESERVED_COLUMNS
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.rights import needed_rights
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.outputs.postgres.store import Store
 from fencepost.outputs.postgres.table_checks import doubts, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
 from fencepost.outputs.table.values import TablePublication
@@ -28,32 +28,32 @@ FEW_TABLES = 5  # tables in a message
 FULL = 0.9  # share of max_connections
 
 
-def _settings(look: Examined) -> PostgresSettings:
-    output = look.pipeline.output
+def _settings(inspected: Inspected) -> PostgresSettings:
+    output = inspected.pipeline.output
     assert isinstance(output, PostgresSettings), "these checks are for tables"
     return output
 
 
-def _table(look: Examined) -> str:
-    return _settings(look).table
+def _table(inspected: Inspected) -> str:
+    return _settings(inspected).table
 
 
-def check_store(look: Examined) -> Finding:
+def check_postgres(inspected: Inspected) -> Finding:
     """PostgreSQL answers, accepts the login, and is not a standby."""
-    with asking(look.pipeline) as tx:
+    with asking(inspected.pipeline) as tx:
         ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
     if standby:
         return error(
-            f"{told(look.pipeline)} is a standby.",
+            f"{describe_server(inspected.pipeline)} is a standby.",
             "Name the primary in postgres.host, or all servers.",
-            kind=StoreRefused,
+            kind=TableRefused,
         )
-    return ok(f"{told(look.pipeline)} answers, version {version}")
+    return ok(f"{describe_server(inspected.pipeline)} answers, version {version}")
 
 
-def check_store_limits(look: Examined) -> Iterator[Finding]:
+def check_postgres_limits(inspected: Inspected) -> Iterator[Finding]:
     """The server keeps what it has committed, and accepts more sessions."""
-    with asking(look.pipeline) as tx:
+    with asking(inspected.pipeline) as tx:
         ((fsync, pages, used, most),) = tx.run(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_activity "
             "WHERE backend_type = 'client backend'), current_setting('max_connections')::integer"
@@ -65,7 +65,7 @@ def check_store_limits(look: Examined) -> Iterator[Finding]:
             yield error(
                 f"The server runs with {name}={value}, so after a crash committed data may be lost or damaged.",
                 f"Set {name}=on.",
-                kind=StoreRefused,
+                kind=TableRefused,
             )
     if used > most * FULL:
         found = True
@@ -77,10 +77,10 @@ def check_store_limits(look: Examined) -> Iterator[Finding]:
         yield ok(f"fsync and full_page_writes are on; {used} sessions of {most}")
 
 
-def check_table_rights(look: Examined) -> Finding:
+def check_table_rights(inspected: Inspected) -> Finding:
     """The user has the rights on the tables that a publication needs."""
-    table, lacking = _table(look), list[str]()
-    with asking(look.pipeline) as tx:
+    table, lacking = _table(inspected), list[str]()
+    with asking(inspected.pipeline) as tx:
         for right, what, name in needed_rights(table):
             if what == "SCHEMA":
                 has = tx.run(
@@ -96,56 +96,62 @@ def check_table_rights(look: Examined) -> Finding:
         return error(
             f"The user of postgres: lacks {', '.join(lacking)}.",
             "Grant them. This command prints the statements, among others.",
-            f"fencepost acls {look.pipeline.name} --principal User:NAME",
-            kind=StoreRefused,
+            f"fencepost acls {inspected.pipeline.name} --principal User:NAME",
+            kind=TableRefused,
         )
     return ok("the user has the rights on the existing tables")
 
 
-def check_table(look: Examined) -> Iterator[Finding]:
+def check_table(inspected: Inspected) -> Iterator[Finding]:
     """The table belongs to this pipeline, accepts the newest batch's columns, and has an index on its intervals."""
-    table = _table(look)
-    with asking(look.pipeline) as tx:
-        store = Store(tx, table)
-        known = store.registered() if store.is_prepared() else None
-        oid = store.oid()
+    table = _table(inspected)
+    with asking(inspected.pipeline) as tx:
+        bookkeeping = Bookkeeping(tx, table)
+        known = bookkeeping.registered() if bookkeeping.is_prepared() else None
+        oid = bookkeeping.oid()
         if known is not None:
-            check_owner(table, Owner(look.pipeline.name, look.cluster.id), known.owner)
-        if why := (store.why_not_kept() if store.is_prepared() else ""):
-            yield error(f"{why[:1].upper()}{why[1:]}", "Run these statements.", kind=StoreRefused)
-        if not (oid and store.is_prepared()) and (why := store.why_not_made()):
-            yield error(f"Tables are missing, and {why}", "", kind=StoreRefused)
+            check_owner(table, Owner(inspected.pipeline.name, inspected.cluster.id), known.owner)
+        if why := (bookkeeping.why_not_kept() if bookkeeping.is_prepared() else ""):
+            yield error(f"{why[:1].upper()}{why[1:]}", "Run these statements.", kind=TableRefused)
+        if not (oid and bookkeeping.is_prepared()) and (why := bookkeeping.why_not_made()):
+            yield error(f"Tables are missing, and {why}", "", kind=TableRefused)
             return
         if oid is None:
             yield ok(f"table {table} does not exist yet: the first write with rows creates it")
             return
-        yield from _of_the_table(look, store, oid)
+        yield from _of_the_table(inspected, bookkeeping, oid)
 
 
-def _of_the_table(look: Examined, store: Store, oid: int) -> Iterator[Finding]:
+def _of_the_table(inspected: Inspected, bookkeeping: Bookkeeping, oid: int) -> Iterator[Finding]:
     found = False
-    settings = _settings(look)
+    settings = _settings(inspected)
     adds, acts = settings.add_columns, settings.allow_referential_actions
-    owner = Owner(look.pipeline.name, look.cluster.id)
-    if why := why_not_published_to(store.session, store.table, oid, owner, allow_referential_actions=acts):
+    owner = Owner(inspected.pipeline.name, inspected.cluster.id)
+    if why := why_not_published_to(bookkeeping.session, bookkeeping.table, oid, owner, allow_referential_actions=acts):
         yield error(
-            f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change the table.", kind=StoreRefused
+            f"Table {bookkeeping.table} cannot be published to: {'; '.join(why)}.",
+            "Change the table.",
+            kind=TableRefused,
         )
         return
-    for doubt, cure in doubts(store.session, oid):
+    for doubt, cure in doubts(bookkeeping.session, oid):
         found = True
-        yield warning(f"Of table {store.table}, {doubt}.", "Defer the constraint to the end of the transaction.", cure)
-    if differs := what_differs(store.altered(oid), schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
+        yield warning(
+            f"Of table {bookkeeping.table}, {doubt}.", "Defer the constraint to the end of the transaction.", cure
+        )
+    if differs := column_differences(
+        bookkeeping.altered(oid), schema_of(_newest_schema(inspected.view)), bookkeeping.columns(oid), add=adds
+    ):
         found = True
         yield error(
-            f"Table {store.table} does not accept the newest batch's columns: {'; '.join(differs)}.",
+            f"Table {bookkeeping.table} does not accept the newest batch's columns: {'; '.join(differs)}.",
             "Change the table, or the transform.",
-            kind=StoreRefused,
+            kind=TableRefused,
         )
-    if unindexed := store.unindexed(oid):
+    if unindexed := bookkeeping.unindexed(oid):
         found = True
         # For a partitioned table the server creates an index for each partition, and does not accept CONCURRENTLY.
-        on = f"ON {store.quoted}" if store.is_partitioned(oid) else f"CONCURRENTLY ON {unindexed[0]}"
+        on = f"ON {bookkeeping.quoted}" if bookkeeping.is_partitioned(oid) else f"CONCURRENTLY ON {unindexed[0]}"
         more = f", and {len(unindexed) - FEW_TABLES} more," if len(unindexed) > FEW_TABLES else ""
         yield warning(
             f"Table {', '.join(unindexed[:FEW_TABLES])}{more} has no index on its intervals: a valid B-tree over all rows that "
@@ -154,7 +160,7 @@ def _of_the_table(look: Examined, store: Store, oid: int) -> Iterator[Finding]:
             f'CREATE INDEX {on} ("{RESERVED_COLUMNS[0]}")',
         )
     if not found:
-        yield ok(f"table {store.table} accepts the newest batch's columns, and has an index on its intervals")
+        yield ok(f"table {bookkeeping.table} accepts the newest batch's columns, and has an index on its intervals")
 
 
 def _newest_schema(view: View) -> str:
@@ -162,13 +168,13 @@ def _newest_schema(view: View) -> str:
     return written[-1] if written else ""
 
 
-def check_table_publications(look: Examined) -> Finding:
+def check_table_publications(inspected: Inspected) -> Finding:
     """The publications under way, by the sessions that hold their intervals. The check locks nothing."""
-    output = PostgresTable(look.ledger, _table(look))
+    output = PostgresTable(inspected.ledger, _table(inspected))
     held = list[str]()
-    for row in snapshot_of(look.view).unsettled:
+    for row in snapshot_of(inspected.view).unfinished:
         publication = row.newest.publication if row.newest.state is State.PUBLISHING else None
-        if isinstance(publication, TablePublication) and publication.table == _table(look):
+        if isinstance(publication, TablePublication) and publication.table == _table(inspected):
             sessions = output.publishers(row.interval)
             held += (
                 [f"a publication of batch {row.newest.id} is under way, in {', '.join(sessions)}"] if sessions else []
@@ -176,16 +182,16 @@ def check_table_publications(look: Examined) -> Finding:
     return ok("; ".join(held) or "no publication is under way")
 
 
-def check_table_bloat(look: Examined) -> Finding:
+def check_table_bloat(inspected: Inspected) -> Finding:
     """The table does not have more dead rows than live ones."""
-    table = _table(look)
-    with asking(look.pipeline) as tx:
+    table = _table(inspected)
+    with asking(inspected.pipeline) as tx:
         live, dead = _rows_of(tx, table)
     if dead > FEW and dead > live * BLOATED:
         return warning(
             f"Table {table} has some {dead:,} dead rows and {live:,} live ones: autovacuum is behind.",
             "Vacuum it, and let autovacuum run more often (autovacuum_vacuum_scale_factor).",
-            f"VACUUM {Store(tx, table).quoted}",
+            f"VACUUM {Bookkeeping(tx, table).quoted}",
         )
     return ok(f"some {dead:,} dead rows, {live:,} live ones")
 
@@ -195,21 +201,21 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
     ((live, dead),) = tx.run(
         "SELECT coalesce(sum(n_live_tup), 0)::bigint, coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables "
         "WHERE relid = to_regclass($1) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))",
-        Store(tx, table).quoted,
+        Bookkeeping(tx, table).quoted,
     )
     return live, dead
 
 
-def check_table_contents(look: Examined) -> Finding:
+def check_table_contents(inspected: Inspected) -> Finding:
     """The table has what the ledger has published there, and no batch that is not in the ledger."""
-    if not look.ledger.exists():
+    if not inspected.ledger.exists():
         return skipped("there is no ledger yet")
     try:
-        found = PostgresTable(look.ledger, _table(look)).compared(look.ledger.read)
+        found = PostgresTable(inspected.ledger, _table(inspected)).compared(inspected.ledger.read)
     except LedgerLost as lost:
         return error(str(lost), "", kind=LedgerLost)
-    if lacks := found.lacks:
-        return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run the commands.", kind=StoreRefused)
+    if missing := found.missing_batches:
+        return error(f"{missing[:1].upper()}{missing[1:]}.", "Run the commands.", kind=TableRefused)
     if found.dropped:
         return ok(
             f"the table has every published interval except {found.dropped} whose partition no longer exists. To bring one "
@@ -218,26 +224,27 @@ def check_table_contents(look: Examined) -> Finding:
     return ok("the table has every published interval")
 
 
-def check_table_rows(look: Examined) -> Finding:
+def check_table_rows(inspected: Inspected) -> Finding:
     """Each interval has as many rows of each revision as were published, by a count of the whole table."""
-    if not look.ledger.exists():
+    if not inspected.ledger.exists():
         return skipped("there is no ledger yet")
-    differs = PostgresTable(look.ledger, _table(look)).counted(look.view)
+    differs = PostgresTable(inspected.ledger, _table(inspected)).counted(inspected.view)
     if differs is None:
         return warning(
-            f"Counting the rows of table {_table(look)} took over {ASK_SECONDS:g} s and was stopped. Intervals may lack rows.",
+            f"Counting the rows of table {_table(inspected)} took over {ASK_SECONDS:g} s and was stopped. Intervals may "
+            "lack rows.",
             "If the table was restored alone, or somebody has changed it, reprocess the intervals that may differ.",
         )
     if differs:
-        return error(f"{differs[:1].upper()}{differs[1:]}.", "Run the commands.", kind=StoreRefused)
+        return error(f"{differs[:1].upper()}{differs[1:]}.", "Run the commands.", kind=TableRefused)
     return ok("each interval has as many rows as were published")
 
 
 CHECKS = Checks(
-    check_store,
+    check_postgres,
     "the store does not answer",
     (
-        check_store_limits,
+        check_postgres_limits,
         check_table_rights,
         check_table,
         check_table_bloat,

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.services.postgres import POSTGRES
-from fencepost.errors import StoreRefused, StoreUnavailable
+from fencepost.errors import TableRefused, TableUnavailable
 from fencepost.model import Interval
-from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, session, told
-from fencepost.outputs.postgres.names import quoted
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
+from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, describe_server, session
+from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.sqlstates import LOCK_TIMED_OUT
-from fencepost.outputs.postgres.store import Store
-from fencepost.outputs.table.revisions import Held
+from fencepost.outputs.table.revisions import IntervalRow
 
 log = logging.getLogger("fencepost.outputs.postgres")
 PATIENCE = 3  # waits for a lock, of LOCK_SECONDS each
@@ -43,35 +43,35 @@ class HoldingSession:
 
 
 @contextmanager
-def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple[Session, Store, Held]]:
+def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple[Session, Bookkeeping, IntervalRow]]:
     """A transaction that has locked the interval's row.
 
     If another session of this interval holds the row and its client does nothing between two waits, that session is ended, if
     this user may do so.
 
     Raises:
-        StoreUnavailable: a session holds the row through all waits: it works, or this user may not end it.
+        TableUnavailable: a session holds the row through all waits: it works, or this user may not end it.
     """
-    idle, others, where = dict[int, int](), list[HoldingSession](), told(pipeline)
+    idle, others, where = dict[int, int](), list[HoldingSession](), describe_server(pipeline)
     for turn in range(PATIENCE):
         with session(pipeline, name_of(table, interval)) as tx:
-            store, held = Store(tx, table), None
-            if not store.is_prepared():
-                raise StoreRefused(f"{where}: Fencepost's bookkeeping of table {table} is gone. Run again.")
-            if why := store.why_not_kept():
-                raise StoreRefused(f"{where}: {why}")
+            bookkeeping, interval_row = Bookkeeping(tx, table), None
+            if not bookkeeping.is_prepared():
+                raise TableRefused(f"{where}: Fencepost's bookkeeping of table {table} is gone. Run again.")
+            if why := bookkeeping.why_not_kept():
+                raise TableRefused(f"{where}: {why}")
             try:
-                held = store.lock_row(interval.start)
+                interval_row = bookkeeping.lock_row(interval.start)
             except StatementFailed as failed:
                 if failed.sqlstate != LOCK_TIMED_OUT or (turn == PATIENCE - 1 and not others):
                     raise
-            if held is not None:
-                yield tx, store, held
+            if interval_row is not None:
+                yield tx, bookkeeping, interval_row
                 return
         if turn < PATIENCE - 1:
             # In another session, because a transaction accepts no statement after an error.
             idle, others = _end_idle(pipeline, table, interval, idle)
-    raise StoreUnavailable(f"{where}: {_why_not_ended(pipeline, table, interval, others)}")
+    raise TableUnavailable(f"{where}: {_why_not_ended(pipeline, table, interval, others)}")
 
 
 def publishers_of(pipeline: Pipeline, table: str, interval: Interval) -> list[str]:

@@ -15,30 +15,30 @@ from pyspark.sql import types as t
 from fencepost.errors import (
     CommitStateUnknown,
     FencepostError,
-    StoreRefused,
-    StoreUnavailable,
+    TableRefused,
     TableRefusedData,
+    TableUnavailable,
 )
 from fencepost.kafka.staged import offset_of_staged
+from fencepost.ledger.completeness import Named
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import Named
 from fencepost.model import Batch, Interval
 from fencepost.outputs.output import Ending, OpenOutput
+from fencepost.outputs.postgres.bookkeeping import MOST, Bookkeeping
 from fencepost.outputs.postgres.columns import INTERVAL, schema_of
 from fencepost.outputs.postgres.commit import AnotherTable, RowsRefused, commit_batch
-from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, session, told
+from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, describe_server, session
+from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.lock import locked, publishers_of
-from fencepost.outputs.postgres.names import quoted
 from fencepost.outputs.postgres.refusals import Refusal, refusal_of
 from fencepost.outputs.postgres.shape import TableShape
 from fencepost.outputs.postgres.sqlstates import CANCELLED
-from fencepost.outputs.postgres.store import MOST, Store
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
-from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, told_differences
+from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
 from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
 from fencepost.outputs.table.revisions import TableStanding, TableState, differing, standing_of, takes_over
 from fencepost.protocol.advice import after_table_refused
-from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.outputs.postgres")
@@ -53,11 +53,11 @@ class PostgresTable:
     def __init__(self, ledger: Ledger, table: str) -> None:
         self._ledger, self._pipeline, self._table = ledger, ledger.pipeline, table
         if not self._pipeline.postgres:
-            raise StoreRefused(
+            raise TableRefused(
                 f"pipeline {self._pipeline.name}: its output was table {table}, and pipeline.yaml no longer has postgres:. "
                 "Add it again to finish the batches that were planned for the table."
             )
-        self._where = told(self._pipeline)
+        self._where = describe_server(self._pipeline)
         self._of = PipelineTable(ledger, table)
         self._shape = TableShape(self._of)
 
@@ -78,8 +78,8 @@ class PostgresTable:
     def move_here(self, view: View) -> None:
         """Register the table for this cluster. From then on attempts on the pipeline's earlier cluster are refused."""
         with session(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            self._of.check_known(view, store.rows() if store.is_prepared() else [])
+            bookkeeping = Bookkeeping(tx, self._table)
+            self._of.check_known(view, bookkeeping.rows() if bookkeeping.is_prepared() else [])
         self._shape.prepare(moved=True)
 
     def planned(self) -> PostgresOutput:
@@ -89,20 +89,20 @@ class PostgresTable:
     def newest_batches(self) -> Iterator[Named]:
         """The last committed batch of each interval."""
         with session(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            names = list(store.named()) if store.is_prepared() else []
+            bookkeeping = Bookkeeping(tx, self._table)
+            names = list(bookkeeping.named()) if bookkeeping.is_prepared() else []
         own = f"{self._pipeline.name}/"
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raise StoreRefused if the table exists and may not be published to. The write job checks the types."""
+        """Raise TableRefused if the table exists and may not be published to. The write job checks the types."""
         with session(self._pipeline) as tx:
-            if (oid := Store(tx, self._table).oid()) is not None:
+            if (oid := Bookkeeping(tx, self._table).oid()) is not None:
                 self._shape.check(tx, oid, interval)
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
-        """Create the table for these columns if it is missing. Raises StoreRefused, with the statements to run, if it differs."""
-        self._shape.settle(interval, schema)
+        """Create the table for these columns if it is missing. Raises TableRefused, with the statements to run, if it differs."""
+        self._shape.create(interval, schema)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """By the catalogue, in a read-only transaction."""
@@ -110,25 +110,27 @@ class PostgresTable:
 
     def ready(self, batch: Batch) -> CommitBeginning:
         """The publication goes to the present table, which is checked, or created, first."""
-        self._settle_for(batch)
+        self._create_for(batch)
         return CommitBeginning(PostgresPublication, self._table, self._ledger.topic_id)
 
-    def _settle_for(self, batch: Batch) -> None:
-        self._shape.settle(batch.interval, schema_of(batch.known_written.value_schema))
+    def _create_for(self, batch: Batch) -> None:
+        self._shape.create(batch.interval, schema_of(batch.require_written.value_schema))
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
         """The standing of the batch's publication, by committed rows. It does not disturb an attempt that is under way."""
         if not publishing:
             return None
         with asking(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            if not store.is_prepared():
+            bookkeeping = Bookkeeping(tx, self._table)
+            if not bookkeeping.is_prepared():
                 return TableState(lost=LOST)
-            held, known = store.row(batch.interval.start), store.registered()
+            interval_row, known = bookkeeping.row(batch.interval.start), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
-            return TableState(standing_of(held, batch.publication_as(PostgresPublication)), held.refused, lost)
+            return TableState(
+                standing_of(interval_row, batch.publication_as(PostgresPublication)), interval_row.refused, lost
+            )
 
-    def committed(self, batch: Batch, found: Found) -> Ending | None:
+    def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """The end of the publication, if the interval's row shows that it is committed."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
         return CommitEnding(batch) if done else None
@@ -142,21 +144,21 @@ class PostgresTable:
             try:
                 commit_batch(self._of, self._shape, batch)
             except AnotherTable:
-                self._settle_for(batch)
+                self._create_for(batch)
                 commit_batch(self._of, self._shape, batch)
         except AnotherTable:
-            raise StoreUnavailable(f"table {self._table} was dropped or created again meanwhile. Run again.") from None
+            raise TableUnavailable(f"table {self._table} was dropped or created again meanwhile. Run again.") from None
         except CommitStateUnknown:
-            with locked(self._pipeline, self._table, batch.interval) as (_, _, held):
-                standing = standing_of(held, batch.publication_as(PostgresPublication))
+            with locked(self._pipeline, self._table, batch.interval) as (_, _, interval_row):
+                standing = standing_of(interval_row, batch.publication_as(PostgresPublication))
             if standing is not TableStanding.DONE:
-                raise StoreUnavailable(
+                raise TableUnavailable(
                     f"batch {batch.id}: {self._where} did not answer the commit and has not committed it. Run again."
                 ) from None
         except RowsRefused as refused:
             refusal = self._refusal(batch, refused)
             if not refusal.of_rows:
-                raise StoreRefused(
+                raise TableRefused(
                     f"batch {batch.id}: table {self._table}: {refusal.why}. Nothing was committed."
                 ) from None
             why = refusal.why
@@ -173,9 +175,9 @@ class PostgresTable:
     def _refusal(self, batch: Batch, refused: RowsRefused) -> Refusal:
         record = self._record_of(batch, refused)
         with session(self._pipeline) as tx:
-            oid = Store(tx, self._table).oid()
+            oid = Bookkeeping(tx, self._table).oid()
             if oid is None:
-                raise StoreUnavailable(f"batch {batch.id}: table {self._table} was dropped meanwhile. Run again.")
+                raise TableUnavailable(f"batch {batch.id}: table {self._table} was dropped meanwhile. Run again.")
             return refusal_of(tx, oid, refused.failed, removing=refused.removing, record=record)
 
     def _record_of(self, batch: Batch, refused: RowsRefused) -> str:
@@ -183,8 +185,8 @@ class PostgresTable:
         if refused.place is None:
             return ""
         partition, number = refused.place
-        topic, ledger = batch.known_staging.topic, self._ledger
-        (part,) = [one for one in batch.output_ranges(batch.known_written) if one.partition == partition]
+        topic, ledger = batch.require_staging.topic, self._ledger
+        (part,) = [one for one in batch.output_ranges(batch.require_written) if one.partition == partition]
         try:
             offset = offset_of_staged(ledger.settings, self._pipeline.group, part, batch, number)
         except FencepostError as error:
@@ -196,28 +198,28 @@ class PostgresTable:
         """Close the publication in the interval's row, so that every later attempt is refused. Returns its standing before."""
         publication = batch.publication_as(PostgresPublication)
         with session(self._pipeline) as tx:
-            is_prepared = Store(tx, self._table).is_prepared()
+            is_prepared = Bookkeeping(tx, self._table).is_prepared()
         if not is_prepared:
             return TableStanding.OPEN  # without the store's tables a late attempt cannot commit either
-        with locked(self._pipeline, self._table, batch.interval) as (tx, store, held):
-            standing, known = standing_of(held, publication), store.registered()
+        with locked(self._pipeline, self._table, batch.interval) as (tx, bookkeeping, interval_row):
+            standing, known = standing_of(interval_row, publication), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
             # A table that now belongs to another pipeline refuses each attempt, and its row is about that pipeline's batch.
             if not lost and takes_over(standing, publication, self._ledger.topic_id):
-                store.close(batch, publication, refused)
+                bookkeeping.close(batch, publication, refused)
                 tx.commit()
         return standing
 
-    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+    def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """Close the publication under the lock, so that a late commit is refused. Readers have seen nothing of it."""
         if self._close(batch) is TableStanding.DONE:
             return None
         log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
-        return GivenUp(lease=batch.known_publication.known_lease, seen=0)
+        return AbandonedPublication(lease=batch.require_publication.require_lease, seen=0)
 
     def missing_batches(self, read: Callable[[], View]) -> str:
         """By the store's rows, and by the intervals that have rows in the table."""
-        return self.compared(read).lacks
+        return self.compared(read).missing_batches
 
     def compared(self, read: Callable[[], View]) -> TableComparison:
         """Compare the table with what the ledger has published there."""
@@ -227,17 +229,17 @@ class PostgresTable:
         """The intervals whose number of rows differs from what was published, with the commands that repair them. It counts the
         whole table. Empty if there are none; None if the count took longer than `ASK_SECONDS`."""
         with asking(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            if store.oid() is None or not store.is_prepared():
+            bookkeeping = Bookkeeping(tx, self._table)
+            if bookkeeping.oid() is None or not bookkeeping.is_prepared():
                 return ""
             try:
                 # An interval without any rows is reported by `missing_batches`.
-                differs = [one for one in store.differences() if one.has]
+                differs = [one for one in bookkeeping.differences() if one.has]
             except StatementFailed as failed:
                 if failed.sqlstate == CANCELLED:
                     return None
                 raise
-        return told_differences(self._of, view, differs)
+        return describe_differences(self._of, view, differs)
 
     def _removal(self, starts: Sequence[datetime]) -> str:
         listed = ", ".join(f"'{start.isoformat()}'" for start in starts[:MOST])
@@ -245,25 +247,28 @@ class PostgresTable:
 
     def _contents(self, view: View) -> TableContents:
         with asking(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            if not store.is_prepared():
+            bookkeeping = Bookkeeping(tx, self._table)
+            if not bookkeeping.is_prepared():
                 return TableContents(differs=differing(view, self._table, {}, set()))
-            oid, known = store.oid(), store.registered()
-            filled = self._filled(store, oid) if oid is not None else set()
-            owner, held = known.owner if known is not None else None, {held.start: held for held in store.rows()}
-            differs = differing(view, self._table, held, filled)
+            oid, known = bookkeeping.oid(), bookkeeping.registered()
+            filled = self._filled(bookkeeping, oid) if oid is not None else set()
+            owner, interval_row = (
+                known.owner if known is not None else None,
+                {interval_row.start: interval_row for interval_row in bookkeeping.rows()},
+            )
+            differs = differing(view, self._table, interval_row, filled)
             lacking = {batch.interval.start for batch in differs} - filled
-            without = store.without_partition(oid, lacking) if oid is not None else set()
-            return TableContents(owner, held, filled, differs, without)
+            without = bookkeeping.without_partition(oid, lacking) if oid is not None else set()
+            return TableContents(owner, interval_row, filled, differs, without)
 
-    def _filled(self, store: Store, oid: int) -> set[datetime]:
-        unindexed = store.unindexed(oid)
+    def _filled(self, bookkeeping: Bookkeeping, oid: int) -> set[datetime]:
+        unindexed = bookkeeping.unindexed(oid)
         try:
-            return store.filled(oid)
+            return bookkeeping.filled(oid)
         except StatementFailed as failed:
             if failed.sqlstate != CANCELLED or not unindexed:
                 raise
-            raise StoreUnavailable(
+            raise TableUnavailable(
                 f"{self._where}: reading table {self._table} took more than {ASK_SECONDS} s, because it has no index on its "
                 f"intervals. Create the index that `fencepost doctor {self._pipeline.name}` prints, then run again."
             ) from None

@@ -9,10 +9,10 @@ from pyspark.sql import types as t
 
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import NESTED
 from fencepost.outputs.postgres.connection import session
-from fencepost.outputs.postgres.names import quoted
-from fencepost.outputs.postgres.store import Store
+from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.rows_request import RowsRequest
 
 
@@ -22,11 +22,11 @@ def read_rows(request: RowsRequest) -> DataFrame:
     Raises:
         SettingsError: the reader has no login to the database.
         NeedsOperator: the table does not have all rows of the batch.
-        StoreUnavailable, AccessDenied, StoreRefused: from the server.
+        TableUnavailable, AccessDenied, TableRefused: from the server.
     """
     spark, reader, one, columns = request.spark, request.reader, request.announcement, request.columns
     if not reader.postgres:
-        raise SettingsError(f"{reader.told}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
+        raise SettingsError(f"{reader.label}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
     if not one.rows:
         return spark.createDataFrame([], columns)
     assert one.table is not None, "a batch of a table"
@@ -37,7 +37,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
         ]
     )
     with session(reader) as tx:
-        rows = Store(tx, one.table).read(one.interval.start, one.revision, _selected(columns))
+        rows = Bookkeeping(tx, one.table).read(one.interval.start, one.revision, _selected(columns))
     if rows.num_rows != one.rows:
         raise NeedsOperator(
             f"batch {one.batch}: table {one.table} has {rows.num_rows:,} of its {count_of(one.rows, 'row')}: a newer "

@@ -48,16 +48,16 @@ def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool
         named.append(f"column {names.column}")
     if names.constraint:
         named.append(f"constraint {referring.name if referring else names.constraint}")
-    told = f" ({', '.join(named)}){f', of {record}' if record else ''}"
+    detail = f" ({', '.join(named)}){f', of {record}' if record else ''}"
     if removing:
-        return Refusal(f"{_removal(referring)}{told}{f': {referring.cure}' if referring else ''}", of_rows=False)
+        return Refusal(f"{_removal(referring)}{detail}{f': {referring.cure}' if referring else ''}", of_rows=False)
     is_of_bounds = failed.sqlstate == CHECK_VIOLATION and not failed.constraint
     if is_of_bounds and names.key:
-        why = f"no partition of {names.table}, which is partitioned by {names.key}, takes a row of the batch{told}"
+        why = f"no partition of {names.table}, which is partitioned by {names.key}, takes a row of the batch{detail}"
         return Refusal(f"{why}: create the missing partition, or a DEFAULT one", of_rows=False)
     if is_of_bounds and names.bounds:
-        return Refusal(f"a row outside of {names.table}, a partition with the bounds {names.bounds}{told}")
-    return Refusal(f"{_copy(failed, referring)}{told}")
+        return Refusal(f"a row outside of {names.table}, a partition with the bounds {names.bounds}{detail}")
+    return Refusal(f"{_copy(failed, referring)}{detail}")
 
 
 def _removal(referring: Reference | None) -> str:
@@ -71,8 +71,8 @@ def _copy(failed: StatementFailed, referring: Reference | None) -> str:
         return description(failed.sqlstate)
     if failed.sqlstate == RESTRICTED:  # is never deferred to the end, when the batch's rows are there
         return f"a trigger removes or changes a row that rows of table {referring.table} refer to by a foreign key"
-    lacks = "the batch does not have" if referring.deferred else "the table would not have"
-    return f"rows of table {referring.table} refer to a value that {lacks}"
+    absence = "the batch does not have" if referring.deferred else "the table would not have"
+    return f"rows of table {referring.table} refer to a value that {absence}"
 
 
 def _names(tx: Session, oid: int, failed: StatementFailed) -> _Names:

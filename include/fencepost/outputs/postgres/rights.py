@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from fencepost.outputs.postgres.names import STORE_TABLES, quoted
+from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, quoted
 
 OUTPUT = ("SELECT", "INSERT", "DELETE")
-STORE = ("SELECT", "INSERT", "UPDATE")
+BOOKKEEPING = ("SELECT", "INSERT", "UPDATE")
 
 
 def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
@@ -17,8 +17,8 @@ def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
     yield "USAGE", "SCHEMA", schema
     for right in OUTPUT:
         yield right, "TABLE", quoted(schema, name)
-    for own in STORE_TABLES:
-        for right in STORE:
+    for own in BOOKKEEPING_TABLES:
+        for right in BOOKKEEPING:
             yield right, "TABLE", quoted(schema, own)
 
 
@@ -47,6 +47,6 @@ def grants_of_reader(table: str) -> tuple[str, list[str]]:
         "for a reader of the table, in the place of READER",
         [
             f"GRANT USAGE ON SCHEMA {quoted(schema)} TO READER;",
-            f"GRANT SELECT ON TABLE {quoted(schema, name)}, {quoted(schema, STORE_TABLES[1])} TO READER;",
+            f"GRANT SELECT ON TABLE {quoted(schema, name)}, {quoted(schema, BOOKKEEPING_TABLES[1])} TO READER;",
         ],
     )

@@ -12,7 +12,7 @@ from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage, Mark
 from fencepost.config.services.postgres import POSTGRES
-from fencepost.outputs.postgres.names import LONGEST_IDENTIFIER, STORE_TABLES
+from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, LONGEST_IDENTIFIER
 
 TABLE_PART = r'[^."\x00-\x1f]+'
 PORT = "5432"
@@ -49,7 +49,7 @@ class PostgresSettings(OutputSettings):
         parts = table.split(".")
         if any(len(part.encode()) > LONGEST_IDENTIFIER for part in parts):
             raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, so PostgreSQL would truncate it")
-        if parts[-1] in STORE_TABLES:
+        if parts[-1] in BOOKKEEPING_TABLES:
             raise ValueError("one of Fencepost's own tables; name another")
         return table if len(parts) > 1 else f"public.{table}"
 
@@ -59,7 +59,7 @@ class PostgresSettings(OutputSettings):
         return self.table
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`table NAME`, for messages."""
         return f"table {self.table}"
 

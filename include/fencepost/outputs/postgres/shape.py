@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as t
 
-from fencepost.errors import AnotherCluster, StoreRefused, StoreUnavailable
+from fencepost.errors import AnotherCluster, TableRefused, TableUnavailable
 from fencepost.model import Interval
-from fencepost.outputs.postgres.columns import INTERVAL, definition, missing, what_differs, what_is_no_column
-from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, session, told
+from fencepost.outputs.postgres.bookkeeping import MADE_MEANWHILE, Bookkeeping, RegisteredTable
+from fencepost.outputs.postgres.columns import INTERVAL, column_differences, definition, missing, unsupported_columns
+from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, describe_server, session
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.outputs.postgres.store import MADE_MEANWHILE, Registered, Store
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner
 
@@ -39,72 +39,73 @@ class TableShape:
         for turn in (1, 2):
             try:
                 with session(self._pipeline) as tx:
-                    store = Store(tx, self._table)
+                    bookkeeping = Bookkeeping(tx, self._table)
                     try:
-                        store.prepare()
-                        if why := store.why_not_kept():
-                            raise StoreRefused(why)
-                        if (oid := store.oid()) is not None:
+                        bookkeeping.prepare()
+                        if why := bookkeeping.why_not_kept():
+                            raise TableRefused(why)
+                        if (oid := bookkeeping.oid()) is not None:
                             self._refuse_table(why_not_owned(tx, oid, self._of.owner))
-                        store.register(self._of.owner, moved=moved)
+                        bookkeeping.register(self._of.owner, moved=moved)
                         tx.commit()
                         return
                     except StatementFailed as failed:
                         if turn > 1 or failed.sqlstate not in MADE_MEANWHILE:
                             raise
-            except (StoreRefused, AnotherCluster) as error:
+            except (TableRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
 
-    def settle(self, interval: Interval, schema: t.StructType) -> None:
+    def create(self, interval: Interval, schema: t.StructType) -> None:
         """Create the table for these columns if it is missing.
 
         Raises:
-            StoreRefused: the table does not accept the columns. The message has the statements to run.
+            TableRefused: the table does not accept the columns. The message has the statements to run.
         """
-        self.refuse(what_is_no_column(schema))
+        self.refuse(unsupported_columns(schema))
         self.prepare()
         with session(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            oid = store.register(self._of.owner)
+            bookkeeping = Bookkeeping(tx, self._table)
+            oid = bookkeeping.register(self._of.owner)
             if oid is None and schema.fields:
                 try:
-                    store.create(definition(schema))
+                    bookkeeping.create(definition(schema))
                 except StatementFailed as failed:
                     if failed.sqlstate in MADE_MEANWHILE:
-                        raise StoreUnavailable(
-                            f"{told(self._pipeline)}: another session created table {self._table} at the same time. Run again."
+                        raise TableUnavailable(
+                            f"{describe_server(self._pipeline)}: another session created table {self._table} at the "
+                            "same time. Run again."
                         ) from None
                     raise
-                oid = store.register(self._of.owner)
+                oid = bookkeeping.register(self._of.owner)
                 log.info("table %s was created with columns %s", self._table, ", ".join(schema.fieldNames()))
             if oid is not None:
-                self._check_takes(store, oid, schema, interval)
+                self._check_takes(bookkeeping, oid, schema, interval)
             tx.commit()
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """What a run would change in the table for these columns, by the catalogue, in a read-only transaction."""
-        self.refuse(what_is_no_column(schema))
+        self.refuse(unsupported_columns(schema))
         named = f"table {self._table}"
         with asking(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            is_prepared, oid = store.is_prepared(), store.oid()
-            known = store.registered() if is_prepared else None
+            bookkeeping = Bookkeeping(tx, self._table)
+            is_prepared, oid = bookkeeping.is_prepared(), bookkeeping.oid()
+            known = bookkeeping.registered() if is_prepared else None
             try:
                 check_owner(self._table, self._of.owner, known.owner if known is not None else None)
-                if why := self._why_not_here(store, known, oid, is_prepared=is_prepared):
-                    raise StoreRefused(why)
-            except (StoreRefused, AnotherCluster) as error:
+                if why := self._why_not_here(bookkeeping, known, oid, is_prepared=is_prepared):
+                    raise TableRefused(why)
+            except (TableRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error}") from None
             if oid is None:
                 return f"{named} does not exist yet: the first run with rows creates it with these columns."
-            self._check_takes(store, oid, schema, interval)
-            added = missing(schema, store.columns(oid)) if self.adds else {}
+            self._check_takes(bookkeeping, oid, schema, interval)
+            added = missing(schema, bookkeeping.columns(oid)) if self.adds else {}
             said = [f"{named} gets new columns: {', '.join(added)}."] if added else []
             said += [f"of {named}, {doubt}: {cure}." for doubt, cure in doubts(tx, oid)]
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
-        """Raise StoreRefused unless the table with this oid may be published to: for this interval, or without one, for any."""
+        """Raise TableRefused unless the table with this oid may be published to: for this interval, or without one, for any."""
         settings = self._pipeline.output
         acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions
         start = interval.start if interval is not None else None
@@ -113,36 +114,38 @@ class TableShape:
         )
 
     def refuse(self, why: Sequence[str]) -> None:
-        """Raise StoreRefused if there are reasons against a result's columns."""
+        """Raise TableRefused if there are reasons against a result's columns."""
         if why:
-            raise StoreRefused(
+            raise TableRefused(
                 f"pipeline {self._pipeline.name}: table {self._table} does not accept the transform's result: "
                 f"{'; '.join(why)}. Nothing was published. Change the table or the transform, and run again."
             )
 
-    def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
-        """Raise StoreRefused unless rows with these columns may be published there. Without an interval, its partition is not
+    def _check_takes(self, bookkeeping: Bookkeeping, oid: int, schema: t.StructType, interval: Interval | None) -> None:
+        """Raise TableRefused unless rows with these columns may be published there. Without an interval, its partition is not
         checked."""
-        self.check(store.session, oid, interval)
+        self.check(bookkeeping.session, oid, interval)
         if not schema.fields:
             return
-        self.refuse(what_differs(store.altered(oid), schema, store.columns(oid), add=self.adds))
-        if interval is not None and store.without_partition(oid, [interval.start]):
+        self.refuse(column_differences(bookkeeping.altered(oid), schema, bookkeeping.columns(oid), add=self.adds))
+        if interval is not None and bookkeeping.without_partition(oid, [interval.start]):
             self.refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Create one"])
 
-    def _why_not_here(self, store: Store, known: Registered | None, oid: int | None, *, is_prepared: bool) -> str:
+    def _why_not_here(
+        self, bookkeeping: Bookkeeping, known: RegisteredTable | None, oid: int | None, *, is_prepared: bool
+    ) -> str:
         """Why the table cannot be registered in the store; empty if it can."""
-        if is_prepared and (why := store.why_not_kept()):
+        if is_prepared and (why := bookkeeping.why_not_kept()):
             return why
-        if is_prepared and known is None and store.former_name(self._of.owner, oid) is not None:
+        if is_prepared and known is None and bookkeeping.former_name(self._of.owner, oid) is not None:
             return ""
-        if why := store.why_another(known, oid):
+        if why := bookkeeping.why_another(known, oid):
             return why
-        return "" if is_prepared and oid is not None else store.why_not_made()
+        return "" if is_prepared and oid is not None else bookkeeping.why_not_made()
 
     def _refuse_table(self, why: Sequence[str]) -> None:
         if why:
-            raise StoreRefused(
+            raise TableRefused(
                 f"pipeline {self._pipeline.name}: table {self._table} cannot be published to: {'; '.join(why)}. Nothing was "
                 "published. Change the table, and run again."
             )

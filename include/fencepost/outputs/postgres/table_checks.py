@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fencepost.errors import StoreUnavailable
+from fencepost.errors import TableUnavailable
 from fencepost.outputs.postgres.connection import Session, StatementFailed
-from fencepost.outputs.postgres.names import RESERVED_COLUMNS, STORE_TABLES, quoted
+from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, RESERVED_COLUMNS, quoted
 from fencepost.outputs.table.pipeline_table import Owner
 
 KINDS = {
@@ -85,13 +85,13 @@ def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
     """Why the table with this oid cannot be a pipeline's output: it is not a table, or shares rows with another owner's table.
 
     Raises:
-        StoreUnavailable: the table no longer exists.
+        TableUnavailable: the table no longer exists.
     """
     found = tx.run(
         "SELECT relkind::text, relpersistence::text FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid
     )
     if not found:
-        raise StoreUnavailable("The output's table was dropped or created again meanwhile. Run again.")
+        raise TableUnavailable("The output's table was dropped or created again meanwhile. Run again.")
     kind, persistence = found[0]
     if kind not in "rp":
         return [f"it is {KINDS.get(kind, 'not a table')}, and only ordinary or partitioned tables can be outputs"]
@@ -178,12 +178,12 @@ def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
             oid,
         )
     for schema in sorted({schema for schema, _, _ in relatives}):
-        tables = quoted(schema, STORE_TABLES[0])
+        tables = quoted(schema, BOOKKEEPING_TABLES[0])
         readable = tx.run(
             "SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class AS c "
             "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname::text = $1 AND c.relname::text = $2",
             schema,
-            STORE_TABLES[0],
+            BOOKKEEPING_TABLES[0],
         )
         if not readable:
             continue
@@ -236,7 +236,7 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
     table may have more partitions than the server has locks, and other sessions may have locked some.
     """
     schema, name = table.split(".", 1)
-    registered, batches = (quoted(schema, own) for own in STORE_TABLES)
+    registered, batches = (quoted(schema, own) for own in BOOKKEEPING_TABLES)
     without = _without_identity(tx, oid)
     for right, target, statement in (
         ("DELETE", quoted(schema, name), "DELETE FROM {}"),

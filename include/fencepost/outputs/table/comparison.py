@@ -10,7 +10,7 @@ from typing import Any
 from fencepost.counts import count_of, first_of
 from fencepost.model import Batch, Interval
 from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
-from fencepost.outputs.table.revisions import Held, differing
+from fencepost.outputs.table.revisions import IntervalRow, differing
 from fencepost.protocol.view import View
 
 SHOWN = 5  # intervals that a message names
@@ -21,7 +21,7 @@ class TableComparison:
     """`lacks` says what the table lacks of the published batches; empty if nothing. `dropped` is the number of published
     intervals whose partition no longer exists."""
 
-    lacks: str
+    missing_batches: str
     dropped: int = 0
 
 
@@ -33,7 +33,7 @@ class TableContents:
     """
 
     owner: Owner | None = None
-    held: dict[datetime, Held] = field(default_factory=dict)
+    interval_rows: dict[datetime, IntervalRow] = field(default_factory=dict)
     filled: set[datetime] = field(default_factory=set)
     differs: tuple[Batch, ...] = ()
     without_partition: set[datetime] = field(default_factory=set)
@@ -55,10 +55,10 @@ class Difference:
         when = "rows without an interval" if self.start is None else f"interval {self.start:%Y-%m-%dT%H:%M}"
         if self.start is not None and self.end is not None:
             when = f"interval {Interval.of(self.start, self.end)}"
-        return f"{when}: it has {told_by_revision(self.has)}, and {told_by_revision(self.published)} were published"
+        return f"{when}: it has {describe_rows(self.has)}, and {describe_rows(self.published)} were published"
 
 
-def told_by_revision(rows: Mapping[Any, int]) -> str:
+def describe_rows(rows: Mapping[Any, int]) -> str:
     """For example `3 rows of revision 1 and 2 rows of revision 2`."""
     if not rows:
         return "no rows"
@@ -88,42 +88,44 @@ def compare(
     state, after = contents(before), read()
     if state.owner is not None and state.owner != table.owner:
         return TableComparison(f"table {table.name} belongs to {state.owner}, not to {table.owner}")
-    table.check_known(after, list(state.held.values()))
-    two = differing(after, table.name, state.held, state.filled)
+    table.check_known(after, list(state.interval_rows.values()))
+    two = differing(after, table.name, state.interval_rows, state.filled)
     both = {str(b.id): b for b in state.differs if b in two and b.interval.start not in state.without_partition}
     withdrawn = [batch for batch in both.values() if after.is_withdrawn(batch.interval)]
     others = [batch for batch in both.values() if batch not in withdrawn]
-    told = list[str]()
+    described = list[str]()
     if others:
-        told.append(
+        described.append(
             f"table {table.name} does not have what the ledger has published there in "
             f"{count_of(len(others), 'interval')}: it was emptied or created again, or it or the ledger was restored from an "
             f"older copy. These commands repair it: {_commands(others)}"
         )
     if withdrawn:
-        told.append(
+        described.append(
             f"table {table.name} has rows of "
             f"{count_of(len(withdrawn), 'withdrawn interval')}. "
             f"This removes them: {removal([batch.interval.start for batch in withdrawn])}"
         )
-    return TableComparison(". ".join(told), len(state.without_partition))
+    return TableComparison(". ".join(described), len(state.without_partition))
 
 
-def told_differences(table: PipelineTable, view: View, differs: Sequence[Difference]) -> str:
+def describe_differences(table: PipelineTable, view: View, differs: Sequence[Difference]) -> str:
     """The differences as text, with the commands that repair them; empty if there are none."""
     if not differs:
         return ""
     known = {interval.start: planned.in_force for interval, planned in view.in_order}
     batches = [known[one.start] for one in differs if one.start in known]
-    told = (
+    described = (
         f"table {table.name} has other rows than were published there in {count_of(len(differs), 'interval')}: "
         f"{listed(differs)}. "
     )
     if batches:
-        told += f"These commands repair it: {_commands(batches)}"
+        described += f"These commands repair it: {_commands(batches)}"
     if foreign := [one for one in differs if one.start not in known]:
-        told += f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} belong to no batch: remove them"
-    return told
+        described += (
+            f"{'. ' if batches else ''}Rows of {count_of(len(foreign), 'interval')} belong to no batch: remove them"
+        )
+    return described
 
 
 def _commands(batches: Collection[Batch]) -> str:

@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import AnotherCluster, LedgerLost, StoreRefused, Superseded
+from fencepost.errors import AnotherCluster, LedgerLost, Superseded, TableRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
 from fencepost.outputs.table.revisions import (
-    Held,
+    IntervalRow,
     TableStanding,
     missing_for,
     record_stored,
@@ -46,13 +46,13 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
     """Check that `owner` owns the table. `known` is its owner by the store; None if it has none.
 
     Raises:
-        StoreRefused: another pipeline owns it.
+        TableRefused: another pipeline owns it.
         AnotherCluster: the pipeline owns it on another cluster.
     """
     if known is None or known == owner:
         return
     if known.pipeline != owner.pipeline:
-        raise StoreRefused(
+        raise TableRefused(
             f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table. Or, if "
             "that pipeline no longer exists, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
         )
@@ -86,13 +86,13 @@ class PipelineTable:
             return LOST
         return f"now belongs to {owner}" if owner != self.owner else ""
 
-    def check_known(self, view: View, held: Sequence[Held]) -> None:
+    def check_known(self, view: View, interval_row: Sequence[IntervalRow]) -> None:
         """Check that the ledger knows every batch in the table.
 
         Raises:
             LedgerLost: a batch of the table is not in the ledger.
         """
-        unknown = unknown_to(view, self.pipeline.name, held)
+        unknown = unknown_to(view, self.pipeline.name, interval_row)
         if unknown:
             raise LedgerLost(
                 f"pipeline {self.pipeline.name}: table {self.name} has batch {unknown[-1]}, which is not in the ledger "
@@ -100,13 +100,13 @@ class PipelineTable:
                 "restore the ledger from a copy that has the batch."
             )
 
-    def has_to_commit(self, held: Held, batch: Batch) -> bool:
+    def has_to_commit(self, interval_row: IntervalRow, batch: Batch) -> bool:
         """Whether the publication still has to be committed, by the locked row of its interval; False if it is committed.
 
         Raises:
             Superseded: the publication was given up, or a later one was committed.
         """
-        standing = standing_of(held, batch.publication_as(TablePublication))
+        standing = standing_of(interval_row, batch.publication_as(TablePublication))
         if standing is TableStanding.DONE:
             log.info("batch %s: an earlier attempt has committed it", batch.id)
             return False
@@ -117,20 +117,20 @@ class PipelineTable:
             )
         return True
 
-    def check_may_commit(self, held: Held, batch: Batch, owner: Owner | None) -> None:
+    def check_may_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> None:
         """Check that the pipeline owns the table, and that the publication's ledger may replace that of the interval's row.
 
         `owner` is the table's owner by the store.
 
         Raises:
-            StoreRefused, AnotherCluster: the pipeline does not own the table.
+            TableRefused, AnotherCluster: the pipeline does not own the table.
             Superseded: the row is of another ledger topic, and the publication's ledger topic no longer exists.
         """
         if owner is None:
-            raise StoreRefused(f"table {self.name} {LOST}. Nothing was changed.")
+            raise TableRefused(f"table {self.name} {LOST}. Nothing was changed.")
         check_owner(self.name, self.owner, owner)
         publication = batch.publication_as(TablePublication)
-        standing = standing_of(held, publication)
+        standing = standing_of(interval_row, publication)
         if standing is TableStanding.FOREIGN:
             present = self.ledger.cluster.find(self.pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
@@ -139,7 +139,7 @@ class PipelineTable:
                     "attempt's ledger topic no longer exists. Nothing was changed."
                 )
 
-    def check_ledger(self, held: Held, batch: Batch, counted: Mapping[int, int]) -> None:
+    def check_ledger(self, interval_row: IntervalRow, batch: Batch, counted: Mapping[int, int]) -> None:
         """Read the ledger again; check that the publication is still under way, and that the table has what an addition adds to.
 
         `counted` is the number of the interval's rows in the table by revision, for an addition.
@@ -147,15 +147,15 @@ class PipelineTable:
         Raises:
             Superseded: the publication has ended.
             LedgerLost: the row has a batch that is not in the ledger.
-            StoreRefused: the table lacks revisions that the addition adds to.
+            TableRefused: the table lacks revisions that the addition adds to.
         """
         view = self.ledger.read()
-        last, lease = view.last(batch.interval), batch.known_publication.known_lease
+        last, lease = view.last(batch.interval), batch.require_publication.require_lease
         if last is None or last.publication_under(lease) is None or last.revision != batch.revision:
             raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt commits nothing.")
-        self.check_known(view, [held])
-        if gone := missing_for(view, batch, held, counted):
-            raise StoreRefused(
+        self.check_known(view, [interval_row])
+        if gone := missing_for(view, batch, interval_row, counted):
+            raise TableRefused(
                 f"batch {batch.id} adds to revision {batch.adds_to}, and table {self.name} lacks revisions "
                 f"{', '.join(map(str, gone))} of its interval. {reprocess(batch)}, once this addition is skipped."
             )
@@ -182,5 +182,5 @@ class CommitEnding:
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
         """The batch is published, unless another attempt recorded that first."""
-        batch, lease = self.batch, self.batch.known_publication.known_lease
+        batch, lease = self.batch, self.batch.require_publication.require_lease
         return record_stored(view, batch.interval, batch.revision, lease, seconds, now)

@@ -25,7 +25,7 @@ from fencepost.model import Batch, BatchId, Interval, State
 from fencepost.outputs.table.values import TablePublication
 from fencepost.protocol.advice import after_table_refused
 from fencepost.protocol.decisions import own_revision, published
-from fencepost.protocol.obstacle import Found, Obstacle, refusal_obstacle, staging_obstacle
+from fencepost.protocol.obstacle import ObservedState, Obstacle, refusal_obstacle, staging_obstacle
 from fencepost.protocol.publication import check_under_way
 from fencepost.protocol.view import Revisions, View
 
@@ -49,7 +49,7 @@ class Committed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
+class IntervalRow:
     """A row of the store. `ledger` is empty if no publication was committed or closed yet."""
 
     start: datetime
@@ -74,12 +74,12 @@ class TableState:
     refused: str = ""  # why the publication was closed, if the table refused its data
     lost: str = ""  # why the table no longer belongs to the pipeline
 
-    def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
+    def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
         """What keeps the publication from being finished."""
         return _of_commit(batch, self, found)
 
 
-def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None:
+def _of_commit(batch: Batch, table: TableState, found: ObservedState) -> Obstacle | None:
     """What keeps a publication to a table from being finished. Nothing does once it is committed."""
     publication = batch.publication_as(TablePublication)
     if table.standing is TableStanding.DONE:
@@ -102,16 +102,16 @@ def _of_commit(batch: Batch, table: TableState, found: Found) -> Obstacle | None
     return refusal_obstacle(publication)
 
 
-def standing_of(held: Held, publication: TablePublication) -> TableStanding:
+def standing_of(interval_row: IntervalRow, publication: TablePublication) -> TableStanding:
     """The standing of a publication, by the locked row of its interval."""
-    if not held.ledger:
+    if not interval_row.ledger:
         return TableStanding.OPEN
-    if held.ledger != publication.ledger:
+    if interval_row.ledger != publication.ledger:
         return TableStanding.FOREIGN
-    lease = publication.known_lease
-    if held.lease == lease:
-        return TableStanding.CLOSED if held.closed else TableStanding.DONE
-    return TableStanding.OVERTAKEN if held.lease > lease else TableStanding.OPEN
+    lease = publication.require_lease
+    if interval_row.lease == lease:
+        return TableStanding.CLOSED if interval_row.closed else TableStanding.DONE
+    return TableStanding.OVERTAKEN if interval_row.lease > lease else TableStanding.OPEN
 
 
 def takes_over(standing: TableStanding, publication: TablePublication, ledger_topic_id: str) -> bool:
@@ -136,14 +136,14 @@ def record_stored(
     done = batch.publication_as(TablePublication).model_copy(
         update={"ended_at": now, "seconds": seconds, "refused": ""}
     )
-    return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.way}")
+    return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.method}")
 
 
-def revisions_after(held: Held, batch: Batch) -> dict[int, Committed]:
+def revisions_after(interval_row: IntervalRow, batch: Batch) -> dict[int, Committed]:
     """The interval's revisions in the table after the batch is committed, with the number of rows of each."""
     publication = batch.publication_as(TablePublication)
-    kept = held.revisions if batch.adds_to is not None else {}
-    own = Committed(batch.known_written.rows, publication.ledger, publication.known_lease)
+    kept = interval_row.revisions if batch.adds_to is not None else {}
+    own = Committed(batch.require_written.rows, publication.ledger, publication.require_lease)
     return dict(sorted({**kept, batch.revision: own}.items()))
 
 
@@ -152,14 +152,14 @@ def rows_of(revisions: Mapping[int, Committed]) -> dict[int, int]:
     return {number: one.rows for number, one in revisions.items() if one.rows}
 
 
-def missing_for(view: View, batch: Batch, held: Held, counted: Mapping[int, int]) -> tuple[int, ...]:
+def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Mapping[int, int]) -> tuple[int, ...]:
     """The revisions that the table lacks and an addition needs: its batch and the earlier additions.
 
     `counted` is the number of the interval's rows in the table by revision. It may be smaller than in the store's row.
     """
     if batch.adds_to is None:
         return ()
-    there = {number for number, one in held.revisions.items() if counted.get(number, 0) == one.rows}
+    there = {number for number, one in interval_row.revisions.items() if counted.get(number, 0) == one.rows}
     return tuple(n for n in published_in(view.known(batch.interval)) if n != batch.revision and n not in there)
 
 
@@ -173,19 +173,21 @@ def _published(revisions: Revisions) -> tuple[Batch, ...]:
     return (counts, *revisions.additions_in_force) if counts.state is State.PUBLISHED else ()
 
 
-def unknown_to(view: View, pipeline: str, held: Iterable[Held]) -> list[str]:
+def unknown_to(view: View, pipeline: str, interval_row: Iterable[IntervalRow]) -> list[str]:
     """The names of the batches in the table that are not in the ledger."""
     known = {(interval.start, b.revision) for interval, planned in view.in_order for b in planned.all}
     return [
         str(BatchId(pipeline=pipeline, interval=Interval.of(row.start, row.end), revision=n))
-        for row in held
+        for row in interval_row
         if row.end is not None
         for n in row.revisions
         if (row.start, n) not in known
     ]
 
 
-def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Collection[datetime]) -> tuple[Batch, ...]:
+def differing(
+    view: View, table: str, interval_row: Mapping[datetime, IntervalRow], filled: Collection[datetime]
+) -> tuple[Batch, ...]:
     """The intervals whose revisions in the table differ from those published there by the ledger, as their batches in force.
 
     The table may lack revisions, have revisions that are not published, or have them from another publication, for example after
@@ -194,7 +196,7 @@ def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Col
     """
     found = list[Batch]()
     for interval, planned in view.in_order:
-        row = held.get(interval.start, Held(interval.start))
+        row = interval_row.get(interval.start, IntervalRow(interval.start))
         wanted = {batch.revision: _publication(batch) for batch in _published(planned)}
         there = {number: (one.ledger, one.lease) for number, one in row.revisions.items()}
         into = planned.in_force.publication
@@ -211,4 +213,4 @@ def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Col
 
 def _publication(batch: Batch) -> tuple[str, int] | None:
     into = batch.publication
-    return (into.ledger, into.known_lease) if into is not None else None
+    return (into.ledger, into.require_lease) if into is not None else None

@@ -24,7 +24,7 @@ class TableOutput(PlannedOutput):
         return self.table
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`table NAME`, for messages."""
         return f"table {self.table}"
 
@@ -45,11 +45,11 @@ class TablePublication(Publication):
         return self.ended_at is not None
 
     @property
-    def way(self) -> str:
+    def method(self) -> str:
         """`in one commit to table NAME`, for the batch's history."""
         return f"in one commit to table {self.table}"
 
     @property
-    def taker(self) -> str:
+    def target(self) -> str:
         """`table NAME`: what accepts or refuses the batch."""
         return f"table {self.table}"

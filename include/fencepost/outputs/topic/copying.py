@@ -23,7 +23,7 @@ from fencepost.outputs.topic.values import TopicOutput, TopicPublication
 from fencepost.rows.fingerprint import fingerprint_hash
 from fencepost.rows.run_writers import run_writers
 from fencepost.rows.writer import WriteJob, added, write_partition
-from fencepost.spark.diagnosis import HOW_TO_SEE, describe, of_any_job
+from fencepost.spark.diagnosis import HOW_TO_SEE, common_failure, describe
 
 # A publication goes on as it began: what the settings say now is for those that begin later.
 SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
@@ -37,7 +37,7 @@ def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
         settings=ledger.settings,
         batch=str(batch.id),
         ledger=publication.ledger,
-        lease=publication.known_lease,
+        lease=publication.require_lease,
         group=pipeline.publisher_group(publication.lane),
         transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
         marks=tuple((batch.plan.output_as(TopicOutput).topic, t, 0) for t in tasks),
@@ -77,13 +77,13 @@ def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
         to_own_partition=not publication.atomic,
         batch_header=output.batch_header,
         nonce=secrets.token_hex(16),
-        promised=batch.known_written.tally if publication.tasks == 1 else None,
+        promised=batch.require_written.tally if publication.tasks == 1 else None,
     )
 
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
     """Copy a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
-    ranges = batch.output_ranges(batch.known_written)
+    ranges = batch.output_ranges(batch.require_written)
     records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
     receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
     return (receipt,)
@@ -95,7 +95,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
     Raises:
         WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
     """
-    job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.known_written)
+    job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.require_written)
     output = batch.plan.output_as(TopicOutput)
     raw = staged_records(spark, ledger.settings, batch, ranges, headers=output.headers or output.timestamps)
     # The writer has put a row's own timestamp, if it has one, behind all other headers.
@@ -116,7 +116,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
 
 def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
     """Why the copy of a staged batch failed."""
-    return of_any_job(error, str(batch.id), nonce) or WriteFailed(
+    return common_failure(error, str(batch.id), nonce) or WriteFailed(
         f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
         f"committed is aborted; run again. {HOW_TO_SEE}."
     )

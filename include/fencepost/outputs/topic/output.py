@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.errors import SettingsError, Superseded, TopicMissing
 from fencepost.kafka.writers import Offsets, mark_offsets
-from fencepost.ledger.lost import Named, newest_batches
+from fencepost.ledger.completeness import Named, newest_batches
 from fencepost.model import (
     Batch,
     Interval,
@@ -38,10 +38,10 @@ from fencepost.outputs.topic.publication import (
 )
 from fencepost.outputs.topic.settings import TopicSettings
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
-from fencepost.outputs.topic_settings import what_is_lost, what_needs_keys
+from fencepost.outputs.topic_settings import loss_reason, what_needs_keys
 from fencepost.protocol.advice import run_from
 from fencepost.protocol.frontier import of_topic
-from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
 
@@ -75,7 +75,7 @@ class KafkaTopicOutput(RecordTopic):
         """
         settings = self._pipeline.output
         if not isinstance(settings, TopicSettings):
-            raise SettingsError(f"pipeline {self._pipeline.name}: its output is {settings.told}, not a topic.")
+            raise SettingsError(f"pipeline {self._pipeline.name}: its output is {settings.description}, not a topic.")
         return settings
 
     def prepare(self) -> str:
@@ -108,7 +108,7 @@ class KafkaTopicOutput(RecordTopic):
         own = self._set
         if own.key is None and (refused := what_needs_keys(settings)):
             return refused
-        return what_is_lost(settings, interval, utc_now(), stamped=own.timestamp is not None, judged=not own.is_staged)
+        return loss_reason(settings, interval, utc_now(), stamped=own.timestamp is not None, judged=not own.is_staged)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The records in the batch's ranges that name the batch, as far as their offsets still exist."""
@@ -158,9 +158,9 @@ class KafkaTopicOutput(RecordTopic):
         if not publishing:
             return TopicState(topic_id)
         marks = publication_writers(self._ledger, batch).found_marks()
-        return TopicState(topic_id, marks, self._untold(batch) if None in marks and topic_id else "")
+        return TopicState(topic_id, marks, self._unverifiable_reason(batch) if None in marks and topic_id else "")
 
-    def _untold(self, batch: Batch) -> str:
+    def _unverifiable_reason(self, batch: Batch) -> str:
         """Why the topic cannot show what was copied; empty if it can, or if nothing was written there since the publication
         began."""
         topic, begun = self._topic, batch.publication_as(TopicPublication).begun
@@ -178,7 +178,7 @@ class KafkaTopicOutput(RecordTopic):
             return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
         return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
 
-    def committed(self, batch: Batch, found: Found) -> Ending | None:
+    def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """The end of the publication, if the marks show that all of it is copied."""
         receipts = copied_receipts(batch.publication_as(TopicPublication), _state(found).marks)
         return None if receipts is None else self._ending(batch, receipts)
@@ -195,7 +195,7 @@ class KafkaTopicOutput(RecordTopic):
         ).now()  # asked after every commit, so they are behind the whole batch
         return CopyEnding(batch, tuple(receipts), ends)
 
-    def restore_marks(self, batch: Batch, found: Found) -> bool:
+    def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
         """Restore lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any were
         lost."""
         marks = _state(found).marks
@@ -207,19 +207,19 @@ class KafkaTopicOutput(RecordTopic):
         def stood_for(task: int) -> Receipt:
             view = ledger.read()
             now = view.last(batch.interval)
-            if now is None or now.publication_under(publication.known_lease) is None:
+            if now is None or now.publication_under(publication.require_lease) is None:
                 raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt copies nothing more.")
             seen = seen_in_output(ledger, batch, task)
             log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
             if not seen.rows:
                 return opening_marks(view, publication)[task]
-            return Receipt(task=task, ledger=publication.ledger, lease=publication.known_lease, topics={topic: seen})
+            return Receipt(task=task, ledger=publication.ledger, lease=publication.require_lease, topics={topic: seen})
 
         for task in (task for task, mark in enumerate(marks) if mark is None):
             writers.restore(task, stood_for)
         return True
 
-    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+    def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """End a copy that cannot go on, so that no later attempt copies more of it. Returns None if all of it is copied.
 
         1. restore lost marks from what readers see;
@@ -230,7 +230,7 @@ class KafkaTopicOutput(RecordTopic):
         """
         publication, writers = batch.publication_as(TopicPublication), publication_writers(self._ledger, batch)
         state = _state(found)
-        written, tasks = batch.known_written, range(publication.tasks)
+        written, tasks = batch.require_written, range(publication.tasks)
         known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == state.topic_id
         if not state.topic_id:
             for task in tasks:
@@ -238,7 +238,7 @@ class KafkaTopicOutput(RecordTopic):
             receipts: list[Receipt] = []
         else:
             if known and None in state.marks:
-                known = not state.untold
+                known = not state.unverifiable_reason
                 if known:
                     self.restore_marks(batch, found)  # 1
             receipts = [writers.close(task) for task in tasks]  # 2
@@ -246,10 +246,10 @@ class KafkaTopicOutput(RecordTopic):
             return None
         seen = sum(r.tally(self._name).rows for r in receipts) if known else written.rows  # 3
         log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
-        return GivenUp(lease=publication.known_lease, seen=seen)
+        return AbandonedPublication(lease=publication.require_lease, seen=seen)
 
 
-def _state(found: Found) -> TopicState:
+def _state(found: ObservedState) -> TopicState:
     """The observed state of the topic."""
     assert isinstance(found.output, TopicState), "a batch's state is observed at its own output"
     return found.output

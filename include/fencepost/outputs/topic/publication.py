@@ -32,7 +32,7 @@ from fencepost.model import (
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication, published_ends
 from fencepost.protocol.advice import write_again
 from fencepost.protocol.decisions import own_revision, published
-from fencepost.protocol.obstacle import Found, Obstacle, refusal_obstacle, remade, staging_obstacle
+from fencepost.protocol.obstacle import ObservedState, Obstacle, refusal_obstacle, remade, staging_obstacle
 from fencepost.protocol.publication import check_under_way
 from fencepost.protocol.view import PASSED, View
 
@@ -47,9 +47,9 @@ class TopicState:
 
     topic_id: str = ""
     marks: tuple[Receipt | None, ...] = ()
-    untold: str = ""
+    unverifiable_reason: str = ""
 
-    def obstacle(self, batch: Batch, found: Found) -> Obstacle | None:
+    def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
         """What keeps the batch from this topic, or its copy from being finished."""
         return (
             _of_copy(batch, self, found) if batch.state is State.PUBLISHING else output_obstacle(batch, self.topic_id)
@@ -68,7 +68,7 @@ def begin_publication(
     view: View, batch: Batch, output: TopicEnds, ledger_topic_id: str, atomic_bytes: float, now: datetime
 ) -> TopicPublication:
     """The beginning of a staged batch's publication. `output` has the topic's present ends."""
-    written = batch.known_written
+    written = batch.require_written
     atomic = written.bytes <= atomic_bytes
     return TopicPublication(
         lane=publishing_lane(view),
@@ -100,7 +100,7 @@ def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, .
     """
     ledger, own = publication.ledger, publication.lease
     begun = (b.publication for b in view.all() if isinstance(b.publication, TopicPublication))
-    known = [one.known_lease for one in begun if one.ledger == ledger]
+    known = [one.require_lease for one in begun if one.ledger == ledger]
     lease = max((other for other in known if own is None or other < own), default=0)
     return tuple(Receipt(task=t, ledger=ledger, lease=lease, topics={}) for t in range(publication.tasks))
 
@@ -112,7 +112,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
         TransitionRefused: they do not.
     """
     publication = batch.publication_as(TopicPublication)
-    own = (publication.ledger, publication.known_lease)
+    own = (publication.ledger, publication.require_lease)
     tasks = sorted(r.task for r in receipts if (r.ledger, r.lease) == own)
     if tasks != list(range(publication.tasks)) or len(receipts) != publication.tasks:
         raise TransitionRefused(
@@ -154,7 +154,7 @@ def record_copied(
             "refused": "",
         }
     )
-    return published(view, batch.model_copy(update={"publication": done}), now, f"copied {done.way}")
+    return published(view, batch.model_copy(update={"publication": done}), now, f"copied {done.method}")
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ class CopyEnding:
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
         """The batch is published, unless another attempt recorded that first."""
-        batch, lease = self.batch, self.batch.publication_as(TopicPublication).known_lease
+        batch, lease = self.batch, self.batch.publication_as(TopicPublication).require_lease
         return record_copied(view, batch.interval, batch.revision, lease, self.receipts, self.output, seconds, now)
 
 
-def _of_copy(batch: Batch, output: TopicState, found: Found) -> Obstacle | None:
+def _of_copy(batch: Batch, output: TopicState, found: ObservedState) -> Obstacle | None:
     """What keeps a copy from being finished. A complete copy no longer needs its staged records."""
     publication, topic = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput).topic
     if (gone := output_obstacle(batch, output.topic_id)) is not None:
@@ -190,8 +190,10 @@ def _of_copy(batch: Batch, output: TopicState, found: Found) -> Obstacle | None:
         # A command that gives the publication up writes empty marks, and may ask again before that is recorded.
         nothing = not sum(r.tally(topic).rows for r in copied)
         return Obstacle(refused if refused and nothing else "its copy does not hold the records that were written")
-    if None in output.marks and output.untold:
-        return Obstacle(f"marks of its publication are gone, and {output.untold}, so nothing shows what was copied")
+    if None in output.marks and output.unverifiable_reason:
+        return Obstacle(
+            f"marks of its publication are gone, and {output.unverifiable_reason}, so nothing shows what was copied"
+        )
     return refusal_obstacle(publication)
 
 
@@ -206,14 +208,14 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
 
 def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
     """The receipts of all task-partitions of the copy, if the marks show that each has ended; else None."""
-    own = (publication.ledger, publication.known_lease)
+    own = (publication.ledger, publication.require_lease)
     done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
     return done if len(done) == publication.tasks else None
 
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     """Whether the receipts of all task-partitions of the copy sum up to the records that were written."""
-    topic, wanted = batch.plan.output_as(TopicOutput).topic, batch.known_written.tally
+    topic, wanted = batch.plan.output_as(TopicOutput).topic, batch.require_written.tally
     copied = Tally.total(r.tally(topic) for r in receipts)
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 

@@ -31,7 +31,7 @@ class TopicSettings(RecordSettings, OutputSettings):
         return self.topic
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`topic NAME`, for messages."""
         return f"topic {self.topic}"
 

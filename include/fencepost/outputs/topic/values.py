@@ -31,7 +31,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return self.topic
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`topic NAME`, for messages."""
         return f"topic {self.topic}"
 
@@ -84,12 +84,12 @@ class TopicPublication(Publication):
         return self.ended is not None
 
     @property
-    def way(self) -> str:
+    def method(self) -> str:
         """`in one transaction`, or `in N task-partitions`."""
         return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
 
     @property
-    def taker(self) -> str:
+    def target(self) -> str:
         """`Kafka`: what accepts or refuses the batch."""
         return "Kafka"
 

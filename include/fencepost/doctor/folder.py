@@ -1,0 +1,59 @@
+"""Checks of a pipeline's folder: its transform, its suite and its schedule.
+
+They do not start Spark. They execute a transform.py, as the write step does. Only Spark can check a transform.sql.
+"""
+
+from __future__ import annotations
+
+from fencepost.config.intervals import schedule_warnings
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.findings import Finding, ok, warning
+from fencepost.model import utc_now
+from fencepost.quality.prepare import NotEvaluable, known
+from fencepost.suite.catalogue import HISTORY
+
+
+def check_pipeline(pipeline: Pipeline) -> None:
+    """Check that the transform loads, and that each expectation is valid as far as that is known without columns.
+
+    Raises:
+        SettingsError: names the file and the error in it.
+    """
+    check_transform(pipeline)
+    check_suite(pipeline)
+
+
+def check_transform(pipeline: Pipeline) -> Finding:
+    """The transform loads."""
+    from fencepost.rows.transform import load_transform
+
+    load_transform(pipeline)
+    name = pipeline.transform_file.name
+    return ok(f"{name} exists; only Spark can check it" if name.endswith(".sql") else f"{name} loads")
+
+
+def check_suite(pipeline: Pipeline) -> Finding:
+    """Every expectation exists and has arguments of the right kind. Only a run shows whether its columns exist."""
+    file = pipeline.expectations_file
+    suite = pipeline.suite
+    for declared in suite.expectations:
+        if declared.type in HISTORY:
+            continue
+        try:
+            known(declared.type)
+        except NotEvaluable as raised:
+            raise SettingsError(f"{file}: expectations.{declared.index}: {declared.title}: {raised}.") from None
+    return ok(f"{len(suite.expectations)} expectations are known")
+
+
+def check_schedule(pipeline: Pipeline) -> list[Finding]:
+    """The first interval begins at `schedule.start`. All intervals begin and end at times of the cron, also when clocks
+    change."""
+    schedule = pipeline.schedule
+    found = [warning(one.text, one.advice) for one in schedule_warnings(schedule, utc_now())]
+    return found or [
+        ok(
+            f"cron {schedule.cron!r} in {schedule.timezone}: intervals begin and end at its times, the first at schedule.start"
+        )
+    ]

@@ -1,0 +1,200 @@
+"""The pipeline that checks examine: its settings, cluster, topics and ledger, each read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import islice
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Interval, utc_now
+from fencepost.outputs.output import Destination, destination_of
+from fencepost.protocol.view import View
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+PATIENCE = 10.0  # seconds for one response from Kafka; a check may give up earlier than a step
+
+
+@dataclass(frozen=True)
+class Role:
+    """A topic and its role in the pipeline. `topic` is None if it does not exist, `settings` is None if Kafka denies them."""
+
+    role: str
+    name: str
+    topic: Topic | None
+    settings: Mapping[str, str] | None
+
+    @property
+    def there(self) -> Topic:
+        """The topic, which has to exist.
+
+        Raises:
+            TopicMissing: it does not exist.
+        """
+        if self.topic is None:
+            raise TopicMissing(f"topic {self.name}, the {self.role}, does not exist. Create it, then run again.")
+        return self.topic
+
+
+class Inspection:
+    """One pipeline, as checks examine it. It changes nothing: no topic, no offset, no transactional id, no group."""
+
+    def __init__(self, pipeline: Pipeline, ledger: Ledger | None = None, view: View | None = None) -> None:
+        """A step passes its own ledger and view."""
+        self.pipeline = pipeline
+        self.now: datetime = utc_now()
+        self._view = view
+        self._ledger = ledger
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
+        return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The Kafka cluster."""
+        return self.ledger.cluster
+
+    @property
+    def bootstrap(self) -> str:
+        """The cluster's bootstrap servers, for messages and commands."""
+        return self.ledger.settings.bootstrap
+
+    @property
+    def view(self) -> View:
+        """The ledger's contents; empty if there is no ledger."""
+        if self._view is None:
+            self._view = self.ledger.peek()
+        return self._view
+
+    def read_again(self) -> bool:
+        """Read the ledger again. Returns whether it has changed."""
+        before, self._view = self.view, self.ledger.peek()
+        return self._view != before
+
+    @cached_property
+    def source(self) -> Role:
+        """The source topic. Raises TopicMissing if it does not exist."""
+        topic = self.cluster.describe(self.pipeline.source.topic)
+        return Role("source", topic.name, topic, self._settings(topic.name))
+
+    @cached_property
+    def own_topics(self) -> list[Role]:
+        """The topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger, announcements."""
+        return [self._role(role, name) for role, name in self._own_names()]
+
+    @cached_property
+    def destination(self) -> Destination:
+        """The destination of the next batch."""
+        return destination_of(self.ledger)
+
+    def role(self, role: str) -> Role | None:
+        """The topic with that role; None if the pipeline has no such topic, or it does not exist."""
+        return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
+
+    @cached_property
+    def brokers(self) -> int:
+        """The number of brokers."""
+        return self.cluster.brokers()
+
+    @cached_property
+    def marks_kept_for(self) -> timedelta:
+        """How long Kafka keeps a mark at least."""
+        return self.cluster.marks_kept_for()
+
+    @property
+    def transaction_timeout(self) -> timedelta:
+        """How long a transaction of the pipeline may be open."""
+        named = self.ledger.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        return timedelta(milliseconds=int(named))
+
+    @cached_property
+    def transaction_limit(self) -> timedelta:
+        """The broker's upper limit for the timeout of transactions."""
+        return timedelta(milliseconds=int(self.cluster.broker_config("transaction.max.timeout.ms", "900000")))
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Whether any group has ever committed an offset; True if the user may not know. Asking about a group would create the
+        topic of offsets."""
+        try:
+            return self.cluster.find(OFFSETS) is not None
+        except AccessDenied:
+            return True
+
+    @property
+    def newest_batches(self) -> list[Batch]:
+        """The latest hundred revisions."""
+        return self.view.all()[-100:]
+
+    @cached_property
+    def newest_due(self) -> Interval:
+        """The newest interval of the cron that has ended, even if it is before the schedule's start."""
+        cron = self.pipeline.schedule.boundaries
+        end = cron.at_or_before(self.now)
+        return Interval(start=cron.before(end), end=end)
+
+    @cached_property
+    def longest_pause(self) -> timedelta:
+        """The longest of the schedule's next intervals."""
+        following = islice(self.pipeline.schedule.boundaries.intervals_from(self.now), 31)
+        return max(interval.end - interval.start for interval in following)
+
+    def command(self, tool: str, *options: str) -> str:
+        """A command line of one of Kafka's tools."""
+        values = self.ledger.settings.values
+        login = (
+            ("--command-config", "client.properties")
+            if values.get("security.protocol", "PLAINTEXT") != "PLAINTEXT"
+            else ()
+        )
+        return " ".join([f"{tool}.sh", "--bootstrap-server", self.bootstrap, *login, *options])
+
+    def set_topic(self, topic: str, **values: object) -> str:
+        """The command that changes a topic's settings. `_` in a setting's name stands for `.`."""
+        config = ",".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
+        return self.command(
+            "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", config
+        )
+
+    def _own_names(self) -> Iterator[tuple[str, str]]:
+        for topic in self.pipeline.output.topics:
+            yield "output", topic
+        if self.pipeline.output.is_staged:
+            yield "staging", self.pipeline.staging_topic
+        if self.pipeline.quarantines:
+            yield "quarantine", self.pipeline.quarantine_topic
+        yield "ledger", self.pipeline.ledger_topic
+        yield "announcements", self.pipeline.announcements_topic
+
+    def _role(self, role: str, name: str) -> Role:
+        topic = self.cluster.find(name)
+        return Role(role, name, topic, self._settings(name) if topic is not None else None)
+
+    def _settings(self, topic: str) -> Mapping[str, str] | None:
+        try:
+            return self.cluster.topic_configs(topic)
+        except AccessDenied:
+            return None
+
+
+def duration(duration: timedelta) -> str:
+    """A duration as text, in seconds, minutes, hours or days."""
+    seconds = duration.total_seconds()
+    unit, size = next(
+        (
+            one
+            for one in (("day", 86_400), ("hour", 3_600), ("minute", 60))
+            if seconds >= one[1] * (3 if one[0] == "day" else 1)
+        ),
+        ("second", 1),
+    )
+    number = f"{seconds / size:.1f}".removesuffix(".0") if unit == "hour" else f"{seconds / size:.0f}"
+    return f"{number} {unit}{'' if number == '1' else 's'}"

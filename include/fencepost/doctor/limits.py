@@ -1,0 +1,175 @@
+"""Checks of limits: how long a transaction may be open, and how long the source keeps its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from fencepost.doctor.folder import check_pipeline
+from fencepost.doctor.inspection import Inspection, duration
+from fencepost.doctor.run_check import log_findings, raise_first_error
+from fencepost.errors import SettingsError, SourceDataExpired
+from fencepost.findings import Finding, error, ok, skipped, warning
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, State
+from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.view import View
+
+SHARE = 0.5  # share of a transaction's timeout; a write that takes longer may exceed the timeout on a bad day
+SOON = timedelta(hours=24)  # records that Kafka may delete within a day are reported, however often the pipeline runs
+
+
+def check_before_plan(ledger: Ledger, view: View) -> None:
+    """The cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
+
+    Lost source records are only logged here. The plan itself fails if its ranges contain them.
+
+    Raises:
+        SettingsError: transform or suite would fail.
+    """
+    pipeline, inspection = ledger.pipeline, Inspection(ledger.pipeline, ledger, view)
+    check_pipeline(pipeline)
+    log_findings([check_longest_write(inspection), *check_source_retention(inspection)], f"pipeline {pipeline.name}")
+
+
+def check_limits(ledger: Ledger) -> None:
+    """Check the broker's limits before topics are created.
+
+    Raises:
+        SettingsError: the broker would refuse every transaction.
+    """
+    raise_first_error(
+        [check_transaction_timeout(Inspection(ledger.pipeline, ledger))], f"pipeline {ledger.pipeline.name}"
+    )
+
+
+def check_transaction_timeout(inspection: Inspection) -> Finding:
+    """The broker accepts the producers' transaction timeout."""
+    ours, limit = (
+        round(t.total_seconds() * 1000) for t in (inspection.transaction_timeout, inspection.transaction_limit)
+    )
+    if ours <= limit:
+        return ok(f"kafka.transaction.timeout.ms is {ours}, within the broker's {limit}")
+    return error(
+        f"kafka.transaction.timeout.ms is {ours}, above the broker's transaction.max.timeout.ms of {limit}: the broker would "
+        "refuse every write.",
+        f"Set it to at most {limit} in pipeline.yaml, or raise the broker's limit.",
+        kind=SettingsError,
+    )
+
+
+def check_longest_write(inspection: Inspection) -> Finding:
+    """A transaction as long as the longest one in the ledger would still commit."""
+    return longest_write(inspection.view.all(), inspection.transaction_timeout, inspection.transaction_limit)
+
+
+def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
+    """Compare the transaction's timeout with the longest write and the longest copy in one transaction; pure.
+
+    A write takes at least as long as each of its transactions.
+    """
+    writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
+    copies = [
+        (seconds, str(b.id))
+        for b in batches
+        if b.publication and (seconds := b.publication.transaction_seconds) is not None
+    ]
+    for what, times, cure in (
+        ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
+        ("copy in one transaction", copies, "lower output.atomic_megabytes"),
+    ):
+        longest, batch = max(times, default=(0.0, ""))
+        if longest > timeout.total_seconds() * SHARE:
+            return warning(
+                f"The longest {what} in the ledger took {duration(timedelta(seconds=longest))} (batch {batch}), and the "
+                "broker ends "
+                f"a transaction after {duration(timeout)} (transaction.timeout.ms).",
+                f"Raise kafka.transaction.timeout.ms to {round(longest / SHARE * 1000)} or more (the broker allows "
+                f"{round(limit.total_seconds() * 1000)}: transaction.max.timeout.ms), or {cure}.",
+            )
+    longest, _ = max([*writes, *copies], default=(0.0, ""))
+    return ok(f"the longest write took {longest:.0f} s, and a transaction may take {duration(timeout)}")
+
+
+def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
+    """The source still has everything from the frontier on, and keeps it until it can be published."""
+    source = inspection.source
+    reached, earliest = of_topic(frontier(inspection.view), source.name), inspection.cluster.earliest(source.there)
+    if not reached:
+        yield ok("nothing is published yet, so no record waits to be read")
+        return
+    yield from lost_records(inspection, earliest)
+    reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
+    if source.settings is None:
+        yield skipped(f"Kafka does not show the settings of topic {source.name}", "Grant DescribeConfigs on it.")
+        return
+    times = inspection.cluster.record_times(source.there, reached, inspection.pipeline.group)
+    yield retention_left(inspection, source.settings, times, reached)
+
+
+def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Finding]:
+    """Which source records are gone that a planned batch has to read, or that could not be written again."""
+    name, skips = inspection.pipeline.source.topic, inspection.pipeline.source.on_expired == "skip"
+    reached, next_read = of_topic(frontier(inspection.view), name), to_be_written(inspection.view, name)
+    if gone := _gone(next_read, earliest):
+        found = f"Source topic {name} no longer has records that a planned batch has to read ({gone})."
+        if skips:
+            yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
+        else:
+            cure = "Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again."
+            yield error(found, cure, kind=SourceDataExpired)
+    elif gone := _gone(reached, earliest):
+        yield warning(
+            f"Source topic {name} no longer has records after the frontier ({gone}). They are written but not published, and "
+            "cannot be written again.",
+            f"`fencepost status {inspection.pipeline.name}` shows what holds the frontier back.",
+        )
+
+
+def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
+    """The offsets from `wanted` on that no longer exist, as text; empty if there are none."""
+    gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
+    return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
+
+
+def to_be_written(view: View, topic: str) -> dict[int, int]:
+    """Per source partition, the first offset that is not written: that of a planned batch, or else of the next batch; pure."""
+    newest = view.last_batch(view.kept_intervals[-1]) if view.kept_intervals else None
+    first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}
+    for batch in view.all():
+        if batch.state is State.PLANNED:
+            for part in batch.plan.ranges:
+                first[part.partition_id] = min(part.start, first.get(part.partition_id, part.start))
+    return of_topic(first, topic)
+
+
+def retention_left(
+    inspection: Inspection, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
+) -> Finding:
+    """How long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it earlier."""
+    name = inspection.pipeline.source.topic
+    retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
+    by_size = int(settings.get("retention.bytes", -1)) >= 0
+    sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
+    if retention < 0 or not times:
+        why = "has no retention time" if retention < 0 else "has no record after the frontier"
+        return ok(f"topic {name} {why}{sizes}")
+    partition = min(times, key=lambda p: times[p])
+    left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - inspection.now
+    where = f"partition {partition}, offset {reached[partition]}"
+    cure = f"Run the pipeline's intervals up to now, or raise retention.ms (now {retention})."
+    longer = inspection.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))
+    if left <= timedelta(0):
+        return warning(
+            f"The oldest unread record of topic {name} ({where}) is older than the topic's retention of "
+            f"{duration(timedelta(milliseconds=retention))}: Kafka may delete it at any moment{sizes}.",
+            cure,
+            longer,
+        )
+    if left < SOON:
+        return warning(
+            f"In {duration(left)} Kafka may delete the oldest unread record of topic {name} ({where}){sizes}.",
+            cure,
+            longer,
+        )
+    return ok(f"the oldest unread record stays for {duration(left)}{sizes}")

@@ -1,0 +1,180 @@
+"""Finds out whether the ledger is complete, or was deleted or restored from an old copy.
+
+Two kinds of evidence remain. First, the offsets of the pipeline's group: Fencepost moves them only with a publication, in one
+transaction with the ledger. They expire in a week, and without any batch in the ledger they may be another application's. Second,
+records that name their batch: in the output by a header, in the staging topic by their timestamp. If both are gone, nothing in
+Kafka distinguishes a lost ledger from that of a new pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NoReturn, cast
+
+from confluent_kafka import TopicPartition
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FactsOutdated, GroupInUse, LedgerLost
+from fencepost.kafka.clients import make_consumer
+from fencepost.kafka.cluster import Topic
+from fencepost.kafka.offsets import committed_offsets, read_until
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import BATCH_HEADER, PartitionId
+from fencepost.protocol.frontier import accounted_for
+from fencepost.protocol.view import View
+
+Named = tuple[str, str]  # a batch, and where it is, such as `topic orders`
+
+LOOKED_AT = 1000  # newest offsets of each output partition, including markers and other pipelines' records
+
+Committed = Mapping[PartitionId, TopicPartition]
+
+ADVICE = (
+    "The ledger or its newest records were lost, and a new plan would write published records again. Stop the pipeline's runs "
+    "and restore the ledger from a copy that has them. Without a copy, give the pipeline a new name: rename its folder. To "
+    "continue, set schedule.start to the end of the last published interval. To start over, keep schedule.start and name "
+    "another output."
+)
+
+
+def check_complete(ledger: Ledger, view: View, written: Callable[[], Iterable[Named]]) -> None:
+    """Check, before anything is planned, that no batch is missing from the ledger.
+
+    `written` gives the batches that own the newest records of output and staging topic. It is called only if nothing was planned
+    in this ledger topic yet, that is, if the topic is new or a copy.
+
+    Raises:
+        LedgerLost: a batch is missing.
+        GroupInUse: the ledger is empty, and the group has offsets, which may be another application's.
+        FactsOutdated: another run changed the ledger since it was read.
+    """
+    pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
+    have = offsets_of(ledger, pipeline.group, source, stable=True)
+    if view.revisions:
+        check_accounted_for(ledger, view, view, source.name, have)
+    unknown = unknown_batch(view, ledger.topic_id, written)
+    if unknown is not None:
+        batch, place = unknown
+        _lost(ledger, view, f"{place} has records of its batch {batch}")
+    if ahead := unexplained(view, source.name, have):
+        _unless_changed(ledger, view)
+        raise GroupInUse(
+            f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source.name, ahead)}. {explain_offsets(pipeline)}"
+        )
+
+
+def offsets_of(ledger: Ledger, group: str, topic: Topic, *, stable: bool = False) -> Committed:
+    """A group's offsets of a topic. `settled` waits for open transactions that may change one."""
+    asked = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
+    return committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}", stable=stable)
+
+
+def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
+    """A batch that the output or the staging topic has and the ledger lacks, or None. The newest one that has a name comes first.
+
+    None once a batch was planned in this ledger topic.
+    """
+    if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
+        return None
+    plans = {batch.plan.staging_timestamp for batch in view.all()}
+    known = {*(str(batch.id) for batch in view.all()), *(planned_at(moment) for moment in plans if moment is not None)}
+    unknown = (named for named in written() if named[0] not in known)
+    return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # names before moments
+
+
+def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
+    """Check that the group's offsets are not ahead of `after`, the ledger after the decision.
+
+    Missing or lower offsets prove nothing, because offsets expire and a person may set them back. `read` is the ledger that the
+    decision is based on, read before the offsets.
+
+    Raises:
+        LedgerLost: the offsets are ahead, so batches are missing from the ledger.
+        FactsOutdated: another run has changed the ledger since it was read.
+    """
+    known, ahead = accounted_for(after), unexplained(after, topic, have)
+    if not ahead:
+        return
+    group = ledger.pipeline.group
+    found = describe_offsets(group, topic, ahead)
+    back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
+    _lost(
+        ledger,
+        read,
+        f"{found} that the ledger cannot explain",
+        f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group {group} "
+        "--reset-offsets).",
+    )
+
+
+def unexplained(view: View, topic: str, have: Committed) -> dict[int, int]:
+    """The group's offsets of a topic, by partition, that are ahead of those that the ledger can explain; pure."""
+    known = accounted_for(view)
+    return {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
+
+
+def describe_offsets(group: str, topic: str, ahead: Mapping[int, int]) -> str:
+    """A group's offsets as text."""
+    offsets = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
+    return f"group {group} has offsets of topic {topic} ({offsets})"
+
+
+def explain_offsets(pipeline: Pipeline) -> str:
+    """What the group's offsets may mean if the ledger has no batch, and what to do in each case."""
+    return (
+        f"The ledger {pipeline.ledger_topic} has no batch, so either this pipeline did not commit them, or its ledger was lost. "
+        "If another application uses this group, give the pipeline another name: rename its folder. If the group is no longer "
+        f"used, delete it: kafka-consumer-groups.sh --delete --group {pipeline.group}. If the pipeline has published before, "
+        "stop its runs and restore the ledger from a copy that has all batches."
+    )
+
+
+def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
+    """Raise LedgerLost, or FactsOutdated if another run has changed the ledger meanwhile."""
+    _unless_changed(ledger, read)
+    pipeline = ledger.pipeline
+    is_empty = "is empty" if not read.revisions else "is incomplete"
+    raise LedgerLost(
+        f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} {is_empty}, and {found}. {ADVICE}{more}"
+    )
+
+
+def _unless_changed(ledger: Ledger, read: View) -> None:
+    if ledger.read() != read:
+        raise FactsOutdated(
+            f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one checked it."
+        )
+
+
+def newest_batches(ledger: Ledger, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
+    """This pipeline's batches that own the topic's newest records, by the records' headers. The names sort in order of time.
+
+    `staged`: the topic is a staging topic, whose records identify their batches by timestamp (`planned_at`).
+    """
+    earliest, stable = ledger.cluster.earliest(topic), ledger.cluster.last_stable(topic)
+    begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
+    if not begin:
+        return
+    consumer, complaints = make_consumer(ledger.settings, ledger.pipeline.group)
+    own = f"{ledger.pipeline.name}/".encode()
+    try:
+        consumer.assign([TopicPartition(topic.name, p, offset) for p, offset in begin.items()])
+        ends = {p: stable[p] for p in begin}
+        doing = f"looking for records of pipeline {ledger.pipeline.name} in topic {topic.name}"
+        for message in read_until(consumer, complaints, ledger.settings, ends, doing):
+            if staged:
+                yield planned_at(message.timestamp()[1]), f"topic {topic.name}"
+                continue
+            headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
+            batch = headers.get(BATCH_HEADER) or b""
+            if batch.startswith(own):
+                yield batch.decode("utf-8", "replace"), f"topic {topic.name}"
+    finally:
+        consumer.close()
+
+
+def planned_at(millis: int) -> str:
+    """The text that identifies a staged batch by its `staging_timestamp`, in milliseconds since 1970."""
+    import numpy as np  # imported here because commands that only read the ledger do not need it
+
+    return f"planned at {np.datetime64(millis, 'ms')} UTC"  # unlike datetime, it accepts any number

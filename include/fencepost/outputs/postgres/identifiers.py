@@ -1,0 +1,12 @@
+"""Names in PostgreSQL: Fencepost's own tables and columns, quotation, and the longest name."""
+
+from __future__ import annotations
+
+LONGEST_IDENTIFIER = 63  # bytes; PostgreSQL truncates a longer name
+BOOKKEEPING_TABLES = ("fencepost_tables", "fencepost_batches")  # in the schema of each output table
+RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")
+
+
+def quoted(*names: str) -> str:
+    """A name, or names joined by dots, quoted for a statement."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)

@@ -1,0 +1,286 @@
+"""Traces a record: from an output record to its batch, and from a source record to its batch and its rows.
+
+Which rows a source record became is not recorded. Under layout `source`, today's transform is run on that one record, and its
+rows are looked up in the batch. Under `output` a row may be made of many records, so no rows are looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fencepost.counts import count_of
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
+from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
+from fencepost.protocol.view import View
+from fencepost.rows.path import RowPath
+from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+from fencepost.rows.quarantined import header_value
+from fencepost.rows.source import read_ranges
+from fencepost.spark.diagnosis import spark_reads
+
+
+class RecordLocation(Frozen):
+    """A record's topic, partition and offset."""
+
+    topic: str
+    partition: int = Field(ge=0)
+    offset: int = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @property
+    def range(self) -> OffsetRange:
+        """The range of this record alone."""
+        return OffsetRange(topic=self.topic, partition=self.partition, start=self.offset, end=self.offset + 1)
+
+
+class QuarantineEntry(Frozen):
+    """The record in quarantine: the rule that took it, or `malformed`, and the reason."""
+
+    rule: str
+    reason: str
+    batch: str
+
+
+class TraceResult(Frozen):
+    """What is known about a record. `batches` are those that it belongs to, the one that counts last. `found` has further
+    sentences.
+
+    For a source record, `rows` are the places of its rows in the output, and `kept` are its records in quarantine.
+    """
+
+    place: RecordLocation
+    batches: tuple[Batch, ...] = ()
+    found: tuple[str, ...] = ()
+    kept: tuple[QuarantineEntry, ...] = ()
+    rows: tuple[RecordLocation, ...] = ()
+
+
+def location_of(option: str, text: str) -> RecordLocation:
+    """The place in `TOPIC:PARTITION:OFFSET`."""
+    match = re.fullmatch(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)", text)
+    if match is None:
+        raise SettingsError(f"{option} {text}: expected TOPIC:PARTITION:OFFSET, such as orders:0:1234.")
+    return RecordLocation(topic=match["topic"], partition=int(match["partition"]), offset=int(match["offset"]))
+
+
+def check_output(ledger: Ledger, view: View, place: RecordLocation) -> None:
+    """Refuse a place that no output record of the pipeline has or ever had. Needs no Spark.
+
+    Raises:
+        SettingsError, TopicMissing: says what there is instead.
+    """
+    pipeline, plans = ledger.pipeline, [batch.plan for batch in view.all()]
+    planned = [
+        topic
+        for p in plans
+        for topic in (*p.output.topics, *(one.topic for one in (p.staging, p.quarantine) if one is not None))
+    ]
+    present = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
+    _check_topic(pipeline.name, place, "writes to", [*present, *planned])
+    _check_offset(ledger, place)
+
+
+def check_source(ledger: Ledger, view: View, place: RecordLocation) -> None:
+    """Refuse a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
+    read = [batch for batch in view.all() if batch.adds_to is None]
+    topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
+    _check_topic(ledger.pipeline.name, place, "reads", topics)
+    if not any(_reads(batch, place) for batch in read):
+        _check_offset(ledger, place)
+
+
+def _check_topic(pipeline: str, place: RecordLocation, does: str, topics: Sequence[str]) -> None:
+    if place.topic not in topics:
+        named = ", ".join(dict.fromkeys(topics))
+        raise SettingsError(
+            f"{place}: pipeline {pipeline} {does} {named}, and not {place.topic}. Name one of these topics."
+        )
+
+
+def _check_offset(ledger: Ledger, place: RecordLocation) -> Topic:
+    """The topic, if it has the record's partition and the partition has reached its offset."""
+    topic = ledger.cluster.describe(place.topic)
+    if place.partition >= topic.partitions:
+        raise SettingsError(
+            f"{place}: the topic has {count_of(topic.partitions, 'partition')}, 0 to {topic.partitions - 1}."
+        )
+    end = ledger.cluster.last_stable(topic)[place.partition]
+    if place.offset >= end:
+        last = f"the last committed one is offset {end - 1}" if end else "it has none yet"
+        raise SettingsError(f"{place}: the partition has no such record yet: {last}.")
+    return topic
+
+
+def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
+    """The batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged record, by its
+    timestamp.
+
+    Raises:
+        SettingsError: there is no such record.
+    """
+    record = _record(spark, ledger, place)
+    if staged := [b for b in view.all() if b.plan.staging is not None and b.plan.staging.topic == place.topic]:
+        own = tuple(b for b in staged if b.plan.staging_timestamp == record["millis"])
+        found = () if own else ("Its timestamp is not that of a batch in this pipeline's ledger.",)
+        return TraceResult(place=place, batches=own, found=found)
+    named = [
+        bytes(h["value"] or b"").decode("utf-8", "replace") for h in record["headers"] or () if h["key"] == BATCH_HEADER
+    ]
+    known = {str(batch.id): batch for batch in view.all()}
+    if named and named[-1] in known:
+        return TraceResult(place=place, batches=(known[named[-1]],))
+    if named:
+        return TraceResult(
+            place=place, found=(f"Its header names batch {named[-1]}, which is not in this pipeline's ledger.",)
+        )
+    holding = tuple(batch for batch in view.all() if _holds(batch, place))
+    sentence = "It has no header that names a batch"
+    sentence += "; by its offset it may belong to these batches." if holding else ", and no batch has it in its ranges."
+    return TraceResult(place=place, batches=holding, found=(sentence,))
+
+
+def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
+    """The batches that read a source record, its records in quarantine, and under layout `source` where its rows are now."""
+    read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
+    if not read:
+        return TraceResult(place=place, found=(_unread(view, place),))
+    counts = next((b for b in reversed(read) if view.in_force(b.interval) == b), read[-1])
+    additions = [b for b in view.known(counts.interval).additions if b.adds_to == counts.revision]
+    batches = (*(b for b in read if b is not counts), counts, *additions)
+    kept = tuple(one for batch in (counts, *additions) for one in _kept(spark, ledger, batch, place))
+    found: list[str] = []
+    rows: tuple[RecordLocation, ...] = ()
+    if counts.written is None:
+        found.append(f"Batch {counts.id} is {counts.state}: nothing is written yet.")
+    elif counts.plan.layout is Layout.OUTPUT:
+        found.append(
+            "Which rows it became is not recorded: under output.layout: output a row may be made of many records."
+        )
+    else:
+        published = tuple(b for b in additions if b.state is State.PUBLISHED)
+        rows, sentence = _rows(spark, ledger, PastRevision(counts, published), place)
+        found.append(sentence)
+    return TraceResult(place=place, batches=batches, found=tuple(found), kept=kept, rows=rows)
+
+
+def _record(spark: SparkSession, ledger: Ledger, place: RecordLocation) -> Any:
+    """The record, as the connector gives it, and its timestamp in milliseconds as `millis`.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    first = ledger.cluster.earliest(_check_offset(ledger, place))[place.partition]
+    if place.offset < first:
+        raise SettingsError(f"{place}: the partition now begins at offset {first}; earlier records were deleted.")
+    raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
+    found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
+    if not found:
+        raise SettingsError(
+            f"{place}: there is no record. This offset belongs to a transaction marker or an aborted record."
+        )
+    return found[0]
+
+
+def _holds(batch: Batch, place: RecordLocation) -> bool:
+    """Whether the offsets of the batch's records include this place."""
+    return any(part.holds((place.topic, place.partition), place.offset) for part in batch.published_ranges)
+
+
+def _reads(batch: Batch, place: RecordLocation) -> bool:
+    return any(part.holds((place.topic, place.partition), place.offset) for part in batch.plan.ranges)
+
+
+def _unread(view: View, place: RecordLocation) -> str:
+    ranges = [
+        r
+        for batch in view.all()
+        if batch.adds_to is None
+        for r in batch.plan.ranges
+        if r.partition_id == (place.topic, place.partition)
+    ]
+    if not ranges:
+        return f"No batch of this pipeline has read partition {place.partition} of topic {place.topic}."
+    if place.offset >= max(r.end for r in ranges):
+        return (
+            f"No batch has read it yet: the last planned range ends at offset {max(r.end for r in ranges)} of its "
+            "partition."
+        )
+    return (
+        f"No batch reads it: the first planned range begins at offset {min(r.start for r in ranges)} of its partition."
+    )
+
+
+def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> list[QuarantineEntry]:
+    """The records in quarantine that came from this source record."""
+    if batch.plan.quarantine is None or batch.written is None or not batch.written.quarantined:
+        return []
+    found = QuarantineTopic(ledger, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
+    rule, reason = F.coalesce(header_value(RULE_HEADER), F.lit("")), F.coalesce(header_value(REASON_HEADER), F.lit(""))
+    rows = found.select(rule.alias("rule"), reason.alias("reason")).collect()
+    return [QuarantineEntry(rule=row["rule"], reason=row["reason"], batch=str(batch.id)) for row in rows]
+
+
+def _rows(
+    spark: SparkSession, ledger: Ledger, past: PastRevision, place: RecordLocation
+) -> tuple[tuple[RecordLocation, ...], str]:
+    """The places of the rows that today's transform makes from the record, and a sentence about them."""
+    try:
+        with spark_reads(f"record {place}"):
+            record, tombstones = _record(spark, ledger, place), ledger.pipeline.source.tombstones
+            if record["value"] is None and tombstones != "pass":
+                return (), f"It is a tombstone, and source.tombstones: {tombstones} gives none to the transform."
+            frame = _read_back(spark, ledger, past)
+            made = _made(spark, ledger, past.batch, place)
+    except (NotReadable, FencepostError) as error:
+        return (), f"Which rows it became is not recorded, and cannot be found: {error}"
+    if not made:
+        return (), "Today's transform makes no row from it."
+    changed = past.batch.plan.digests != ledger.pipeline.write_digests()
+    since = " The transform, or what it reads, has changed since the batch was written." if changed else ""
+    if frame is None:
+        return (), f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has no rows.{since}"
+    hits = (
+        frame.where(F.col("_hash").isin(sorted(made)))
+        .select("_topic", "_partition", "_offset")
+        .orderBy("_partition", "_offset")
+    )
+    rows = tuple(
+        RecordLocation(topic=r["_topic"], partition=r["_partition"], offset=r["_offset"]) for r in hits.collect()
+    )
+    if not rows:
+        return (), (
+            f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has none of them.{since}"
+        )
+    return rows, (
+        f"Which rows it became is not recorded. These rows are equal to what today's transform makes from it.{since}"
+    )
+
+
+def _read_back(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame | None:
+    if not past.promised.rows:
+        return None
+    frame = read_past(spark, ledger, past)
+    check_receipts(frame, past)
+    return frame
+
+
+def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> set[int]:
+    """The hashes of the rows that today's transform makes from the record."""
+    # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
+    # rules say.
+    path = RowPath(ledger.pipeline, batch.plan.schemas, rules=None)
+    raw = read_ranges(spark, ledger.settings, [place.range], headers=path.reads_headers)
+    flagged = path.flag(path.transform(path.decode(raw)))
+    return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}

@@ -1,0 +1,289 @@
+"""`fencepost try`: what a run would do with some records of the source. It only reads.
+
+The DataFrames are those of the write step, and the suite judges the records as the gate would read them back. No topic is
+created, no schema registered, no ledger record written and no offset committed: nothing here creates a producer.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.counts import count_of
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
+from fencepost.preview.trial_input import TrialInput
+from fencepost.preview.trial_output import of_columns, of_names, of_sizes
+from fencepost.preview.trial_rows import (
+    SIZE,
+    SourceSample,
+    UnpublishedRows,
+    counts_of_rows,
+    source_sample,
+    unfit_rows,
+    with_size,
+)
+from fencepost.quality.checks import Evaluation
+from fencepost.quality.columns import JSON
+from fencepost.quality.evaluation import SAMPLE, evaluate
+from fencepost.quality.history import History, PastBatch, published_before
+from fencepost.quality.quarantine import Accounts, over_limit
+from fencepost.quality.rules import quarantine_rules
+from fencepost.rows.collect import withheld_by_executors
+from fencepost.rows.encode import parse_output
+from fencepost.rows.flag import NO_RULES, unfit_reason
+from fencepost.rows.path import RowPath
+from fencepost.rows.quarantine_headers import QUARANTINED
+from fencepost.rows.row_by_row import check_row_by_row
+from fencepost.rows.source import read_ranges
+from fencepost.rows.transform import value_schema
+from fencepost.rows.whole_records import WITHHELD
+from fencepost.schemas.freeze import freeze_schemas, look_up_ids
+from fencepost.schemas.resolve import ids_in_source, would_resolve
+from fencepost.spark.diagnosis import carried_error, spark_reads
+from fencepost.spark.session import session_of_its_own
+from fencepost.spark.sql_settings import set_shuffle_partitions
+
+SHOWN = 2  # rows of the result
+FEW_PARTITIONS = 4  # in shuffles of the transform
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of a trial. `stops` has the reasons why a run would fail before it publishes anything."""
+
+    trial_input: TrialInput
+    read: int
+    malformed: int
+    results: int
+    written: int
+    tombstones: int  # among the rows that would be written
+    withheld: int
+    unpublished: tuple[UnpublishedRows, ...]
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[dict[str, str | None], ...]
+    evaluation: Evaluation
+    stops: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """How a run of these records would end, in a few words."""
+        if self.stops:
+            return "would fail"
+        return {
+            Outcome.PASSED: "would pass",
+            Outcome.REJECTED: "would be rejected",
+        }.get(self.evaluation.outcome, "could not be judged")
+
+    @property
+    def passes(self) -> bool:
+        """Whether the records would be published."""
+        return not self.stops and self.evaluation.outcome is Outcome.PASSED
+
+
+def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -> Trial:
+    """Try a run of these records.
+
+    1. read them, and decode them with the schemas that a plan would freeze;
+    2. transform, and encode the rows as records, each for the output or for quarantine;
+    3. read the records as the gate does, and judge them; for a sample, checks about a whole batch are left out;
+    4. check that the output would accept them: its table's columns, its topics' names and largest records.
+
+    Raises:
+        SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
+        FencepostError: Kafka, the registry or Spark does not answer.
+    """
+    pipeline = ledger.pipeline
+    rules = quarantine_rules(pipeline) or NO_RULES
+    own = session_of_its_own(spark, pipeline)
+    set_shuffle_partitions(own, pipeline, FEW_PARTITIONS)
+    nonce, doing = secrets.token_hex(16), f"pipeline {pipeline.name}, try"
+    path = RowPath(pipeline, rules=rules)
+    raw = with_size(read_ranges(own, ledger.settings, trial_input.ranges, headers=path.reads_headers))  # 1
+    with spark_reads(doing), carried_error(nonce):
+        schemas = _schemas(pipeline, raw)
+        decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,))
+        result = path.transform(decoded)  # 2
+        schema = value_schema(pipeline, result)
+        schemas, notes = would_resolve(pipeline, result, schemas)
+        path = replace(path, schemas=schemas)
+        flagged = path.flag(result)
+        if pipeline.output.layout is Layout.SOURCE:
+            check_row_by_row(pipeline, flagged, trial_input.ranges)
+        made = flagged = flagged.persist()  # once: the transform may take long, or give different rows the next time
+        try:
+            source = source_sample(decoded.frame, pipeline, trial_input)
+            unfit = unfit_rows(flagged)
+            if unfit:
+                flagged = flagged.where(unfit_reason(flagged).isNull())
+            routed = withheld_by_executors(path.route(flagged, pipeline.output.layout), nonce)
+            counts = counts_of_rows(routed)
+            failed = {n: found for n, found in counts.items() if isinstance(n, int)}
+            written, largest = counts.get("written", (0, 0))
+            withheld = counts.get("withheld", (0, 0))[0]
+            kept = _kept(routed)
+            tombstones = kept.where(F.col("value").isNull()).count() if "_tombstone" in result.columns else 0
+            evaluation, rows = _judged(  # 3
+                ledger, trial_input, kept, schema, schemas, written, source.read, source.newest_ms
+            )
+        finally:
+            made.unpersist()
+    unpublished = [
+        *source.bad,
+        *source.tombstones,
+        *(UnpublishedRows(*rules.named[n], rows=found[0]) for n, found in sorted(failed.items())),
+    ]
+    malformed_rows = sum(one.rows for one in source.bad)
+    results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
+    accounts = Accounts(
+        read=source.read,
+        malformed=malformed_rows,
+        tombstones=sum(one.rows for one in source.tombstones),
+        malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
+        results=results if rules.named else None,
+        failed=sum(found[0] for found in failed.values()),
+        withheld=withheld,
+        written=written,
+    )
+    evaluation = _within_limit(pipeline, evaluation, accounts)
+    largest_aside = max((found[1] for found in failed.values()), default=0)
+    if pipeline.source.on_malformed == "quarantine":
+        largest_aside = max(largest_aside, source.largest)
+    refused, changed = of_columns(ledger, trial_input.interval, schema)  # 4
+    too_large, large = of_sizes(ledger, largest, largest_aside)
+    return Trial(
+        trial_input=trial_input,
+        read=source.read,
+        malformed=malformed_rows,
+        results=results,
+        written=written,
+        tombstones=tombstones,
+        withheld=withheld,
+        unpublished=tuple(unpublished),
+        columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
+        rows=rows,
+        evaluation=evaluation,
+        stops=(*_stops(pipeline, source, unfit), *of_names(ledger), *refused, *too_large),
+        remarks=(*_remarks(pipeline, trial_input, notes), *changed, *large),
+    )
+
+
+def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
+    """The schemas that a plan would freeze, with those that the write job would look up."""
+    found = freeze_schemas(pipeline)
+    if found is None:
+        return Schemas()
+    changed: dict[str, Any] = {}
+    for part, ids in ids_in_source(raw, pipeline).items():
+        known = getattr(found, part)
+        if unknown := sorted(ids - known.ids):
+            changed[part] = look_up_ids(pipeline, part, known, unknown)
+    return found.model_copy(update=changed)
+
+
+def _kept(routed: DataFrame) -> DataFrame:
+    """The rows that would be written to the output."""
+    kept = routed.where(F.col(QUARANTINED).isNull())
+    return kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False))) if WITHHELD in routed.columns else kept
+
+
+def _judged(
+    ledger: Ledger,
+    trial_input: TrialInput,
+    kept: DataFrame,
+    schema: Any,
+    schemas: Schemas,
+    written: int,
+    read: int,
+    newest_ms: int | None,
+) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
+    """The suite's evaluation of the records as they would be read back, and the first rows that have a value."""
+    pipeline = ledger.pipeline
+    topic = F.lit(pipeline.output.name).alias("topic")
+    place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
+    records = kept.select("key", "value", topic, *place)
+    frame, valued = (
+        parse_output(some, pipeline.output.records.format, schema, schemas)
+        for some in (records, records.where(F.col("value").isNotNull()))
+    )
+    whole = trial_input.interval if trial_input.whole else None
+    history = History() if whole is None else _history(ledger, whole, written, read, newest_ms)
+    part = SAMPLE if whole is None else None
+    quality = pipeline.quality.model_copy(update={"sample_rows": 0})
+    evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
+    columns = [F.to_json(F.struct(_shown(f).alias(f.name)), JSON).alias(f"c{n}") for n, f in enumerate(schema.fields)]
+    first = valued.select(*columns).limit(SHOWN).collect() if written else []
+    rows = tuple({name: _text(row[n], name) for n, name in enumerate(schema.fieldNames())} for row in first)
+    return evaluation, rows
+
+
+def _shown(field: StructField) -> Column:
+    """The column as shown to a person: bytes as UTF-8 text, or as hex if they are not valid UTF-8."""
+    column = F.col(f"`{field.name}`")
+    if not isinstance(field.dataType, BinaryType):
+        return column
+    text = column.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.hex(column))
+
+
+def _text(packed: str, name: str) -> str | None:
+    value = json.loads(packed)[name]
+    if isinstance(value, float):
+        value = json.loads(packed, parse_float=str)[name]  # a decimal may have more digits than a double
+    return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _history(ledger: Ledger, interval: Interval, written: int, read: int, newest_ms: int | None) -> History:
+    batch = PastBatch(
+        rows=written,
+        age=None if newest_ms is None else interval.end - time_of(newest_ms),
+        older_than=interval.end - interval.start if read == 0 else None,
+    )
+    before = published_before(interval, ledger.peek().all()) if ledger.pipeline.suite.looks_back else ()
+    return History(batch=batch, before=before)
+
+
+def _within_limit(pipeline: Pipeline, evaluation: Evaluation, accounts: Accounts) -> Evaluation:
+    above = over_limit(pipeline.quality.quarantine_limit, accounts)
+    if above is None or evaluation.outcome is Outcome.UNDETERMINED:
+        return evaluation
+    return evaluation.model_copy(
+        update={"outcome": Outcome.REJECTED, "reason": f"{above[0].upper()}{above[1:]}. {evaluation.reason}"}
+    )
+
+
+def _stops(pipeline: Pipeline, source: SourceSample, unfit: Sequence[UnpublishedRows]) -> list[str]:
+    found, bad = list[str](), source.bad
+    if bad and pipeline.source.on_malformed == "fail":
+        found.append(
+            f"{count_of(sum(one.rows for one in bad), 'record is', 'records are')} malformed, and source.on_malformed is "
+            f"fail: {bad[0].reason} (first at "
+            f"{bad[0].first})"
+        )
+    if pipeline.source.tombstones == "fail":
+        found += [
+            f"{count_of(one.rows, 'record is a tombstone', 'records are tombstones')}, and source.tombstones is fail (first at "
+            f"{one.first})"
+            for one in source.tombstones
+        ]
+    found += [
+        f"{count_of(one.rows, 'row does', 'rows do')} not fit the output's format or schema: {one.reason}"
+        for one in unfit
+    ]
+    return found
+
+
+def _remarks(pipeline: Pipeline, trial_input: TrialInput, notes: Sequence[str]) -> list[str]:
+    found = [f"{one[0].upper()}{one[1:]}." for one in notes]
+    if not trial_input.whole and pipeline.output.layout is Layout.OUTPUT:
+        found.append("Aggregates are partial: they have only the sampled records.")
+    return found

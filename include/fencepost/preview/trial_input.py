@@ -1,0 +1,61 @@
+"""The input of a trial: the newest records of the source, or the records of an interval's batch, planned or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.errors import SettingsError
+from fencepost.kafka.sample import allot, take_newest
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval, OffsetRange
+from fencepost.protocol.planning import Neighbours, starts_of
+from fencepost.protocol.ranges import frozen_ranges, without_expired
+from fencepost.steps.plan import source_facts
+
+MOST_RECORDS = 100_000
+
+
+@dataclass(frozen=True)
+class TrialInput:
+    """The ranges that a trial reads. `whole`: they are the interval's whole batch. `frozen`: they come from a plan."""
+
+    ranges: tuple[OffsetRange, ...]
+    interval: Interval | None = None
+    whole: bool = False
+    frozen: bool = False
+
+
+def newest(ledger: Ledger, records: int) -> TrialInput:
+    """The ranges of the source's newest records, `records` in all."""
+    topic = ledger.cluster.describe(ledger.pipeline.source.topic)
+    sample = take_newest(ledger.cluster, topic, ledger.pipeline.group, min(records, MOST_RECORDS))
+    begins = dict(enumerate(sample.ends))
+    for one in reversed(sample.records):
+        begins[one.partition] = one.offset
+    ranges = tuple(
+        OffsetRange(topic=topic.name, partition=p, start=begins[p], end=end) for p, end in enumerate(sample.ends)
+    )
+    return TrialInput(ranges)
+
+
+def of_interval(ledger: Ledger, interval: Interval) -> TrialInput:
+    """The ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS` offsets."""
+    view = ledger.peek()
+    holder = view.range_owner(interval)
+    near = Neighbours.of(view, interval)
+    facts = source_facts(ledger, near, interval)
+    if holder is not None:
+        ranges = holder.plan.ranges
+    else:
+        starts = starts_of(near, facts)
+        ranges = frozen_ranges(interval, facts.topic, starts, near.after, facts.stable, facts.by_end)
+    ranges, expired = without_expired(ranges, facts.begins)
+    share = allot(MOST_RECORDS, [one.length for one in ranges])
+    cut = tuple(one.model_copy(update={"end": one.start + n}) for one, n in zip(ranges, share, strict=True))
+    return TrialInput(cut, interval, whole=cut == ranges and not expired, frozen=holder is not None)
+
+
+def check_records(last: int) -> None:
+    """Check that the option --last is in its bounds."""
+    if not 1 <= last <= MOST_RECORDS:
+        raise SettingsError(f"--last {last}: allowed are 1 to {MOST_RECORDS:,}.")

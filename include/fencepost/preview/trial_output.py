@@ -1,0 +1,77 @@
+"""Checks whether the pipeline's output would accept a trial's result; changes nothing."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from fencepost.config.rights import Use, rights_of
+from fencepost.errors import (
+    AccessDenied,
+    AnotherCluster,
+    NeedsOperator,
+    SettingsError,
+    TableRefused,
+    TableUnavailable,
+    TopicMissing,
+)
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval
+from fencepost.outputs.output import output_of
+
+PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.message.max.bytes says otherwise
+OVERHEAD = 200  # bytes of a record besides key and value, such as its batch's header
+
+
+def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
+    """Why a run would fail with rows of these columns, or else what it would change in the output."""
+    try:
+        columns = output_of(ledger).columns
+        remark = columns.would_take(interval, schema) if columns is not None else ""
+    except (TableRefused, TableUnavailable, AccessDenied, AnotherCluster) as error:
+        return [str(error).rstrip(".")], []
+    return [], [f"{remark[0].upper()}{remark[1:]}"] if remark else []
+
+
+def of_names(ledger: Ledger) -> list[str]:
+    """Why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
+    refused = list[str]()
+    for right in rights_of(ledger.pipeline):
+        if right.use is not Use.CREATE:
+            continue
+        try:
+            if ledger.cluster.find(right.name) is None:
+                ledger.cluster.check_may_create(right.name)
+        except SettingsError as error:
+            refused.append(str(error).rstrip("."))
+        except (AccessDenied, NeedsOperator):  # a person may create it
+            continue
+    return refused
+
+
+def of_sizes(ledger: Ledger, written: int, quarantined: int) -> tuple[list[str], list[str]]:
+    """Why producers would refuse the largest records, and why producers or topics may refuse them, whose limits are about
+    compressed records. `written` and `aside` are the bytes of the largest record for the output and for quarantine."""
+    pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
+    sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
+    topics = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
+    for what, size, names in (
+        ("record", written, topics),
+        ("record that goes to quarantine", quarantined, [pipeline.quarantine_topic]),
+    ):
+        said = f"The largest {what} has {size:,} bytes, and"
+        if size + OVERHEAD > sent:
+            remark = f"{said} producers send {sent:,} at most: set kafka.message.max.bytes"
+            (refused if size > sent else doubts).append(remark if size > sent else f"{remark}.")
+        for name in names if size else ():
+            taken = _taken(ledger, name)
+            if 0 < taken < size + OVERHEAD:
+                doubts.append(f"{said} topic {name} accepts {taken:,} (max.message.bytes): raise max.message.bytes.")
+    return refused, doubts
+
+
+def _taken(ledger: Ledger, name: str) -> int:
+    """The topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
+    try:
+        return int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
+    except (AccessDenied, TopicMissing):
+        return 0

@@ -1,0 +1,206 @@
+"""The rows of a test as the columns that a transform gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.rows.decode import CONNECTOR
+from fencepost.rows.encode import PLACES
+from fencepost.rows.path import Decoded, RowPath
+from fencepost.testing.schemas import VALUE, Row
+
+METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)
+DECODERS = ("_record", "_tombstone", "_malformed")  # columns that only the decoder gives
+
+Place = tuple[str, int, int]  # topic, partition and offset of a source record
+
+
+class Wrong(ValueError):
+    """A value is not of its column's type. The text names the column."""
+
+
+def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tuple[Decoded, dict[Place, int]]:
+    """The rows as source records, in their order, and the position of the row that gives each record.
+
+    Bytes are the value of a record, and None is a tombstone. A dict has fields; missing ones are null. Beside them, or instead of
+    them with `_value`, it may have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`,
+    `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. The default of `_offset` is the position among
+    the rows, and that of `_timestamp` is the schedule's start.
+
+    All rows are one local table, as a source is one topic. So Spark's plan shows what a transform does to its partitions.
+
+    Raises:
+        SettingsError: names the row, and what is wrong with it.
+    """
+    raw = [one for one in enumerate(rows) if _is_raw(one[1])]
+    typed = [one for one in enumerate(rows) if not _is_raw(one[1])]
+    decoded = _decoded(spark, path, raw)
+    columns = _nullable(decoded.schema)
+    schema = to_arrow_schema(columns)
+    known = decoded.toArrow().cast(schema) if raw else schema.empty_table()
+    numbers = [number for number, _ in (*raw, *typed)]
+    order = sorted(range(len(rows)), key=numbers.__getitem__)
+    table = pa.concat_tables([known, _typed(path.pipeline, columns, typed)]).take(pa.array(order, pa.int64()))
+    positions: dict[Place, int] = {}
+    for number, place in enumerate(zip(*(table.column(name).to_pylist() for name in PLACES), strict=True)):
+        positions.setdefault(place, number)
+    return Decoded.of(spark.createDataFrame(table, schema=columns)), positions
+
+
+def _is_raw(row: Row) -> bool:
+    """Whether the row is a value for the decoder."""
+    return not isinstance(row, Mapping) or VALUE in row
+
+
+def _metadata(row: Row) -> Mapping[str, Any]:
+    return {name: value for name, value in row.items() if name in METADATA} if isinstance(row, Mapping) else {}
+
+
+def _record(pipeline: Pipeline, number: int, row: Row) -> dict[str, Any]:
+    """A row as the connector would give it."""
+    values: Mapping[str, Any] = row if isinstance(row, Mapping) else {VALUE: row}
+    if VALUE in values and (others := [name for name in values if name not in METADATA]):
+        raise SettingsError(
+            f"row {number}: _value is the whole value, so it cannot have {', '.join(others)} beside it."
+        )
+    return {
+        "key": _bytes(values.get("_key")),
+        "value": _bytes(values.get(VALUE)),
+        "topic": values.get("_topic", pipeline.source.topic),
+        "partition": values.get("_partition", 0),
+        "offset": values.get("_offset", number),
+        "timestamp": values.get("_timestamp", pipeline.schedule.start),
+        "headers": [{"key": name, "value": _bytes(value)} for name, value in values.get("_headers") or ()] or None,
+    }
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _decoded(spark: SparkSession, path: RowPath, rows: Sequence[tuple[int, Row]]) -> DataFrame:
+    """Records decoded by the pipeline's own decoder."""
+    records = [_record(path.pipeline, number, row) for number, row in rows]
+    table = _table(records, CONNECTOR, [number for number, _ in rows])
+    return path.decode(spark.createDataFrame(table, schema=_nullable(CONNECTOR))).frame
+
+
+def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> pa.Table:
+    """Rows of fields, with the schema that the decoder gives."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    own = [name for name in fields if name not in (*METADATA, *DECODERS)]
+    made = []
+    for number, row in rows:
+        assert isinstance(row, Mapping)
+        known = _record(pipeline, number, _metadata(row))
+        if unknown := [name for name in row if name not in own and name not in METADATA]:
+            raise SettingsError(
+                f"row {number}: no field {', '.join(map(repr, unknown))} in the source; it has {', '.join(own)}. Metadata are "
+                f"{', '.join(METADATA)}."
+            )
+        beside = {f"_{name}": value for name, value in known.items() if f"_{name}" in fields}
+        if "_key" in fields and not isinstance(fields["_key"], T.BinaryType):
+            beside["_key"] = row.get("_key")
+        if "_headers" in fields:
+            beside["_headers"] = known["headers"]
+        values = {**{name: row.get(name) for name in own}, **beside, "_tombstone": False, "_malformed": None}
+        made.append({name: value for name, value in values.items() if name in fields})
+    return _table(made, schema, [number for number, _ in rows])
+
+
+def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> pa.Table:
+    """A table of dicts with Python values. `numbers` are the positions of the rows among the given ones.
+
+    Raises:
+        SettingsError: a value is not of its column's type.
+    """
+    checked = []
+    for number, row in zip(numbers, rows, strict=True):
+        try:
+            checked.append({f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in schema.fields})
+        except Wrong as error:
+            raise SettingsError(f"row {number}: {error}.") from None
+    return pa.Table.from_pylist(checked, schema=to_arrow_schema(_nullable(schema)))
+
+
+def _nullable(schema: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(f.name, f.dataType, nullable=True) for f in schema.fields])
+
+
+def _of_type(value: Any, kind: T.DataType, name: str) -> Any:
+    """The value in the form that Arrow takes for this type. A text may stand for a number with all its digits, a date or a time.
+
+    Raises:
+        Wrong: it is not of the type.
+    """
+    if value is None:
+        return None
+    try:
+        return _converted(value, kind, name)
+    except Wrong:
+        raise
+    except (TypeError, ValueError, InvalidOperation, AttributeError):
+        raise Wrong(f"{name}: {value!r} is no {kind.simpleString()}") from None
+
+
+def _converted(value: Any, kind: T.DataType, name: str) -> Any:
+    match kind:
+        case T.StructType():
+            if unknown := [key for key in value if key not in kind.fieldNames()]:
+                raise Wrong(f"{name}: no field {', '.join(map(repr, unknown))}; it has {', '.join(kind.fieldNames())}")
+            return {f.name: _of_type(value.get(f.name), f.dataType, f"{name}.{f.name}") for f in kind.fields}
+        case T.ArrayType():
+            if isinstance(value, str | bytes):
+                raise TypeError
+            return [_of_type(one, kind.elementType, f"{name}[{n}]") for n, one in enumerate(value)]
+        case T.MapType():
+            return [
+                (_of_type(key, kind.keyType, f"{name} key"), _of_type(one, kind.valueType, f"{name}[{key!r}]"))
+                for key, one in value.items()
+            ]
+        case T.TimestampType():
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        case T.TimestampNTZType():
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if moment.tzinfo is not None:
+                raise TypeError
+            return moment
+        case T.DateType():
+            return date.fromisoformat(value) if isinstance(value, str) else _only(value, date, datetime)
+        case T.DecimalType():
+            return Decimal(str(_only(value, (int, str, Decimal, float), bool))).quantize(Decimal(1).scaleb(-kind.scale))
+        case T.FloatType() | T.DoubleType():
+            return float(_only(value, (int, float), bool))
+        case T.BooleanType():
+            return _only(value, bool)
+        case T.IntegralType():
+            number = _only(value, int, bool)
+            if not -(2 ** (8 * _WIDTHS[type(kind)] - 1)) <= number < 2 ** (8 * _WIDTHS[type(kind)] - 1):
+                raise Wrong(f"{name}: {number} is beyond a {kind.simpleString()}")
+            return number
+        case T.BinaryType():
+            return bytes(_only(_bytes(value), (bytes, bytearray)))
+        case T.StringType():
+            return _only(value, str)
+    return value
+
+
+_WIDTHS: dict[type[T.DataType], int] = {T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.LongType: 8}
+
+
+def _only(value: Any, kinds: type | tuple[type, ...], but: type | None = None) -> Any:
+    """The value, if it is of one of these types."""
+    if not isinstance(value, kinds) or (but is not None and isinstance(value, but)):
+        raise TypeError
+    return value
