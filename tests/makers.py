@@ -26,7 +26,7 @@ from fencepost.model import (
 )
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
 from fencepost.protocol.announcement import Announcement
-from fencepost.protocol.decisions import Beginning, Prepared, decide_publish, to_publish
+from fencepost.protocol.decisions import Beginning, PreparedBatch, decide_publish, to_publish
 from fencepost.protocol.planning import PlanFacts
 from fencepost.protocol.view import View
 
@@ -166,7 +166,7 @@ def publish_prepared(
 ) -> tuple[Batch, ...]:
     """Decide about a publication as advance does, for which everything was prepared on the same ledger."""
     batch = to_publish(view, interval, decision)
-    prepared = None if batch is None else Prepared(batch.id, beginning)
+    prepared = None if batch is None else PreparedBatch(batch.id, beginning)
     return decide_publish(view, interval, now, decision, prepared)
 
 

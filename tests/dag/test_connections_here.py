@@ -92,7 +92,7 @@ def test_the_doctor_names_what_is_left_out(pipeline: Pipeline, monkeypatch: pyte
     _, given = resolve_for_command(pipeline, places.append)
     left_out, where = run_check(check_connections, pipeline, given, places)
     assert (left_out.level, where.level) == (Level.WARNING, Level.OK)
-    assert "kafka leaves group.id of connection kafka_prod out" in left_out.found
+    assert "kafka does not use group.id of connection kafka_prod" in left_out.found
     assert IN_ENVIRONMENT in where.found
     assert "hunter2" not in left_out.message + where.message
 

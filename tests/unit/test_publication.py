@@ -14,7 +14,7 @@ from fencepost.outputs.topic.values import TopicPublication
 from fencepost.protocol.advice import next_task, what_next
 from fencepost.protocol.awaiting import AwaitingReason, awaiting_reason
 from fencepost.protocol.decisions import (
-    Prepared,
+    PreparedBatch,
     batch_to_judge,
     decide_publish,
     decide_skip,
@@ -97,12 +97,12 @@ def test_a_batch_that_was_not_prepared_is_not_published() -> None:
     for batch in (of(State.WRITTEN, revision=2), direct):
         view = View.of([batch])
         other = batch.id.model_copy(update={"revision": 1})
-        for prepared in (None, Prepared(other, BEGINNING)):
+        for prepared in (None, PreparedBatch(other, BEGINNING)):
             with pytest.raises(FactsOutdated, match=f"batch {batch.id} became the one to publish"):
                 decide_publish(view, a_day(0), NOW, None, prepared)
-        assert decide_publish(view, a_day(0), NOW, None, Prepared(batch.id, BEGINNING))
+        assert decide_publish(view, a_day(0), NOW, None, PreparedBatch(batch.id, BEGINNING))
     with pytest.raises(NotRecorded, match="is staged"):
-        decide_publish(View.of([of(State.WRITTEN)]), a_day(0), NOW, None, Prepared(of(State.WRITTEN).id))
+        decide_publish(View.of([of(State.WRITTEN)]), a_day(0), NOW, None, PreparedBatch(of(State.WRITTEN).id))
 
 
 @pytest.mark.parametrize(("bytes_", "tasks"), [(MEGABYTE, 1), (MEGABYTE + 1, 2)])

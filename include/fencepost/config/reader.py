@@ -20,7 +20,7 @@ class Reader(ClientConfig):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     @property
-    def problems(self) -> str:
+    def label(self) -> str:
         """The reader in words, for a person."""
         return f"reader of pipeline {self.name}"
 

@@ -314,7 +314,7 @@ class Beginning(Protocol):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBatch:
     """A batch that was checked for its publication: its topics exist as planned, and its output accepts it.
 
     `beginning` is None for a batch that its write step has put into the output already.
@@ -363,7 +363,7 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
 
 
 def decide_publish(
-    view: View, interval: Interval, now: datetime, decision: Decision | None, prepared: Prepared | None
+    view: View, interval: Interval, now: datetime, decision: Decision | None, prepared: PreparedBatch | None
 ) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one that was published or skipped before.
 

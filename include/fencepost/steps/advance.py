@@ -42,7 +42,7 @@ from fencepost.model import Batch, Decision, Interval, PartitionId, State, StepR
 from fencepost.outputs.output import Ending, missing_of, output_of
 from fencepost.protocol.advice import after_refusal, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, last_announced
-from fencepost.protocol.decisions import Prepared, decide_publish, decide_skip, to_publish
+from fencepost.protocol.decisions import PreparedBatch, decide_publish, decide_skip, to_publish
 from fencepost.protocol.frontier import by_topic, frontier
 from fencepost.protocol.obstacle import ObservedState
 from fencepost.protocol.publication import record_refused, record_rejected
@@ -140,11 +140,11 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
 
 
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
-    def gather(view: View) -> Prepared | None:
+    def gather(view: View) -> PreparedBatch | None:
         batch = to_publish(view, interval, decision)
         return None if batch is None else _prepare(ledger, batch)
 
-    def publish(view: View, prepared: Prepared | None) -> tuple[Batch, ...]:
+    def publish(view: View, prepared: PreparedBatch | None) -> tuple[Batch, ...]:
         return decide_publish(view, interval, utc_now(), decision, prepared)
 
     result, batch = _commit(ledger, interval, gather, publish, "published")
@@ -152,10 +152,10 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
     return result, batch
 
 
-def _prepare(ledger: Ledger, batch: Batch) -> Prepared:
+def _prepare(ledger: Ledger, batch: Batch) -> PreparedBatch:
     """Check the batch's topics, whose offsets are about to be published, and of a staged batch the output."""
     check_can_go_on(ledger, batch)
-    return Prepared(batch.id, output_of(ledger, batch).ready(batch) if batch.needs_publish_step else None)
+    return PreparedBatch(batch.id, output_of(ledger, batch).ready(batch) if batch.needs_publish_step else None)
 
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
