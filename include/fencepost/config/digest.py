@@ -43,9 +43,13 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 
 
 def digest_of_section(section: Section) -> str:
-    """A digest of a section's settings, without those that are marked to decide no record."""
+    """A digest of a section's settings, without those that are marked to decide no record.
+
+    The order in which its class declares them does not count. Within a setting the order counts, as that of a schema's columns.
+    """
     left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
-    return digest(section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out)))
+    settings = section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out))
+    return digest({name: settings[name] for name in sorted(settings)})
 
 
 def digest_of_service(config: ClientConfig, service: Service) -> str:
