@@ -680,7 +680,8 @@ class Publication(Frozen):
     seconds: float = Field(default=0, ge=0)
     refused: str = ""
     # Whether readers see nothing of the publication before its commit, so that it may be given up at any time.
-    is_unseen: ClassVar[bool] = True
+    # It has no default: no answer is safe for a kind of output that gives none.
+    is_unseen: ClassVar[bool]
 
     @property
     def has_ended(self) -> bool:

@@ -177,5 +177,13 @@ def test_a_kind_has_what_the_list_of_kinds_promises(kind: str) -> None:
         found = part_of(kind, module, name)
         assert issubclass(found, base)
         assert found.model_fields["kind"].annotation.__args__ == (kind,)
+    assert isinstance(part_of(kind, "values", "PUBLICATION").is_unseen, bool), (
+        "whether readers see a publication's beginning"
+    )
     assert callable(import_module(f"{OUTPUT_KINDS[kind]}.reader").read_rows)
     assert callable(part_of(kind, "output", "OUTPUT"))
+
+
+def test_a_publication_has_no_default_for_what_its_readers_see() -> None:
+    """With one, a kind that says nothing could be skipped as if nobody had seen anything of a half published batch."""
+    assert not hasattr(Publication, "is_unseen")

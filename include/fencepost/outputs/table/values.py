@@ -37,6 +37,7 @@ class TablePublication(Publication):
     """The commit of a staged batch to the table of this name. It has no marks, so it does not expire."""
 
     table: str
+    is_unseen: ClassVar[bool] = True
     ended_at: AwareDatetime | None = None
 
     @property
