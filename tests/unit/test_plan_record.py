@@ -84,6 +84,15 @@ def test_writers_go_by_the_names_that_fence_attempts_of_any_release() -> None:
     assert (rows.first, malformed.first) == (0, 3)
 
 
+def test_a_task_partition_that_reads_no_range_of_its_plan_gets_no_mark() -> None:
+    """At offset 0 its mark would say that it has read something."""
+    rows = a_batch(lease=11, plan=a_plan((0, 5), rows_tasks=2))
+    malformed = a_batch(lease=11, plan=a_plan((0, 5), rows_tasks=1, malformed_tasks=2, quarantine=QUARANTINE))
+    for job, batch in ((rows_job, rows), (malformed_job, malformed)):
+        with pytest.raises(KeyError, match="'in', 1"):
+            job(LEDGER, batch)
+
+
 @pytest.mark.parametrize("kinds", [(TaskKind.MALFORMED,), (TaskKind.ROWS, TaskKind.ROWS)])
 def test_a_plan_has_one_block_of_task_partitions_for_each_kind_those_of_rows_first(kinds: tuple[TaskKind, ...]) -> None:
     blocks = tuple(TaskBlock(kind=kind, topic=topic, partitions=1) for kind, topic in zip(kinds, "ab", strict=False))

@@ -62,9 +62,17 @@ def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
 
     The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A late
     attempt of a writer of rows may fence a writer of malformed records, but it then finds its own mark and stops.
+
+    A mark is at the end of the range that its task-partition reads. A task-partition that is for a partition of the
+    topic that is written to reads no range, and has its mark at 0.
+
+    Raises:
+        KeyError: the plan has no range for a task-partition that reads one.
     """
     pipeline, plan, tasks = ledger.pipeline, batch.plan, batch.plan.tasks_of(kind)
-    ends = {part.partition_id: part.end for part in plan.ranges}
+    marked = {part.partition_id: part.end for part in plan.ranges}
+    if kind is TaskKind.ROWS and plan.layout is Layout.OUTPUT:
+        marked = dict.fromkeys(((task.topic, task.partition) for task in tasks), 0)
     return Writers(
         settings=ledger.settings,
         batch=str(batch.id),
@@ -72,7 +80,7 @@ def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
         lease=batch.require_lease,
         group=pipeline.lane_group(plan.lane) if kind is TaskKind.ROWS else pipeline.malformed_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, task.partition) for task in tasks),
-        marks=tuple((task.topic, task.partition, ends.get((task.topic, task.partition), 0)) for task in tasks),
+        marks=tuple((task.topic, task.partition, marked[task.topic, task.partition]) for task in tasks),
         first=tasks[0].number,
     )
 
