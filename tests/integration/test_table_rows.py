@@ -65,7 +65,11 @@ def test_columns_of_any_name_and_scale_are_read_as_they_were_published(spark: An
     reader = Reader.of("p", {"bootstrap.servers": "unused:1"}, None, database.settings)
     event = announced(schema, 3)
     cluster: Any = None  # Kafka is not asked for a table's rows
-    rows = read_rows(RowsRequest(spark, reader, cluster, event, columns_of(event), None)).orderBy("amount").collect()
+    rows = (
+        read_rows(RowsRequest(spark, reader, cluster, event, columns_of(event), lambda: None))
+        .orderBy("amount")
+        .collect()
+    )
     read = t.Row(*names)(*map(Decimal, ["1.50", "2.00", "3.00", "4.00", "5.00", "6.00", "7.00"]))
     assert rows[0][:] == (None,) * 7
     assert rows[1][:4] == (Decimal("-0.01"), Decimal(10**20), Decimal(0), -1)

@@ -14,7 +14,10 @@ from fencepost import read_validated
 from fencepost.config.reader import Reader
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.kafka.cluster import Topic
-from fencepost.outputs.topic.reader import _place
+from fencepost.model import Schemas
+from fencepost.outputs.rows_request import RowsRequest
+from fencepost.outputs.topic import reader as topic_reader
+from fencepost.outputs.topic.reader import _place, read_rows
 from fencepost.protocol.announcement import Announcement
 from fencepost.reading.validated import announced_batches, columns_of
 from fencepost.rows.unions import check_types
@@ -76,6 +79,22 @@ def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() 
     cluster: Any = SimpleNamespace(describe=lambda name: Topic(name, "out-1", 11), earliest=lambda _: [0] * 11)
     with pytest.raises(NeedsOperator, match=r"have no header.*output.batch_header: true"):
         _place(cluster, of(1, 1, header=None))
+
+
+def test_the_registry_is_not_asked_for_a_batch_whose_records_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_reader, "client_settings", lambda reader: None)
+    cluster: Any = SimpleNamespace(describe=lambda name: Topic(name, "out-1", 11), earliest=lambda _: [0] * 11)
+    asked = list[str]()
+
+    def registry() -> Schemas | None:
+        asked.append("registry")
+        return None
+
+    unused: Any = None
+    one = of(1, 1, header=None)
+    with pytest.raises(NeedsOperator, match="have no header"):
+        read_rows(RowsRequest(unused, unused, cluster, one, columns_of(one), registry))
+    assert asked == []
 
 
 def test_columns_of_one_name_have_one_type() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from fencepost.outputs.postgres.connection import StatementFailed, meaning
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.rights import grants
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
-from fencepost.outputs.table.pipeline_table import CommitBeginning
+from fencepost.outputs.table.pipeline_table import CommitBeginning, PipelineTable
 from fencepost.outputs.table.revisions import (
     Committed,
     IntervalRow,
@@ -162,6 +163,21 @@ def test_nobody_is_told_that_readers_may_see_what_is_not_committed_to_a_table() 
         with pytest.raises(TransitionRefused, match=r"table public\.t may have committed it") as raised:
             decide(under_way, a_day(0), a_decision(decide.__name__.removeprefix("decide_")))
         assert "readers may see" not in str(raised.value)
+
+
+def test_rows_are_not_counted_for_an_addition_whose_publication_has_ended() -> None:
+    """Counting may take long, and may fail where the ledger's answer says what to do."""
+    batch = of_table(State.PUBLISHING, revision=2, adds_to=1)
+    ledger: Any = SimpleNamespace(read=lambda: View.of([batch.model_copy(update={"state": State.SKIPPED})]))
+    counted = list[str]()
+
+    def count() -> dict[int, int]:
+        counted.append("counted")
+        return {}
+
+    with pytest.raises(Superseded, match="its publication has ended"):
+        PipelineTable(ledger, "public.t").check_ledger(a_row(), batch, count)
+    assert counted == []
 
 
 def test_a_revision_that_the_ledger_lacks_is_named() -> None:

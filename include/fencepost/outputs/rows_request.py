@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,14 +18,18 @@ from fencepost.protocol.announcement import Announcement
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """A request for the rows of an announced batch. `schemas` are those that a topic's records were written with."""
+    """A request for the rows of an announced batch.
+
+    `schemas` looks up those that a topic's records were written with, in the reader's registry. A kind that needs them calls it
+    when it knows that the records are there.
+    """
 
     spark: SparkSession
     reader: Reader
     cluster: Cluster
     announcement: Announcement
     columns: StructType
-    schemas: Schemas | None
+    schemas: Callable[[], Schemas | None]
 
 
 def rows_of(request: RowsRequest) -> DataFrame:

@@ -70,7 +70,7 @@ def read_validated(
     schemas = [columns_of(one) for one in read]
     check_types({one.batch: schema for one, schema in zip(read, schemas, strict=True)})
     frames = [
-        rows_of(RowsRequest(spark, reader, cluster, one, columns, _schemas(reader, one)))
+        rows_of(RowsRequest(spark, reader, cluster, one, columns, functools.partial(_schemas, reader, one)))
         for one, columns in zip(read, schemas, strict=True)
     ]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

@@ -94,7 +94,7 @@ class FilesOfTable:
             if self._of.has_to_commit(old.interval_row, batch):
                 self._of.check_may_commit(old.interval_row, batch, self._files.owner())
                 self._of.check_ledger(
-                    old.interval_row, batch, {number: len(values) for number, values in old.values.items()}
+                    old.interval_row, batch, lambda: {number: len(values) for number, values in old.values.items()}
                 )
                 self._files.replace(self._after(old, batch))
         return CommitEnding(batch)

@@ -75,8 +75,7 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
         if not _may_commit(table, bookkeeping, interval_row, batch, exists=exists):  # 2
             return
         _check_table(shape, bookkeeping, batch.interval)
-        counted = bookkeeping.count(batch.interval.start) if exists and batch.adds_to is not None else {}
-        table.check_ledger(interval_row, batch, counted)  # 3
+        table.check_ledger(interval_row, batch, lambda: bookkeeping.count(batch.interval.start) if exists else {})  # 3
         revisions = revisions_after(interval_row, batch)
         if exists:
             counts = _counts(bookkeeping, batch)

@@ -139,10 +139,10 @@ class PipelineTable:
                     "attempt's ledger topic no longer exists. Nothing was changed."
                 )
 
-    def check_ledger(self, interval_row: IntervalRow, batch: Batch, counted: Mapping[int, int]) -> None:
+    def check_ledger(self, interval_row: IntervalRow, batch: Batch, count: Callable[[], Mapping[int, int]]) -> None:
         """Read the ledger again; check that the publication is still under way, and that the table has what an addition adds to.
 
-        `counted` is the number of the interval's rows in the table by revision, for an addition.
+        `count` counts the interval's rows in the table by revision. It is called for an addition that the ledger allows.
 
         Raises:
             Superseded: the publication has ended.
@@ -154,6 +154,7 @@ class PipelineTable:
         if last is None or last.publication_under(lease) is None or last.revision != batch.revision:
             raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt commits nothing.")
         self.check_known(view, [interval_row])
+        counted = count() if batch.adds_to is not None else {}
         if gone := missing_for(view, batch, interval_row, counted):
             raise TableRefused(
                 f"batch {batch.id} adds to revision {batch.adds_to}, and table {self.name} lacks revisions "

@@ -27,7 +27,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
     """
     one = request.announcement
     raw = read_named(request.spark, client_settings(request.reader), _place(request.cluster, one), one.batch)
-    return parse_output(raw, one.format or "", request.columns, request.schemas)
+    return parse_output(raw, one.format or "", request.columns, request.schemas())
 
 
 def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
