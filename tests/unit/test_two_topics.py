@@ -1,4 +1,4 @@
-"""Partitions of two topics that have the same number are two partitions, wherever the ledger's ranges are looked at."""
+"""Partitions of two topics that have the same number are two partitions: in ranges, frontier, unread offsets and obstacles."""
 
 from __future__ import annotations
 
