@@ -82,7 +82,10 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
         lambda k, v: (k, changed(v, version=LEDGER_VERSION + 1, what=MARKER)),
         "written in version 2 of the ledger's format; this Fencepost reads version 1",
     ),
-    "an older version": (lambda k, v: (k, changed(v, version=0)), "written in version 0 of the ledger.s format; this Fencepost reads version 1"),
+    "an older version": (
+        lambda k, v: (k, changed(v, version=0)),
+        "written in version 0 of the ledger's format; this Fencepost reads version 1",
+    ),
     "a version of another kind": (lambda k, v: (k, changed(v, version=MARKER)), "damaged in version"),
     "a batch without history": (lambda k, v: (k, changed(v, history=[])), "damaged in history"),
     "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),

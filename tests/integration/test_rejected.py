@@ -157,7 +157,7 @@ def test_foreign_records_that_look_like_the_batchs_are_found(
     batch = latest(pipeline, day(1))
     forge(broker, batch)
     plan_and_write(spark, pipeline, day(1))
-    with pytest.raises(ReceiptsDisagree, match=r"promise 1 record .*shows 2"):
+    with pytest.raises(ReceiptsDisagree, match=r"receipts count 1 record .*shows 2"):
         validate_batch(spark, pipeline, day(1))
     with pytest.raises(TransitionRefused, match=r"could not be judged \(verdict undetermined\)"):
         advance_batch(pipeline, day(1))

@@ -115,8 +115,8 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
     assert read_all(broker.bootstrap, staged.output.topic, committed=False) == []
 
     result = published(spark, staged)
-    assert result.details["way"] == ("in one transaction" if megabytes else "in 3 task-partitions")
-    assert result.message == f"published revision 1, {result.details['way']}"
+    assert result.details["method"] == ("in one transaction" if megabytes else "in 3 task-partitions")
+    assert result.message == f"published revision 1, {result.details['method']}"
     batch = latest(staged, day(1))
     own = (("fencepost-batch", str(batch.id).encode()),)
 
@@ -179,7 +179,7 @@ def test_in_one_transaction_is_said_of_one(
     fill(broker, pipeline)
     judged(spark, pipeline)
     way = "in one transaction" if transactions == 1 else "in 2 task-partitions"
-    assert published(spark, pipeline).details["way"] == way
+    assert published(spark, pipeline).details["method"] == way
     assert sum(stable_ends(broker.bootstrap, pipeline.output.topic, partitions)) == 40 + transactions
 
 
@@ -316,7 +316,7 @@ def test_the_staging_topic_has_as_many_partitions_as_the_output(broker: Broker, 
     fill(broker, other)
     create_topic(broker.bootstrap, f"{pipeline.name}-own", 4)
     with pytest.raises(
-        NeedsOperator, match=r"has 4 partitions and output topic .* has 2: .* Add partitions to the output"
+        NeedsOperator, match=r"has 4 partitions and output topic .* has 2, so .* Add partitions to the output"
     ):
         plan_batch(other, day(1))
 
@@ -336,7 +336,7 @@ def test_a_copy_that_would_not_be_the_batch_is_not_committed_and_the_batch_is_wr
     written = batch.written.model_copy(update={"topics": {pipeline.staging_topic: fewer}})
     other = batch.model_copy(update={"written": written})
     ledger.transact(lambda view: Change((other,)))
-    with pytest.raises(NeedsOperator, match=r"40 records .* promise 39 .*writes and judges a new revision"):
+    with pytest.raises(NeedsOperator, match=r"40 records .* receipts count 39 .*writes and judges a new revision"):
         published(spark, pipeline)
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
     judged(spark, pipeline)

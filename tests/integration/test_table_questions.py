@@ -257,7 +257,7 @@ def test_a_publisher_that_may_not_be_ended_is_named_with_what_to_grant(
     prepared(database)
     with holding(first) as idle:
         ((pid,),) = idle.run("SELECT pg_backend_pid()")
-        named = rf"session {pid} of user {first['user']} publishes it, and user {second['user']} may not end that\. "
+        named = rf"session {pid} of user {first['user']} publishes it, and user {second['user']} may not end that session\. "
         with (
             pytest.raises(
                 TableUnavailable,

@@ -169,7 +169,7 @@ class QuarantineCheck(Frozen):
     def difference(self) -> str:
         """What the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
-            f"By the receipts, quarantine topic {self.topic} has {count_of(self.rows_expected, 'record')} with "
+            f"The receipts count {count_of(self.rows_expected, 'record')} in quarantine topic {self.topic} with "
             f"fingerprint {self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows "
             f"{self.rows_read} with {self.fingerprint_read:016x} ({counted({r.rule: r.rows for r in self.rules})})."
         )

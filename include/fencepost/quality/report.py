@@ -40,7 +40,7 @@ class ReceiptCheck(Frozen):
     def difference(self) -> str:
         """What the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
-            f"By the receipts, there are {count_of(self.rows_expected, 'record')} with fingerprint "
+            f"The receipts count {count_of(self.rows_expected, 'record')} with fingerprint "
             f"{self.fingerprint_expected:016x}; read_committed shows {self.rows_read:,} with "
             f"{self.fingerprint_read:016x}."
         )

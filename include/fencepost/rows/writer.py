@@ -137,7 +137,7 @@ def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
             f"{job.writers.describe_task(task)}: {count_of(tally.rows, 'record')} with fingerprint {tally.fingerprint:016x} were "
-            f"read, but by the receipts there are {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction "
+            f"read, but the receipts count {job.promised.rows:,} with {job.promised.fingerprint:016x}. The transaction "
             "is aborted."
         )
 
