@@ -91,7 +91,7 @@ public class PublishedBatches {
             TreeMap<Long, JsonNode> read = read(folder);
             long last = read.isEmpty() ? -1 : read.lastKey();
             long end = announcements.endOffsets(List.of(topic)).get(topic); // of what is committed
-            boolean isKnown = last < 0; // the last announcement is read again: a topic that was made anew has another there
+            boolean isKnown = last < 0; // the last announcement is read again: a topic that was created again has another there
             announcements.seek(topic, Math.max(last, 0));
             while (announcements.position(topic) < end) {
                 for (ConsumerRecord<byte[], byte[]> record : announcements.poll(Duration.ofSeconds(1))) {
@@ -116,7 +116,7 @@ public class PublishedBatches {
                 }
             }
             if (!isKnown) {
-                throw new Unreadable(topic + " was made anew: empty " + folder + ", and read it from its start");
+                throw new Unreadable(topic + " was created again: empty " + folder + ", and read it from its start");
             }
             remove(folder, read);
         }
