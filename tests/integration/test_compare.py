@@ -225,7 +225,7 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
             "writes to compare-out, fencepost.compared.staging, fencepost.compared.quarantine, and not compare-in",
         ),
         (("--output", "never-made:0:0"), "and not never-made. Name one of these topics"),
-        ((), "one of them"),
+        ((), "Give one of --output and --source"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -234,7 +234,7 @@ def test_a_record_that_is_too_large_for_quarantine_is_told(spark: Any, broker: B
         ledger = Ledger(pipeline)
         (remark,) = try_pipeline(spark, ledger, newest(ledger, 2)).remarks
         assert "The largest record that goes to quarantine has 6,0" in remark
-        assert f"topic {pipeline.quarantine_topic} takes 5,000" in remark
+        assert f"topic {pipeline.quarantine_topic} accepts 5,000" in remark
 
 
 @pytest.mark.deep

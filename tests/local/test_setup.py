@@ -39,7 +39,9 @@ def _wheel(folder: Path, name: str, version: str, program: str = "") -> Path:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n{script},,\n")
-        archive.writestr(script, f"#!/bin/sh\n{program}\n")
+        executable = zipfile.ZipInfo(script)
+        executable.external_attr = 0o100755 << 16
+        archive.writestr(executable, f"#!/bin/sh\n{program}\n")
     return path
 
 
@@ -192,9 +194,11 @@ def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(
 
 def test_an_environment_of_another_python_than_the_named_one_is_made_again(checkout: Checkout) -> None:
     assert checkout.run().returncode == 0
-    python = checkout.root / ".venv" / "bin" / "python"
+    venv = checkout.root / ".venv"
+    python = venv / "bin" / "python"
     python.unlink()
     _program(python, "echo 3.10")
+    (venv / ".fencepost-stamp").unlink()
     done = checkout.run()
     assert done.returncode == 0, done.stderr
     made_of = subprocess.check_output([python, "-c", "import sys; print(sys.base_prefix)"], text=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from fencepost.cli.arguments import AsJson, formats_like, names_like, topics_like, with_connections
 from fencepost.cli.console import out, print_json, working
@@ -79,8 +80,7 @@ def new(
     say = f"{draft.folder}: {draft.format}, {count_of(len(fields.columns), 'column')} and {count_of(draft.checks, 'check')}"
     out.print(f"{say}, from {count_of(draft.sampled, 'record')}", markup=False, soft_wrap=True)
     for warning in draft.warnings:
-        out.print("[bold yellow]![/] ", end="")
-        out.print(warning, markup=False)
+        out.print(f"[bold yellow]![/] {escape(warning)}")
     out.print("Review the three files, then try them on a sample and run the newest interval:", markup=False)
     out.print(f"fencepost try {name}", markup=False, soft_wrap=True)
     out.print(draft.command, markup=False, soft_wrap=True)
