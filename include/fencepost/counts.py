@@ -11,6 +11,6 @@ def count_of(number: int, one: str, more: str = "") -> str:
 
 
 def first_of(texts: Sequence[str], most: int) -> str:
-    """The first `most` texts, and how many more there are: `one; two; and 3 more`."""
+    """Returns the first `most` texts, and how many more there are: `one; two; and 3 more`."""
     more = len(texts) - most
     return "; ".join(texts[:most]) + (f"; and {more:,} more" if more > 0 else "")

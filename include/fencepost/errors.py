@@ -43,12 +43,12 @@ class FencepostError(Exception):
     exit_code = 4
 
     def __str__(self) -> str:
-        """The message as valid Unicode for any store and terminal, because file names in it may not be UTF-8."""
+        """Returns the message as valid Unicode for any store and terminal, because file names in it may not be UTF-8."""
         return printable(super().__str__())
 
 
 def printable(text: str) -> str:
-    """The text, with escapes instead of invalid characters."""
+    """Returns the text, with escapes instead of invalid characters."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -56,7 +56,7 @@ def _first(entry: str) -> bool:
 
 
 def _jvm() -> int:
-    """The nearest ancestor that is a Java process."""
+    """Returns the nearest ancestor that is a Java process."""
     import psutil
 
     return int(next(process.pid for process in psutil.Process().parents() if process.name() == "java"))

@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """The whole finding, for a log or an error."""
+        """Returns the whole finding, for a log or an error."""
         command = f" `{self.command}`" if self.command else ""
         return f"{self.found}{f' {self.do}' if self.do else ''}{command}"
 

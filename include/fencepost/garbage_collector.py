@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause the collector. With it, creating thousands of batches takes four times as long, and a large import a quarter
-    longer.
+    """Pauses the collector. With it, creating thousands of batches takes four times as long, and a large import a
+    quarter longer.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -22,8 +22,8 @@ def without_collector() -> Iterator[None]:
 
 
 def collect_for_the_last_time() -> None:
-    """Collect garbage, and exclude the remaining objects from collection. A process that ends would otherwise walk over all of
-    them several times.
+    """Collects garbage, and exclude the remaining objects from collection. A process that ends would otherwise walk
+    over all of them several times.
     """
     gc.collect()  # this also closes Kafka clients, whose threads must not outlive them
     gc.freeze()

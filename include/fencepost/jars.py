@@ -43,11 +43,11 @@ class JarSet:
     lock: Path
 
     def downloads(self) -> dict[str, str]:
-        """The SHA-256 of each file to download, by its path in the registry."""
+        """Returns the SHA-256 of each file to download, by its path in the registry."""
         return {path: digest for path, digest in self._lines() if not path.startswith(INSIDE)}
 
     def jars(self) -> dict[str, str]:
-        """The SHA-256 of each jar, by its path in the folder."""
+        """Returns the SHA-256 of each jar, by its path in the folder."""
         return {
             path.removeprefix(INSIDE) if path.startswith(INSIDE) else path.rpartition("/")[2]: digest
             for path, digest in self._lines()
@@ -65,23 +65,23 @@ CONNECTOR = JarSet("spark", Path(__file__).with_name("jars.lock"))
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every jar in a folder, by path."""
+    """Returns the SHA-256 of every jar in a folder, by path."""
     return {jar.relative_to(folder).as_posix(): digest_of(jar) for jar in folder.rglob("*.jar")}
 
 
 def digest_of(path: Path) -> str:
-    """A file's SHA-256."""
+    """Returns a file's SHA-256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_there(jar_set: JarSet, folder: Path) -> bool:
-    """Whether the folder has the pinned jars, byte for byte, and no other jar. Reads them: a tenth of a second."""
+    """Returns whether the folder has the pinned jars, byte for byte, and no other jar. Reads them: a tenth of a second."""
     return digests(folder) == jar_set.jars()
 
 
 def download(jar_set: JarSet, folder: Path) -> None:
-    """Download the set into `folder`. It replaces the old files only once the new ones match their pins.
+    """Downloads the set into `folder`. It replaces the old files only once the new ones match their pins.
 
     An interrupted download is continued.
 
@@ -106,7 +106,7 @@ def download(jar_set: JarSet, folder: Path) -> None:
 
 
 def ensure_connector(folder: Path) -> bool:
-    """Make sure that a folder has the pinned jars of Spark's Kafka connector; return whether that needed a download.
+    """Makes sure that a folder has the pinned jars of Spark's Kafka connector; returns whether that needed a download.
 
     Raises:
         JarsError: the folder has other files, or the jars could not be downloaded.
@@ -121,7 +121,7 @@ def ensure_connector(folder: Path) -> bool:
 
 
 def _fetch(path: str, pinned: str, folder: Path) -> str:
-    """Download one file, unless it is present. Returns what is wrong with it; empty if nothing.
+    """Downloads one file, unless it is present. Returns what is wrong with it; empty if nothing.
 
     If a registry does not answer, or says that it is busy, the request is repeated.
     """
@@ -153,14 +153,16 @@ def _fetch(path: str, pinned: str, folder: Path) -> str:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a registry that gave this answer may soon give another."""
+    """Returns whether a registry that gave this answer may soon give another."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code >= 500 or error.code == TOO_MANY_REQUESTS
     return isinstance(error, OSError)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Extract the jars of an archive to their paths in it. Other members, and paths that lead out of the folder, are left out."""
+    """Extracts the jars of an archive to their paths in it. Other members, and paths that lead out of the folder, are
+    left out.
+    """
     with tarfile.open(archive) as members:
         for member in members:
             path = PurePosixPath(member.name)

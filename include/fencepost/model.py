@@ -96,7 +96,7 @@ class Interval(Frozen):
 
     @classmethod
     def of(cls, start: datetime, end: datetime) -> Interval:
-        """The interval in UTC. A time without a zone is taken as UTC."""
+        """Returns the interval in UTC. A time without a zone is taken as UTC."""
         return cls(start=to_utc(start), end=to_utc(end))
 
     def __str__(self) -> str:
@@ -104,16 +104,16 @@ class Interval(Frozen):
 
     @property
     def description(self) -> str:
-        """The interval in a message: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
+        """Returns the interval in a message: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
     def command(self, verb: str, pipeline: str, *options: str) -> str:
-        """A `fencepost` command line for this interval of a pipeline."""
+        """Returns a `fencepost` command line for this interval of a pipeline."""
         times = ("--start", _iso(self.start), "--end", _iso(self.end))
         return f"`{' '.join(['fencepost', verb, pipeline, *times, *options])}`"
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether the two intervals have time in common."""
+        """Returns whether the two intervals have time in common."""
         return self.start < other.end and other.start < self.end
 
 
@@ -144,16 +144,18 @@ class OffsetRange(Frozen):
 
     @property
     def partition_id(self) -> PartitionId:
-        """The partition, by topic and number."""
+        """Returns the partition, by topic and number."""
         return self.topic, self.partition
 
     @property
     def length(self) -> int:
-        """The number of offsets. There may be fewer records, because markers and aborted records take offsets too."""
+        """Returns the number of offsets. There may be fewer records, because markers and aborted records take offsets
+        too.
+        """
         return self.end - self.start
 
     def holds(self, partition: PartitionId, offset: int) -> bool:
-        """Whether the range contains this offset of this partition."""
+        """Returns whether the range contains this offset of this partition."""
         return self.partition_id == partition and self.start <= offset < self.end
 
 
@@ -165,18 +167,18 @@ class UnreadRange(OffsetRange):
 
 
 def by_partition(topic: str, offsets: Sequence[int]) -> dict[PartitionId, int]:
-    """A dictionary of the offsets, which are in the order of the topic's partitions."""
+    """Returns a dictionary of the offsets, which are in the order of the topic's partitions."""
     return {(topic, partition): offset for partition, offset in enumerate(offsets)}
 
 
 def describe_topics(ranges: Iterable[OffsetRange]) -> str:
-    """The topics of the ranges in a message, for example `topic orders`."""
+    """Returns the topics of the ranges in a message, for example `topic orders`."""
     topics = list(dict.fromkeys(part.topic for part in ranges))
     return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
-    """The ranges in a message, for example `partition 1: offsets 0 to 2`. The last offset is included."""
+    """Returns the ranges in a message, for example `partition 1: offsets 0 to 2`. The last offset is included."""
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
@@ -242,7 +244,9 @@ class TopicEnds(Frozen):
 
 
 def _of_kind(name: str) -> Callable[[object], object]:
-    """A validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`), and keeps other values."""
+    """Returns a validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`), and
+    keeps other values.
+    """
 
     def read(value: object) -> object:
         if not isinstance(value, Mapping):
@@ -264,30 +268,30 @@ class PlannedOutput(Frozen):
 
     @property
     def name(self) -> str:
-        """The name of the output topic or table."""
+        """Returns the name of the output topic or table."""
         raise NotImplementedError
 
     @property
     def description(self) -> str:
-        """The output in a message, for example `topic orders`."""
+        """Returns the output in a message, for example `topic orders`."""
         raise NotImplementedError
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The Kafka topics that hold the output's records; none by default."""
+        """Returns the Kafka topics that hold the output's records; none by default."""
         return ()
 
     @property
     def direct(self) -> TopicEnds | None:
-        """The topic that an unstaged batch is written to; None if every batch has to be staged."""
+        """Returns the topic that an unstaged batch is written to, or None if every batch has to be staged."""
         return None
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in the output topic (`Batch.published_ranges`); none by default."""
+        """Returns the batch's ranges in the output topic (`Batch.published_ranges`); none by default."""
         return ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """The fields of the batch's `Announcement` that are about the output."""
+        """Returns the fields of the batch's `Announcement` that are about the output."""
         raise NotImplementedError
 
 
@@ -325,7 +329,7 @@ class ReadSchemas(Frozen):
 
     @property
     def ids(self) -> set[int]:
-        """The known ids, refused ones included."""
+        """Returns the known ids, refused ones included."""
         return {writer.id for writer in self.writers} | self.refused.keys()
 
 
@@ -343,7 +347,7 @@ class Schemas(Frozen):
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """The schema of each part as text, without parts that have none."""
+        """Returns the schema of each part as text, without parts that have none."""
         found = {}
         for part, read in (("source", self.source), ("source key", self.source_key)):
             if read is not None:
@@ -370,7 +374,7 @@ class Tally(Frozen):
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """The sum of these tallies."""
+        """Returns the sum of these tallies."""
         each = list(tallies)
         return cls(
             rows=sum(t.rows for t in each),
@@ -474,7 +478,7 @@ class Plan(Frozen):
 
     @property
     def coverage_note(self) -> str:
-        """The time that the batch covers besides its own interval, as a sentence; empty if there is none."""
+        """Returns the time that the batch covers besides its own interval, as a sentence; empty if there is none."""
         return (
             f"It also covers {self.also_covers.description}, for which no interval was planned"
             if self.also_covers
@@ -483,16 +487,16 @@ class Plan(Frozen):
 
     @property
     def attempt(self) -> int:
-        """How often the records that the batch quarantines have failed: once, unless they come from a replay."""
+        """Returns how often the records that the batch quarantines have failed: once, unless they come from a replay."""
         return self.replays.attempt if self.replays else 1
 
     @property
     def id_count(self) -> int:
-        """How many of the lane's transactional ids the batch uses."""
+        """Returns how many of the lane's transactional ids the batch uses."""
         return max(block.partitions for block in self.tasks)
 
     def tasks_of(self, kind: TaskKind) -> tuple[TaskPartition, ...]:
-        """The task-partitions of that kind, in order."""
+        """Returns the task-partitions of that kind, in order."""
         found, first = list[TaskPartition](), 0
         for block in self.tasks:
             if block.kind is kind:
@@ -501,43 +505,45 @@ class Plan(Frozen):
         return tuple(found)
 
     def tasks_by_range(self, kind: TaskKind) -> dict[OffsetRange, int]:
-        """The number of the task-partition of that kind for each range of the input."""
+        """Returns the number of the task-partition of that kind for each range of the input."""
         numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
         return {part: numbers[part.partition_id] for part in self.ranges}
 
     def task_count(self, bypassed: int = 0) -> int:
-        """How many task-partitions have to commit, if `aside` records bypass the transform (`WriteSummary.bypassed`)."""
+        """Returns how many task-partitions have to commit, if `aside` records bypass the transform
+        (`WriteSummary.bypassed`).
+        """
         return sum(block.partitions for block in self.tasks if bypassed or block.kind is TaskKind.ROWS)
 
     @property
     def quarantines_malformed(self) -> bool:
-        """Whether the plan has task-partitions for malformed records."""
+        """Returns whether the plan has task-partitions for malformed records."""
         return any(block.kind is TaskKind.MALFORMED for block in self.tasks)
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges of all inputs."""
+        """Returns the ranges of all inputs."""
         return tuple(part for one in self.inputs for part in one.ranges)
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        """The ranges of all inputs that were deleted before they could be planned."""
+        """Returns the ranges of all inputs that were deleted before they could be planned."""
         return tuple(part for one in self.inputs for part in one.lost)
 
     @property
     def unread(self) -> tuple[UnreadRange, ...]:
-        """The offsets before the ranges of all inputs, if no earlier interval was planned."""
+        """Returns the offsets before the ranges of all inputs, if no earlier interval was planned."""
         return tuple(part for one in self.inputs for part in one.unread)
 
     @property
     def write_topic(self) -> TopicEnds:
-        """The topic that the write step writes to: the staging topic or the output topic."""
+        """Returns the topic that the write step writes to: the staging topic or the output topic."""
         found = self.staging or self.output.direct
         assert found is not None, "a plan without one is refused"
         return found
 
     def output_as(self, kind: type[P]) -> P:
-        """The output as an instance of this class.
+        """Returns the output as an instance of this class.
 
         Raises:
             NotRecorded: the output is of another kind.
@@ -548,12 +554,12 @@ class Plan(Frozen):
 
     @property
     def offsets(self) -> int:
-        """The number of offsets that the batch reads."""
+        """Returns the number of offsets that the batch reads."""
         return sum(part.length for part in self.ranges)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the batch reads no offsets. Then it is written without Spark."""
+        """Returns whether the batch reads no offsets. Then it is written without Spark."""
         return self.offsets == 0
 
 
@@ -574,11 +580,11 @@ class Receipt(Frozen):
 
     @property
     def rows(self) -> int:
-        """The number of records committed to all topics."""
+        """Returns the number of records committed to all topics."""
         return sum(t.rows for t in self.topics.values())
 
     def tally(self, topic: str) -> Tally:
-        """The tally of that topic; `NOTHING` if the receipt does not have the topic."""
+        """Returns the tally of that topic; `NOTHING` if the receipt does not have the topic."""
         return self.topics.get(topic, NOTHING)
 
 
@@ -618,8 +624,9 @@ class WriteSummary(Frozen):
 
     @classmethod
     def of(cls, receipts: Sequence[Receipt], rules: Sequence[str] = (), **known: Any) -> Self:
-        """The sums of these receipts, with the other fields from `known`. `rules` are the names of the suite's rules, in
-        order."""
+        """Returns the sums of these receipts, with the other fields from `known`. `rules` are the names of the suite's
+        rules, in order.
+        """
         topics = sorted({topic for receipt in receipts for topic in receipt.topics})
         return cls(
             tasks=len(receipts),
@@ -631,38 +638,40 @@ class WriteSummary(Frozen):
 
     @property
     def tally(self) -> Tally:
-        """The tally of the topic that the batch was written to: the output or the staging topic."""
+        """Returns the tally of the topic that the batch was written to: the output or the staging topic."""
         return self.topics.get(self.output.topic, NOTHING)
 
     @property
     def rows(self) -> int:
-        """The number of these records."""
+        """Returns the number of these records."""
         return self.tally.rows
 
     @property
     def fingerprint(self) -> int:
-        """The fingerprint of these records."""
+        """Returns the fingerprint of these records."""
         return self.tally.fingerprint
 
     @property
     def bytes(self) -> int:
-        """The bytes of these records' keys and values."""
+        """Returns the bytes of these records' keys and values."""
         return self.tally.bytes
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """The number of records in quarantine by failed rule, `malformed` first. Rules without records are left out."""
+        """Returns the number of records in quarantine by failed rule, `malformed` first. Rules without records are left
+        out.
+        """
         malformed = self.quarantined_tally.rows - sum(self.rules.values())
         return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
 
     @property
     def bypassed(self) -> int:
-        """The number of records that bypass the transform: malformed ones and result rows."""
+        """Returns the number of records that bypass the transform: malformed ones and result rows."""
         return self.malformed + self.result_rows
 
     @property
     def quarantined_tally(self) -> Tally:
-        """The tally of the quarantine topic."""
+        """Returns the tally of the quarantine topic."""
         return NOTHING if self.quarantine is None else self.topics.get(self.quarantine.topic, NOTHING)
 
 
@@ -685,31 +694,33 @@ class Publication(Frozen):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the ledger has recorded the end of the publication."""
+        """Returns whether the ledger has recorded the end of the publication."""
         raise NotImplementedError
 
     @property
     def method(self) -> str:
-        """How the batch is published, in a message, for example `in one transaction`."""
+        """Returns how the batch is published, in a message, for example `in one transaction`."""
         raise NotImplementedError
 
     @property
     def target(self) -> str:
-        """What accepts or refuses the batch, in a message, for example `Kafka`."""
+        """Returns what accepts or refuses the batch, in a message, for example `Kafka`."""
         raise NotImplementedError
 
     @property
     def needs_spark(self) -> bool:
-        """Whether Spark has to publish the batch; False by default."""
+        """Returns whether Spark has to publish the batch; False by default."""
         return False
 
     @property
     def transaction_seconds(self) -> float | None:
-        """How long the one Kafka transaction with the whole batch was open; None by default."""
+        """Returns how long the one Kafka transaction with the whole batch was open; None by default."""
         return None
 
     def without_marks(self, batch: Batch) -> str:
-        """What the next attempt does after the publication's marks have expired, in a message; empty if it has no marks."""
+        """Returns what the next attempt does after the publication's marks have expired, in a message; empty if it has
+        no marks.
+        """
         return ""
 
     @property
@@ -804,15 +815,17 @@ class Batch(Frozen):
 
     @property
     def id(self) -> BatchId:
-        """The batch's name."""
+        """Returns the batch's name."""
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
     def command(self, verb: str, *options: str) -> str:
-        """A `fencepost` command line for this batch's interval, which a person can paste."""
+        """Returns a `fencepost` command line for this batch's interval, which a person can paste."""
         return self.interval.command(verb, self.pipeline, *options)
 
     def output_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in the written topic: in each partition, from its end at the plan to its end after the write."""
+        """Returns the batch's ranges in the written topic: in each partition, from its end at the plan to its end after
+        the write.
+        """
         return between(self.plan.write_topic, written.output)
 
     @property
@@ -834,7 +847,7 @@ class Batch(Frozen):
         return self._recorded(self.publication, "publication")
 
     def publication_as(self, kind: type[B]) -> B:
-        """The publication as an instance of this class.
+        """Returns the publication as an instance of this class.
 
         Raises:
             NotRecorded: the publication is of another kind, or has not begun.
@@ -853,7 +866,7 @@ class Batch(Frozen):
 
     @property
     def require_quarantine(self) -> TopicEnds:
-        """The quarantine topic of the plan, which has to have one.
+        """Returns the quarantine topic of the plan, which has to have one.
 
         Raises:
             NotRecorded: the pipeline quarantined nothing.
@@ -862,7 +875,7 @@ class Batch(Frozen):
 
     @property
     def require_staging(self) -> TopicEnds:
-        """The staging topic of the plan, which has to have one.
+        """Returns the staging topic of the plan, which has to have one.
 
         Raises:
             NotRecorded: the batch is not staged.
@@ -871,7 +884,7 @@ class Batch(Frozen):
 
     @property
     def require_staging_timestamp(self) -> int:
-        """The timestamp of the batch's records in the staging topic.
+        """Returns the timestamp of the batch's records in the staging topic.
 
         Raises:
             NotRecorded: the batch is not staged.
@@ -884,7 +897,9 @@ class Batch(Frozen):
         return value
 
     def publication_under(self, lease: int) -> Publication | None:
-        """The batch's publication, if it has that lease and is under way, that is, neither given up nor ended; else None."""
+        """Returns the batch's publication, if it has that lease and is under way, that is, neither given up nor ended;
+        else None.
+        """
         publication = self.publication
         if self.state is not State.PUBLISHING or publication is None or publication.require_lease != lease:
             return None
@@ -892,7 +907,8 @@ class Batch(Frozen):
 
     @property
     def published_ranges(self) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in the output topic, by partition. A batch that was written without records has empty ranges.
+        """Returns the batch's ranges in the output topic, by partition. A batch that was written without records has
+        empty ranges.
 
         None at all before it is published there, or if the output is not a topic.
         """
@@ -900,24 +916,27 @@ class Batch(Frozen):
 
     @property
     def is_staged(self) -> bool:
-        """Whether the batch was written to a staging topic and has records."""
+        """Returns whether the batch was written to a staging topic and has records."""
         return self.plan.staging is not None and self.written is not None and self.written.rows > 0
 
     @property
     def needs_publish_step(self) -> bool:
-        """Whether the batch has to be published to its output: a staged one, or one without records for an output like a
-        table."""
+        """Returns whether the batch has to be published to its output: a staged one, or one without records for an
+        output like a table.
+        """
         return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 
     def quarantine_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in the quarantine topic, as in `output_ranges`; none if the pipeline quarantines nothing."""
+        """Returns the batch's ranges in the quarantine topic, as in `output_ranges`; none if the pipeline quarantines
+        nothing.
+        """
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
         return between(self.plan.quarantine, written.quarantine)
 
     @property
     def changed_at(self) -> datetime:
-        """When the batch last changed."""
+        """Returns when the batch last changed."""
         return self.history[-1].at
 
     @property
@@ -951,7 +970,7 @@ class StepResult(Frozen):
 
     @classmethod
     def of(cls, step: str, batch: Batch, message: str, *, changed: bool, **details: JsonValue) -> Self:
-        """The result of a step. `batch` is the batch after the step."""
+        """Returns the result of a step. `batch` is the batch after the step."""
         return cls(
             step=step,
             batch=str(batch.id),
@@ -964,28 +983,30 @@ class StepResult(Frozen):
 
 
 def offsets_of(details: object) -> int | None:
-    """The number of source offsets in the details of a plan's result; None for other details."""
+    """Returns the number of source offsets in the details of a plan's result; None for other details."""
     found = details.get("offsets") if isinstance(details, Mapping) else None
     return found if isinstance(found, int) else None
 
 
 def utc_now() -> datetime:
-    """The current time, in UTC, to the second."""
+    """Returns the current time, in UTC, to the second."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def to_utc(moment: datetime) -> datetime:
-    """The time in UTC. A time without a zone is taken as UTC."""
+    """Returns the time in UTC. A time without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """A record's timestamp as a time. A producer may write any number, so it is limited to the years 1970 to 5931."""
+    """Returns a record's timestamp as a time. A producer may write any number, so it is limited to the years 1970 to
+    5931.
+    """
     return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
 
 
 def describe_timestamp(milliseconds: int) -> str:
-    """A record's timestamp in a message."""
+    """Returns a record's timestamp in a message."""
     if milliseconds < FAR:
         return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
     return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"

@@ -25,12 +25,12 @@ OUTPUT_KINDS = {
 
 
 def known_kind(value: object) -> str | None:
-    """The value if it is the name of a kind, whatever it was read from; else None."""
+    """Returns the value if it is the name of a kind, whatever it was read from; else None."""
     return value if isinstance(value, str) and value in OUTPUT_KINDS else None
 
 
 def part_of(kind: str, module: str, name: str) -> Any:
-    """The object of that name in a kind's module.
+    """Returns the object of that name in a kind's module.
 
     Raises:
         KeyError: there is no such kind.
@@ -39,5 +39,5 @@ def part_of(kind: str, module: str, name: str) -> Any:
 
 
 def has_part(kind: str, module: str) -> bool:
-    """Whether a kind's package has that module."""
+    """Returns whether a kind's package has that module."""
     return find_spec(f"{OUTPUT_KINDS[kind]}.{module}") is not None

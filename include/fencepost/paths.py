@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def checkout_of(package: Path) -> Path | None:
-    """The repository that has this package as `include/fencepost`; None if the package is installed."""
+    """Returns the repository that has this package as `include/fencepost`, or None if the package is installed."""
     root = package.parent.parent
     return root if package == root / "include" / "fencepost" and (root / "pyproject.toml").is_file() else None
 
@@ -55,7 +55,7 @@ def pipelines_folder() -> Path:
 
 
 def dags_folder() -> Path:
-    """The local stack's DAGs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
+    """Returns the local stack's DAGs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
     return named_folder("FENCEPOST_DAGS") or _folder_of_user("dags")
 
 
@@ -71,6 +71,6 @@ def _folder_of_user(in_checkout: str) -> Path:
 
 
 def named_folder(variable: str) -> Path | None:
-    """The folder that an environment variable names, absolute; None if it is not set."""
+    """Returns the folder that an environment variable names, absolute, or None if it is not set."""
     value = os.environ.get(variable)
     return Path(value).expanduser().absolute() if value else None

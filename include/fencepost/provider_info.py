@@ -7,7 +7,9 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The metadata for the entry point `apache_airflow_provider`, by Airflow's schema `provider_info.schema.json`."""
+    """Returns the metadata for the entry point `apache_airflow_provider`, by Airflow's schema
+    `provider_info.schema.json`.
+    """
     return {
         "package-name": "fencepost",
         "name": "Fencepost",

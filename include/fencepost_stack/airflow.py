@@ -50,7 +50,7 @@ class Folders:
 
     @classmethod
     def default(cls) -> "Folders":
-        """The folders that the environment names, or those of the checkout or of Airflow's home."""
+        """Returns the folders that the environment names, or those of the checkout or of Airflow's home."""
         return cls(dags_folder(), plugins_folder(), pipelines_folder())
 
 
@@ -74,7 +74,7 @@ class AirflowPlan:
         return f"http://{LOOPBACK}:{self.port}"
 
     def settings(self) -> dict[str, dict[str, str]]:
-        """The sections of airflow.cfg."""
+        """Returns the sections of airflow.cfg."""
         home = self.state.airflow
         return {
             "core": {
@@ -105,7 +105,7 @@ class AirflowPlan:
         }
 
     def environment(self) -> dict[str, str]:
-        """The environment of the components, and so of every task."""
+        """Returns the environment of the components, and so of every task."""
         env = {key: value for key, value in os.environ.items() if key != "AIRFLOW_CONFIG"}
         env |= {
             "AIRFLOW_HOME": str(self.state.airflow),
@@ -125,7 +125,7 @@ class AirflowPlan:
         return env
 
     def fingerprint(self) -> str:
-        """A value that changes if running components need a restart to follow this plan."""
+        """Returns a value that changes if running components need a restart to follow this plan."""
         env = self.environment()
         ours = {
             key: env[key]
@@ -152,7 +152,7 @@ class Airflow:
         return self.plan.state.logs / f"airflow-{component}.log"
 
     def prepare(self) -> None:
-        """Write the settings and bring the database to this version. Raises ServiceFailed."""
+        """Writes the settings and brings the database to this version. Raises ServiceFailed."""
         home = self.plan.state.airflow
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)
@@ -169,7 +169,7 @@ class Airflow:
         self._make_database()
 
     def launch(self, component: str) -> Process:
-        """Start one component without waiting."""
+        """Starts one component without waiting."""
         self._launched_at = self._launched_at or datetime.now(UTC)
         self.processes[component] = spawn(
             [_program(), *COMPONENTS[component]],
@@ -180,7 +180,7 @@ class Airflow:
         return self.processes[component]
 
     def await_ready(self, timeout: float = 180.0) -> None:
-        """Wait until the API says that every component is healthy. Raises ServiceFailed naming the one that is not."""
+        """Waits until the API says that every component is healthy. Raises ServiceFailed naming the one that is not."""
         unhealthy: list[str] = list(COMPONENTS)
 
         def ready() -> bool:
@@ -203,11 +203,11 @@ class Airflow:
             raise
 
     def healthy(self) -> bool:
-        """Whether every component runs and reports that it is healthy."""
+        """Returns whether every component runs and reports that it is healthy."""
         return not self.unhealthy()
 
     def unhealthy(self) -> list[str]:
-        """The components that do not run or do not report. Reports from before a start here do not count."""
+        """Returns the components that do not run or do not report. Reports from before a start here do not count."""
         dead = [name for name in COMPONENTS if name not in self.processes or not self.processes[name].alive()]
         if dead:
             return dead
@@ -232,7 +232,7 @@ class Airflow:
         return self._launched_at is None or datetime.fromisoformat(heartbeat) >= self._launched_at
 
     def _make_database(self) -> None:
-        """Bring the database to this version, and make the pool that Spark tasks need."""
+        """Brings the database to this version, and makes the pool that Spark tasks need."""
         self._run("migrate", [_program(), "db", "migrate"])
         self._run("pools", [sys.executable, "-m", "fencepost.airflow"])
 
@@ -257,7 +257,7 @@ def _program() -> str:
 
 
 def _escaped(section: Mapping[str, str]) -> dict[str, str]:
-    """The text with `%` escaped: Airflow's settings file takes it for an interpolation."""
+    """Returns the text with `%` escaped: Airflow's settings file takes it for an interpolation."""
     return {key: value.replace("%", "%%") for key, value in section.items()}
 
 

@@ -24,14 +24,14 @@ class StackAirflow(AirflowApi):
 
     @classmethod
     def of_stack(cls, state: StateFolder | None = None, *, viewer: bool = False) -> "StackAirflow":
-        """A session with the local stack's Airflow, as its admin or as its viewer."""
+        """Returns a session with the local stack's Airflow, as its admin or as its viewer."""
         from fencepost_stack.stack import Stack  # needs packages of the extra `local`
 
         return cls.of_services(Stack(state).services(), viewer=viewer)
 
     @classmethod
     def of_services(cls, services: Json, *, viewer: bool = False) -> "StackAirflow":
-        """A session with the Airflow of these services, as `Stack.services` gives them."""
+        """Returns a session with the Airflow of these services, as `Stack.services` gives them."""
         airflow = services["airflow"]
         if not airflow["running"]:
             raise LocalStackError("Airflow does not run here. Start it: `make up`.")
@@ -39,7 +39,7 @@ class StackAirflow(AirflowApi):
         return cls(airflow["url"], user["username"], user["password"])
 
     def await_dag(self, dag_id: str, timeout: float = 120.0) -> Json:
-        """Wait until the DAG is parsed. The error after the time-out lists the import errors."""
+        """Waits until the DAG is parsed. The error after the time-out lists the import errors."""
         try:
             return await_value(lambda: self.dag(dag_id), f"DAG {dag_id} to be parsed", timeout)
         except LocalStackError as error:
@@ -47,7 +47,7 @@ class StackAirflow(AirflowApi):
             raise LocalStackError(f"{error}{broken}") from None
 
     def unpause(self, dag_id: str) -> None:
-        """Let the scheduler run the DAG."""
+        """Lets the scheduler run the DAG."""
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False}, update_mask="is_paused")
 
     def backfill(
@@ -60,7 +60,7 @@ class StackAirflow(AirflowApi):
         conf: Mapping[str, Any] | None = None,
         max_active_runs: int = 1,
     ) -> Json:
-        """Create a backfill of the intervals that begin between `first` and `last`, both included.
+        """Creates a backfill of the intervals that begin between `first` and `last`, both included.
 
         `reprocess` is none, failed or completed: which existing runs are run again. Both times need a time zone.
         """
@@ -75,7 +75,7 @@ class StackAirflow(AirflowApi):
         return self.call("POST", "/backfills", body)
 
     def await_backfill(self, backfill_id: int, timeout: float = 600.0) -> Json:
-        """Wait until all runs of a backfill have ended, with or without success."""
+        """Waits until all runs of a backfill have ended, with or without success."""
 
         def completed() -> Json | None:
             found = self.call("GET", f"/backfills/{backfill_id}")
@@ -88,7 +88,7 @@ class StackAirflow(AirflowApi):
         return list(self.call("GET", f"/dags/{dag_id}/dagRuns", limit=100, order_by="logical_date")["dag_runs"])
 
     def await_run(self, dag_id: str, run_id: str, states: Iterable[str] = ENDED, timeout: float = 600.0) -> Json:
-        """Wait until a run is in one of these states."""
+        """Waits until a run is in one of these states."""
         wanted = frozenset(states)
 
         def reached() -> Json | None:
@@ -104,7 +104,7 @@ class StackAirflow(AirflowApi):
         timeout: float = 600.0,
         seen: Callable[[Json], None] | None = None,
     ) -> list[Json]:
-        """Wait until there is an ended run for each of these interval starts; `seen` gets every run polled."""
+        """Waits until there is an ended run for each of these interval starts; `seen` gets every run polled."""
         wanted = sorted(starts)
 
         def ended() -> list[Json] | None:
@@ -118,13 +118,13 @@ class StackAirflow(AirflowApi):
         return await_value(ended, f"{len(wanted)} runs of {dag_id} to end", timeout)
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Json]:
-        """The latest try of each task: task_id, state, try_number, start_date, end_date, duration, ..."""
+        """Returns the latest try of each task: task_id, state, try_number, start_date, end_date, duration, ..."""
         return list(self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=100)["task_instances"])
 
     def await_task(
         self, dag_id: str, run_id: str, task_id: str, states: Iterable[str] = ENDED, timeout: float = 300.0
     ) -> Json:
-        """Wait until a task of a run is in one of these states."""
+        """Waits until a task of a run is in one of these states."""
         wanted = frozenset(states)
 
         def reached() -> Json | None:
@@ -134,18 +134,18 @@ class StackAirflow(AirflowApi):
         return await_value(reached, f"{dag_id}.{task_id} of {run_id} to be {' or '.join(sorted(wanted))}", timeout)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """One try's log, a line per event."""
+        """Returns one try's log, a line per event."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", path, full_content=True)["content"]
         return "\n".join(line if isinstance(line, str) else str(line["event"]) for line in content)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """The value that a task returned."""
+        """Returns the value that a task returned."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.call("GET", path, deserialize=True)["value"]
 
     def clear(self, dag_id: str, run_id: str, task_ids: Iterable[str], *, downstream: bool = True) -> list[Json]:
-        """Clear tasks of a run, whatever their state, so that they run again; returns the cleared instances."""
+        """Clears tasks of a run, whatever their state, so that they run again; returns the cleared instances."""
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
@@ -166,12 +166,12 @@ class StackAirflow(AirflowApi):
             self.call("PATCH", f"/pools/{name}", body, update_mask="slots")
 
     def pools(self) -> list[Json]:
-        """All pools: name, slots, running_slots, ..."""
+        """Returns all pools: name, slots, running_slots, ..."""
         return list(self.call("GET", "/pools", limit=100)["pools"])
 
 
 def await_value(poll: Callable[[], T | None], what: str, timeout: float) -> T:
-    """Poll until there is a value. The LocalStackError after the time-out names `what`."""
+    """Polls until there is a value. The LocalStackError after the time-out names `what`."""
     deadline = time.monotonic() + timeout
     while (value := poll()) is None:
         if time.monotonic() > deadline:

@@ -42,7 +42,7 @@ expectations:
 
 
 def main(work: Path) -> None:
-    """Plan, write and validate a pipeline's first batch."""
+    """Plans, writes and validates a pipeline's first batch."""
     folder = work / "archived"
     folder.mkdir()
     (folder / "pipeline.yaml").write_text(SETTINGS)
@@ -58,7 +58,7 @@ def main(work: Path) -> None:
 
 
 def _fill(bootstrap: str) -> Interval:
-    """Produce records in two partitions; return their interval."""
+    """Produces records in two partitions; returns their interval."""
     Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("in", 2)
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(ROWS):

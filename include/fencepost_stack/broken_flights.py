@@ -46,5 +46,5 @@ BROKEN = (
 
 
 def broken_flights(day: date) -> list[Record]:
-    """The broken records of a New York day, in order of scheduled departure; most days have none."""
+    """Returns the broken records of a New York day, in order of scheduled departure; most days have none."""
     return [Record(round(at.timestamp() * 1000), key, value) for at, key, value in BROKEN if at.date() == day]

@@ -101,16 +101,16 @@ class Broker(Service):
 
     @property
     def sasl_bootstrap(self) -> str:
-        """The address of the listener with name and password; needs `sasl_users`."""
+        """Returns the address of the listener with name and password; needs `sasl_users`."""
         return f"{LOOPBACK}:{self.sasl_port}"
 
     def launch(self) -> Process:
-        """Start without waiting. Format a new folder first."""
+        """Starts without waiting. Format a new folder first."""
         self.process = spawn(self.prepare(), env=os.environ, log=self.log, cwd=self.folder)
         return self.process
 
     def prepare(self) -> list[str]:
-        """Write the settings, and format a new folder; the command that starts the broker."""
+        """Writes the settings, and format a new folder; the command that starts the broker."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "server.properties"
         properties = self._all_properties()
@@ -121,13 +121,13 @@ class Broker(Service):
         return [*self._java(HEAP, *self._java_options), "kafka.Kafka", str(config)]
 
     def await_ready(self, timeout: float | None = None) -> None:
-        """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
+        """Waits until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
         if self.process is None:
             raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")
         await_ready("Kafka", self.process, self.log, self.healthy, timeout or self.ready_within)
 
     def healthy(self) -> bool:
-        """Whether the broker answers a request that needs a broker in full service."""
+        """Returns whether the broker answers a request that needs a broker in full service."""
         if not answers(LOOPBACK, self.port):
             return False
         try:
@@ -185,7 +185,7 @@ class Broker(Service):
         }
 
     def _controller_port(self) -> int:
-        """The port used before if it is free, because the quorum has recorded it."""
+        """Returns the port used before if it is free, because the quorum has recorded it."""
         memory = self.folder / "controller.port"
         port = int(memory.read_text()) if memory.exists() else any_free_port()
         if not is_free(port):
@@ -194,7 +194,7 @@ class Broker(Service):
         return port
 
     def _identity(self) -> list[str]:
-        """The options for formatting a new folder: the cluster's id, and the controllers."""
+        """Returns the options for formatting a new folder: the cluster's id, and the controllers."""
         return ["--standalone", "--cluster-id", new_cluster_id()]
 
     def _format(self, config: Path) -> None:
@@ -213,5 +213,7 @@ class Broker(Service):
 
 
 def new_cluster_id() -> str:
-    """A random cluster id: sixteen bytes in Kafka's form. It has no leading `-`, which Kafka's tools would take for an option."""
+    """Returns a random cluster id: sixteen bytes in Kafka's form. It has no leading `-`, which Kafka's tools would take
+    for an option.
+    """
     return "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]

@@ -33,17 +33,18 @@ Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def authority_file(folder: Path) -> Path:
-    """The authority's certificate, which clients trust."""
+    """Returns the authority's certificate, which clients trust."""
     return folder / f"{AUTHORITY}.pem"
 
 
 def pair_file(folder: Path, name: str) -> Path:
-    """A certificate and its key."""
+    """Returns a certificate and its key."""
     return folder / f"{name}-pair.pem"
 
 
 def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str] = ()) -> bool:
-    """Create an authority, and a certificate for each name, for 127.0.0.1, localhost and `hosts`. Returns whether any was new.
+    """Creates an authority, and a certificate for each name, for 127.0.0.1, localhost and `hosts`. Returns whether any
+    was new.
 
     Existing certificates stay until a month before they expire. Then all are created again, so that all have the same authority.
     """
@@ -55,7 +56,9 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
 
 
 def make_certificates(folder: Path, names: Iterable[str], hosts: Iterable[str] = ()) -> Pair:
-    """Create an authority, and a certificate for each name, as in `ensure_certificates`. Returns the authority, to sign more."""
+    """Creates an authority, and a certificate for each name, as in `ensure_certificates`. Returns the authority, to
+    sign more.
+    """
     authority = sign("Fencepost local authority", None)
     authority_file(folder).write_bytes(authority[0].public_bytes(Encoding.PEM))
     for name in names:
@@ -71,13 +74,13 @@ def write_pair(folder: Path, name: str, pair: Pair) -> None:
 
 
 def hold(folder: Path, names: Sequence[str]) -> bool:
-    """Whether all certificates exist and none expires within a month."""
+    """Returns whether all certificates exist and none expires within a month."""
     files = [authority_file(folder), *(pair_file(folder, name) for name in names)]
     return all(file.exists() and _holds(file) for file in files)
 
 
 def read_pair(folder: Path, name: str) -> tuple[str, str]:
-    """The certificate and the key of a name, each as PEM: librdkafka takes them one by one."""
+    """Returns the certificate and the key of a name, each as PEM: librdkafka takes them one by one."""
     text = pair_file(folder, name).read_bytes()
     certificate = x509.load_pem_x509_certificate(text).public_bytes(Encoding.PEM)
     key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -89,7 +92,7 @@ def _holds(file: Path) -> bool:
 
 
 def sign(subject: str, issuer: Pair | None, hosts: Iterable[str] = LOCAL, valid: timedelta = VALID) -> Pair:
-    """A certificate by this issuer, or an authority's own, with its new key.
+    """Returns a certificate by this issuer, or an authority's own, with its new key.
 
     It is valid from yesterday on, and ends after `valid`, which may be negative.
     """
@@ -115,7 +118,7 @@ def sign(subject: str, issuer: Pair | None, hosts: Iterable[str] = LOCAL, valid:
 
 
 def _usage(is_authority: bool) -> x509.KeyUsage:
-    """What a key may do: from 3.13 on, Python asks for it."""
+    """Returns what a key may do: from 3.13 on, Python asks for it."""
     others = dict.fromkeys(
         ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False
     )
@@ -125,7 +128,7 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
 
 
 def _host(text: str) -> x509.GeneralName:
-    """An address or a name."""
+    """Returns an address or a name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

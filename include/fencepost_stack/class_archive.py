@@ -29,19 +29,19 @@ TIMEOUT = 300.0  # seconds
 
 
 def key_of(folder: Path) -> str:
-    """A value that changes if this folder needs a new archive: with Java, PySpark, the connector or the job."""
+    """Returns a value that changes if this folder needs a new archive: with Java, PySpark, the connector or the job."""
     files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return f"{folder} {stamps} {CONNECTOR.jars()}"
 
 
 def is_made(folder: Path) -> bool:
-    """Whether the archive exists, is whole, and belongs to this Java and these jars."""
+    """Returns whether the archive exists, is whole, and belongs to this Java and these jars."""
     return bool(java_options(folder)) and read_archive_record(folder).get("key") == key_of(folder)
 
 
 def make(folder: Path, log: Path) -> bool:
-    """Run the two steps and keep the archive of their JVM; return whether that worked. The log has its output."""
+    """Runs the two steps and keeps the archive of their JVM; returns whether that worked. The log has its output."""
     from fencepost_stack.broker import Broker
 
     key = key_of(folder)
@@ -86,7 +86,7 @@ def _environment(work: Path, bootstrap: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Make the archive if it is missing. Set-up does not fail without it."""
+    """Makes the archive if it is missing. Set-up does not fail without it."""
     folder = StateFolder.default().jars_spark
     if is_made(folder):
         return 0

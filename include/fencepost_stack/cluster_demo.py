@@ -35,7 +35,7 @@ class Strike:
 
 
 def cluster(*, start_only: bool, days: int) -> None:
-    """Start the cluster, run the demo on it, kill the victims, and start them again."""
+    """Starts the cluster, runs the demo on it, kills the victims, and starts them again."""
     with errors_shown():
         out.print("[bold]1[/] Services: three brokers, two Spark workers, Airflow")
         stack = ClusterStack()

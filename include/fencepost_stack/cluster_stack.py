@@ -90,7 +90,7 @@ class ClusterStack(Stack):
         return found | {"environment": str(self.environment_file)}
 
     def kill(self, service: str, name: str) -> None:
-        """End a broker or a worker with all that it started, at once: like the death of its machine."""
+        """Ends a broker or a worker with all that it started, at once: like the death of its machine."""
         for process in family([self._registry.processes(service)[name]]):
             process.send(SIGKILL)
 
@@ -99,7 +99,7 @@ class ClusterStack(Stack):
         return names_of(self.folders.pipelines)
 
     def environment(self) -> dict[str, str]:
-        """What pipelines read from the environment, passwords included, and what a step needs on this cluster."""
+        """Returns what pipelines read from the environment, passwords included, and what a step needs on this cluster."""
         return {
             **self._kafka_environment(),
             **self._reporting_environment(),
@@ -172,7 +172,7 @@ class ClusterStack(Stack):
         return self.kafka.bootstrap
 
     def _secret(self, name: str) -> str:
-        """A password or secret of the cluster: created once, and kept in a file that only its owner can read."""
+        """Returns a password or secret of the cluster: created once, and kept in a file that only its owner can read."""
         file = self.state.root / "cluster-secrets.json"
         known = read_json(file)
         if name not in known:
@@ -183,7 +183,7 @@ class ClusterStack(Stack):
 
 @contextmanager
 def _set(values: Mapping[str, str]) -> Iterator[None]:
-    """Set these environment variables while the block runs."""
+    """Sets these environment variables while the block runs."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -194,5 +194,5 @@ def _set(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def state_of(local: StateFolder) -> StateFolder:
-    """The state folder of a local stack's cluster."""
+    """Returns the state folder of a local stack's cluster."""
     return StateFolder(local.root / "cluster", local.jars)

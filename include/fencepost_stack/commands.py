@@ -57,7 +57,7 @@ class Progress:
         self._status = out.status("")
 
     def __call__(self, service: str, event: str, seconds: float) -> None:
-        """Receive a report from Stack."""
+        """Receives a report from Stack."""
         title = TITLES[service]
         if event == "starting":
             self._status.update(f"starting {title} ...")
@@ -73,7 +73,7 @@ class Progress:
         out.print(f"  [green]✓[/] {title:<15} {said[event]}")
 
     def end(self) -> None:
-        """Remove the spinner."""
+        """Removes the spinner."""
         self._status.stop()
 
 
@@ -122,7 +122,7 @@ def up(
 
 
 def _check_database(name: str, only: str | None) -> None:
-    """Refuse a name that no database can have, before anything starts."""
+    """Refuses a name that no database can have, before anything starts."""
     from fencepost_stack.errors import LocalStackError
     from fencepost_stack.own_database import check_name
 
@@ -177,14 +177,14 @@ def services(
 
 
 def _stack() -> Stack:
-    """The stack of this machine."""
+    """Returns the stack of this machine."""
     from fencepost_stack.stack import Stack
 
     return Stack()
 
 
 def _cluster() -> ClusterStack | None:
-    """The cluster of this machine, if it ever ran."""
+    """Returns the cluster of this machine, if it ever ran."""
     from fencepost_stack.state_folder import StateFolder
 
     if not (StateFolder.default().root / "cluster" / "services.json").exists():
@@ -200,7 +200,7 @@ def _is_running(services: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Print an error of Fencepost's and exit with its code."""
+    """Prints an error of Fencepost's and exits with its code."""
     try:
         yield
     except FencepostError as error:
@@ -210,7 +210,7 @@ def errors_shown() -> Iterator[None]:
 
 
 def _psql(login: Mapping[str, str]) -> str:
-    """The command that opens PostgreSQL's own shell on the tables of pipelines."""
+    """Returns the command that opens PostgreSQL's own shell on the tables of pipelines."""
     from fencepost_stack.postgres import binaries
     from fencepost_stack.reporting import psql
 

@@ -38,11 +38,11 @@ class ComposeKafka(SecuredKafka):
         self.hosts = dict(zip(BROKERS, os.environ["FENCEPOST_KAFKA_HOSTS"].split(","), strict=True))
 
     def address(self, name: str, listener: str) -> str:
-        """Where a broker listens."""
+        """Returns where a broker listens."""
         return f"{self.hosts[name]}:{PORTS[listener]}"
 
     def advertised(self, name: str, listener: str) -> str:
-        """Where others find it."""
+        """Returns where others find it."""
         if listener == "host":
             return f"{LOOPBACK}:{os.environ['FENCEPOST_KAFKA_PORT']}"
         return self.address(name, listener)
@@ -71,25 +71,25 @@ def prepare() -> None:
 
 
 def broker(name: str) -> None:
-    """Become this broker."""
+    """Becomes this broker."""
     command = ComposeKafka().broker(name).prepare()
     os.execvp(command[0], command)  # noqa: S606  # the container's one process, which gets its signals
 
 
 def users() -> None:
-    """Make the pipelines' users, with the passwords that the environment has."""
+    """Makes the pipelines' users, with the passwords that the environment has."""
     wanted = {name: os.environ.get(password_variable(name)) for name in names_of(pipelines_folder())}
     let_in(ComposeKafka(), pipelines_folder(), {name: password for name, password in wanted.items() if password})
 
 
 def make_reporting() -> None:
-    """Make the database and the users of `reporting`; the environment has the superuser's login, by libpq's variables."""
+    """Makes the database and the users of `reporting`; the environment has the superuser's login, by libpq's variables."""
     passwords = {WRITER: os.environ["REPORTING_PASSWORD"], READER: os.environ["REPORTING_READER_PASSWORD"]}
     ensure_reporting(lambda database: psycopg2.connect(dbname=database), passwords)
 
 
 def main(what: str, name: str = "") -> None:
-    """Run one of the four commands."""
+    """Runs one of the four commands."""
     if what == "broker":
         broker(name)
     elif what == "prepare":

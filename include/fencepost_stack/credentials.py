@@ -23,7 +23,7 @@ class Credentials:
 
     @classmethod
     def ensure(cls, state: StateFolder) -> "Credentials":
-        """The credentials in the state folder; makes and keeps missing ones first."""
+        """Returns the credentials in the state folder; makes and keeps missing ones first."""
         known = read_json(state.secrets_file)
         made = {field.name: known.get(field.name) or _make(field.name) for field in fields(cls)}
         if made != known:

@@ -49,13 +49,15 @@ class DemoFailed(Retriable):
 
 
 def demo() -> None:
-    """Start all services, load real flights and weather, run three daily intervals of each in Airflow, show the results."""
+    """Starts all services, load real flights and weather, run three daily intervals of each in Airflow, show the
+    results.
+    """
     out.print("[bold]1[/] Services")
     with ThreadPoolExecutor(1) as pool:
         loads: list[Future[Loaded]] = []
 
         def load_meanwhile(service: str, event: str, seconds: float) -> None:
-            """Load as soon as Kafka and the registry are ready, while Airflow starts."""
+            """Loads as soon as Kafka and the registry are ready, while Airflow starts."""
             if service == "airflow" and not loads:
                 found = Stack().services()
                 kafka = {"bootstrap.servers": found["kafka"]["bootstrap"]}
@@ -67,7 +69,7 @@ def demo() -> None:
 
 
 def load(kafka: Mapping[str, str], registry: str) -> Loaded:
-    """Load all days of flights and weather. `kafka` are librdkafka's settings."""
+    """Loads all days of flights and weather. `kafka` are librdkafka's settings."""
     return load_flights(kafka, DAYS), load_weather(kafka, registry, DAYS)
 
 
@@ -77,8 +79,8 @@ def play(
     watch: Watch = lambda running: None,
     days: Sequence[date] = DAYS,
 ) -> None:
-    """Run these days of the pipelines on the loaded records, and show the results. Until all tasks have ended, `watch` is called
-    repeatedly with the labels of those that run.
+    """Runs these days of the pipelines on the loaded records, and shows the results. Until all tasks have ended,
+    `watch` is called repeatedly with the labels of those that run.
 
     Raises:
         DemoFailed: a run did not succeed.
@@ -98,7 +100,7 @@ def play(
 
 
 def _show_answer(reader: Mapping[str, str]) -> None:
-    """Show a query of the table, its result, and the command for other queries."""
+    """Shows a query of the table, its result, and the command for other queries."""
     columns, rows = query(reader, QUESTION)
     out.print(f"{QUESTION};", soft_wrap=True)
     table = Table()
@@ -111,7 +113,7 @@ def _show_answer(reader: Mapping[str, str]) -> None:
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
-    """Show what the reading DAG has read of the batches published in this run. It reads each batch once."""
+    """Shows what the reading DAG has read of the batches published in this run. It reads each batch once."""
     found: list[Json] = []
 
     def read() -> list[Json] | None:
@@ -131,8 +133,9 @@ def _if_added(text: str, added: bool) -> str:
 
 
 def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
-    """Backfill the days, those of delays once those of flights are published; the runs of each. Existing runs run again and find
-    their intervals published."""
+    """Backfills the days, those of delays once those of flights are published; the runs of each. Existing runs run
+    again and find their intervals published.
+    """
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
@@ -147,14 +150,15 @@ def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str
 
 
 def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
-    """Whether the flights of these days are published."""
+    """Returns whether the flights of these days are published."""
     runs = {datetime.fromisoformat(r["data_interval_start"]): r["state"] for r in api.dag_runs(FLIGHTS)}
     return all(runs.get(start) == "success" for start in starts)
 
 
 def _finish_earlier(api: StackAirflow) -> None:
-    """Wait for the backfills of an earlier demo: Airflow runs only one backfill of a DAG at a time, and ends one within 30 s of
-    its last run."""
+    """Waits for the backfills of an earlier demo: Airflow runs only one backfill of a DAG at a time, and ends one
+    within 30 s of its last run.
+    """
     for dag in PIPELINES:
         for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
             if not earlier["completed_at"]:
@@ -163,7 +167,7 @@ def _finish_earlier(api: StackAirflow) -> None:
 
 
 def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[datetime], watch: Watch) -> Sequence[str]:
-    """Begin the backfills, and print a line for every task that ends, until their runs have; the DAGs that were run."""
+    """Begins the backfills, and prints a line for every task that ends, until their runs have; the DAGs that were run."""
     text: set[tuple[str, str, str]] = set()
     began = time.monotonic()
     begun = list(PIPELINES if _are_published(api, starts) else [dag for dag in PIPELINES if dag != DELAYS])
@@ -205,13 +209,13 @@ def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[dateti
 
 
 def _is_recent(task: Json, began: float) -> bool:
-    """Whether a task ended after the demo began: a repeated run keeps its old tasks for a moment."""
+    """Returns whether a task ended after the demo began: a repeated run keeps its old tasks for a moment."""
     age = datetime.now(NEW_YORK) - datetime.fromisoformat(task["end_date"])
     return age < timedelta(seconds=time.monotonic() - began + 1)
 
 
 def _show(api: StackAirflow, runs: dict[str, list[Json]], services: Json) -> None:
-    """Show a table for each pipeline, from the tasks' own results."""
+    """Shows a table for each pipeline, from the tasks' own results."""
     failed: list[str] = []
     published = {pipeline: _show_pipeline(api, pipeline, of_it, failed) for pipeline, of_it in runs.items()}
     if published.get(DELAYS):
@@ -226,7 +230,9 @@ def _show(api: StackAirflow, runs: dict[str, list[Json]], services: Json) -> Non
 
 
 def _show_pipeline(api: StackAirflow, pipeline: str, runs: list[Json], failed: list[str]) -> set[str]:
-    """Show a pipeline's table and reports; return the batches that its runs published. Adds to `failed` those that failed."""
+    """Shows a pipeline's table and reports; returns the batches that its runs published. Adds to `failed` those that
+    failed.
+    """
     table = Table(title=pipeline, title_justify="left")
     for name in ("day", "in", "out", "quarantined", "verdict", "result"):
         table.add_column(name, justify="left" if name in {"day", "verdict", "result"} else "right")
@@ -261,5 +267,5 @@ def _show_pipeline(api: StackAirflow, pipeline: str, runs: list[Json], failed: l
 
 
 def _short(path: str) -> str:
-    """A path relative to the current folder, if it lies there."""
+    """Returns a path relative to the current folder, if it lies there."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

@@ -9,8 +9,8 @@ from fencepost_stack.state_folder import StateFolder
 
 
 def use_stack() -> None:
-    """Set KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL, and REPORTING_HOST and FENCEPOST_AIRFLOW_URL with their logins, to the services
-    that run here.
+    """Sets KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL, and REPORTING_HOST and FENCEPOST_AIRFLOW_URL with their logins, to the
+    services that run here.
 
     A variable that is set already stays as it is.
     """
@@ -37,6 +37,6 @@ def use_stack() -> None:
 
 
 def _set(values: Mapping[str, str]) -> None:
-    """Set the variables that are not set yet."""
+    """Sets the variables that are not set yet."""
     for name, value in values.items():
         os.environ.setdefault(name, value)

@@ -22,7 +22,7 @@ class LoadedFlights:
 
 
 def load_flights(kafka: Mapping[str, str], days: Sequence[date], topic: str = "flights") -> LoadedFlights:
-    """Load every flight of these days (New York's), with their broken records, if the topic holds no records.
+    """Loads every flight of these days (New York's), with their broken records, if the topic holds no records.
 
     In each of four partitions records are in order of scheduled departure; flights of one minute are in the data set's order,
     before broken records. `kafka` are librdkafka's settings.

@@ -20,7 +20,7 @@ JAR_SETS = (BROKER, CONNECTOR, SCHEMA_REGISTRY)
 
 
 def ensure(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
-    """Download the sets that do not match their pins, side by side; return those."""
+    """Downloads the sets that do not match their pins, side by side; returns those."""
     wanted = [jar_set for jar_set in jar_sets if not is_there(jar_set, state.jars / jar_set.name)]
     with ThreadPoolExecutor(max_workers=len(JAR_SETS)) as pool:
         list(pool.map(lambda jar_set: download(jar_set, state.jars / jar_set.name), wanted))
@@ -28,14 +28,14 @@ def ensure(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[Ja
 
 
 def class_path(folder: Path) -> str:
-    """All jars of a folder as a Java class path. Raises JarsError if set-up has not run."""
+    """Returns all jars of a folder as a Java class path. Raises JarsError if set-up has not run."""
     if not any(folder.glob("*.jar")):
         raise JarsError(f"no jars in {folder}. Run `make setup`.")
     return f"{folder}/*"
 
 
 def main() -> int:
-    """Download what is missing and print it; return 0, or 1 with the reason on stderr."""
+    """Downloads what is missing and prints it; returns 0, or 1 with the reason on stderr."""
     state, begin = StateFolder.default(), time.monotonic()
     try:
         wanted = ensure(state)

@@ -25,7 +25,7 @@ STABLE_LIMIT = 60.0  # seconds to wait until a read_committed reader sees everyt
 
 
 def load(settings: ClientSettings, topic: str, partitions: int, records: Sequence[Record]) -> bool:
-    """Produce the records in this order, if the topic has no records. Returns whether they were produced.
+    """Produces the records in this order, if the topic has no records. Returns whether they were produced.
 
     After that, read_committed readers see all records of the topic.
 
@@ -51,12 +51,12 @@ def load(settings: ClientSettings, topic: str, partitions: int, records: Sequenc
 
 
 def _await_stable(cluster: Cluster, topic: Topic) -> None:
-    """Wait until a read_committed reader sees everything; OpenTransaction if that takes too long."""
+    """Waits until a read_committed reader sees everything; OpenTransaction if that takes too long."""
     cluster.await_stable(topic, cluster.high_watermarks(topic), STABLE_LIMIT, f"loading topic {topic.name}")
 
 
 def _holds_records(cluster: Cluster, topic: Topic, settings: ClientSettings) -> bool:
-    """Whether a read_committed reader finds a record; an aborted load leaves offsets without any."""
+    """Returns whether a read_committed reader finds a record; an aborted load leaves offsets without any."""
     starts, ends = cluster.earliest(topic), cluster.last_stable(topic)
     filled = {p: end for p, end in enumerate(ends) if starts[p] < end}
     consumer, complaints = make_consumer(settings, f"fencepost-load.{topic.name}")

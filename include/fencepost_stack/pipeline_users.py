@@ -27,17 +27,17 @@ log = logging.getLogger("fencepost_stack.pipeline_users")
 
 
 def names_of(pipelines: Path) -> list[str]:
-    """The pipelines of a folder, by name; their settings may be wrong."""
+    """Returns the pipelines of a folder, by name; their settings may be wrong."""
     return sorted(file.parent.name for file in pipelines.glob("[!._]*/pipeline.yaml"))
 
 
 def password_variable(pipeline: str) -> str:
-    """The variable with a pipeline's password for Kafka, such as KAFKA_PASSWORD_NYC_FLIGHTS."""
+    """Returns the variable with a pipeline's password for Kafka, such as KAFKA_PASSWORD_NYC_FLIGHTS."""
     return "KAFKA_PASSWORD_" + re.sub(r"[^A-Za-z0-9]", "_", pipeline).upper()
 
 
 def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -> None:
-    """Create the users of these pipelines, and give them their rights. Existing users and rights stay.
+    """Creates the users of these pipelines, and gives them their rights. Existing users and rights stay.
 
     A pipeline whose settings are wrong gets a user and no rights: it has no DAG either.
     """
@@ -52,12 +52,12 @@ def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -
 
 
 def bindings_of(pipeline: Pipeline) -> Iterator[AclBinding]:
-    """The ACLs of a pipeline's user, whose name is the pipeline's."""
+    """Returns the ACLs of a pipeline's user, whose name is the pipeline's."""
     return (binding_of(right, pipeline.name) for right in rights_of(pipeline))
 
 
 def binding_of(right: Right, user: str) -> AclBinding:
-    """The ACL that gives a user this right."""
+    """Returns the ACL that gives a user this right."""
     pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
     operation = AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()]
     allow = AclPermissionType.ALLOW

@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of 127.0.0.1 now."""
+    """Returns whether a server could listen on this port of 127.0.0.1 now."""
     with closing(socket.socket()) as probe:
         # Servers set this too: connections of an earlier server that linger must not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(host: str, port: int | str) -> bool:
-    """Whether something accepts connections there, within a few seconds."""
+    """Returns whether something accepts connections there, within a few seconds."""
     try:
         with socket.create_connection((host, int(port)), timeout=3.0):
             return True
@@ -34,20 +34,20 @@ def answers(host: str, port: int | str) -> bool:
 
 
 def any_free_port() -> int:
-    """A port that was free a moment ago, chosen by the kernel."""
+    """Returns a port that was free a moment ago, chosen by the kernel."""
     with closing(socket.socket()) as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def listeners(port: int) -> set[int]:
-    """The pids of the processes that accept connections on a port, as far as the kernel shows them."""
+    """Returns the pids of the processes that accept connections on a port, as far as the kernel shows them."""
     found = psutil.net_connections(kind="tcp")
     return {c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid}
 
 
 def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
-    """The port for a service that is about to start.
+    """Returns the port for a service that is about to start.
 
     1. the port in the environment variable; if it is taken, PortTaken names its owner;
     2. otherwise the first free port of those `liked`;

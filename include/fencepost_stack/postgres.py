@@ -65,22 +65,22 @@ class Postgres:
 
     @property
     def dsn(self) -> str:
-        """The login of Airflow's user, password included."""
+        """Returns the login of Airflow's user, password included."""
         return f"postgresql://{DATABASE}:{self._credentials.postgres}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     @property
     def reader(self) -> dict[str, str]:
-        """The login of the reader of `reporting`. A file beside the server's folder has the password."""
+        """Returns the login of the reader of `reporting`. A file beside the server's folder has the password."""
         return reader_login(LOOPBACK, self.port, self.folder.with_name("pgpass"))
 
     def make_database(self, name: str) -> dict[str, str]:
-        """Make a database of one's own, and its owner, if they are missing; the owner's login in libpq's names."""
+        """Makes a database of one's own, and its owner, if they are missing; the owner's login in libpq's names."""
         passfile = self.folder.with_name("pgpass-of") / name
         ensure_own_database(lambda database: self._connect(SUPERUSER, database), name, passfile)
         return own_login(LOOPBACK, self.port, name, passfile)
 
     def start(self, timeout: float = 60.0) -> None:
-        """Start and wait until the database answers. Raises ServiceFailed, and leaves nothing running."""
+        """Starts and waits until the database answers. Raises ServiceFailed, and leaves nothing running."""
         self.launch()
         try:
             self.await_ready(timeout)
@@ -89,7 +89,7 @@ class Postgres:
             raise
 
     def launch(self) -> Process:
-        """Start without waiting. Make the data folder first if it is missing."""
+        """Starts without waiting. Make the data folder first if it is missing."""
         self._own_folder()
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
@@ -103,14 +103,14 @@ class Postgres:
         return self.process
 
     def await_ready(self, timeout: float = 60.0) -> None:
-        """Wait until the server answers, then make sure that users and databases exist."""
+        """Waits until the server answers, then makes sure that users and databases exist."""
         if self.process is None:
             raise ServiceFailed(f"no PostgreSQL was started on {self.folder}.")
         await_ready("PostgreSQL", self.process, self.log, lambda: self._answers(SUPERUSER, "postgres"), timeout)
         self._ensure_databases()
 
     def healthy(self) -> bool:
-        """Whether Airflow's user can log in to its database."""
+        """Returns whether Airflow's user can log in to its database."""
         return self._answers(DATABASE, DATABASE)
 
     def stop(self, grace: float = STOP_GRACE) -> None:
@@ -155,7 +155,7 @@ class Postgres:
         write_passfile(self.reader, self._credentials.reporting_reader)
 
     def _own_folder(self) -> None:
-        """Make the folder, owned by the server's user."""
+        """Makes the folder, owned by the server's user."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         if os.geteuid() == 0:
@@ -163,7 +163,7 @@ class Postgres:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
 
     def _initialise(self) -> None:
-        """Make the data folder, whole or not at all."""
+        """Makes the data folder, whole or not at all."""
         draft = self.folder / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
         password = self.folder / "password"
@@ -193,7 +193,7 @@ class Postgres:
 
     @cached_property
     def _prefix(self) -> list[str]:
-        """The prefix for PostgreSQL's programs: empty, or a change to an ordinary user."""
+        """Returns the prefix for PostgreSQL's programs: empty, or a change to an ordinary user."""
         if os.geteuid() != 0:
             return []
         user = pwd.getpwnam(UNPRIVILEGED)

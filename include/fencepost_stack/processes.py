@@ -42,20 +42,20 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, mark: str = "") -> "Process | None":
-        """The process that has this pid now; None if there is none, or only a zombie."""
+        """Returns the process that has this pid now, or None if there is none, or only a zombie."""
         fields = _look(pid)
         return None if fields is None else cls(pid, fields.started, _boot(), mark)
 
     @classmethod
     def load(cls, record: Mapping[str, Any]) -> "Process":
-        """The process from the output of `dump`."""
+        """Returns the process from the output of `dump`."""
         return cls(int(record["pid"]), float(record["started"]), str(record["boot"]), str(record["mark"]))
 
     def dump(self) -> dict[str, Any]:
         return asdict(self)
 
     def alive(self) -> bool:
-        """Whether this process, or one of its threads, still runs. A zombie does not run."""
+        """Returns whether this process, or one of its threads, still runs. A zombie does not run."""
         if self.exit_code() is not None:
             return False
         fields = _look(self.pid)
@@ -67,14 +67,14 @@ class Process:
         return None if child is None else child.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Signal this very process; do nothing if it has ended."""
+        """Signals this very process; do nothing if it has ended."""
         if self.alive():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> Process:
-    """Start a process in its own session, so that neither terminal nor caller ends it. Output goes to `log`."""
+    """Starts a process in its own session, so that neither terminal nor caller ends it. Output goes to `log`."""
     mark = secrets.token_hex(8)
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_LIMIT:
@@ -96,7 +96,7 @@ def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) 
 
 
 def family(leaders: Iterable[Process]) -> set[Process]:
-    """The living processes among the leaders and their descendants, found by session, mark and parent.
+    """Returns the living processes among the leaders and their descendants, found by session, mark and parent.
 
     While the leader lives, the session alone identifies its descendants. After the leader's death its pid may belong to another
     process. So a member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers
@@ -127,7 +127,7 @@ def family(leaders: Iterable[Process]) -> set[Process]:
 
 
 def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM, grace: float = 20.0) -> None:
-    """End the leaders and all their descendants; return when none is left.
+    """Ends the leaders and all their descendants; returns when none is left.
 
     1. send `number` to the leaders, and give them `grace` seconds to end their own children first;
     2. send SIGTERM to the rest, and wait three seconds;
@@ -148,7 +148,7 @@ def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM,
 
 
 def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: float) -> set[Process]:
-    """Wait until `these` have ended, for `limit` seconds at most; return the family members seen on the way."""
+    """Waits until `these` have ended, for `limit` seconds at most; returns the family members seen on the way."""
     deadline = time.monotonic() + limit
     seen: set[Process] = set()
     while any(process.alive() for process in these) and time.monotonic() < deadline:
@@ -158,7 +158,7 @@ def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: floa
 
 
 def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool], timeout: float) -> None:
-    """Poll `ready` until it holds. Raises ServiceFailed with the log's tail if the process ends or time is up."""
+    """Polls `ready` until it holds. Raises ServiceFailed with the log's tail if the process ends or time is up."""
     deadline = time.monotonic() + timeout
     while not ready():
         if not process.alive():
@@ -185,15 +185,15 @@ class Service:
         return self.process.pid if self.process is not None and self.process.alive() else None
 
     def launch(self) -> Process:
-        """Start without waiting."""
+        """Starts without waiting."""
         raise NotImplementedError
 
     def await_ready(self, timeout: float | None = None) -> None:
-        """Wait until it answers. Raises ServiceFailed with the log's tail."""
+        """Waits until it answers. Raises ServiceFailed with the log's tail."""
         raise NotImplementedError
 
     def start(self, timeout: float | None = None) -> None:
-        """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
+        """Starts and waits until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
         self.launch()
         try:
             self.await_ready(timeout)
@@ -231,7 +231,7 @@ class _Seen:
 
 
 def _look(pid: int) -> _Seen | None:
-    """The identity and parent of a process; None for a zombie, or if there is no such process."""
+    """Returns the identity and parent of a process; None for a zombie, or if there is no such process."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -247,7 +247,7 @@ def _look(pid: int) -> _Seen | None:
 
 
 def _environment(pid: int) -> dict[str, str] | None:
-    """The environment that a process started with, empty if it overwrote that; None if we may not look."""
+    """Returns the environment that a process started with, empty if it overwrote that, or None if we may not look."""
     try:
         return dict(psutil.Process(pid).environ())
     except (psutil.Error, OSError):

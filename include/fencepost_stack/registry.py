@@ -21,31 +21,31 @@ class Registry:
         self._state = state
 
     def known(self, service: str) -> dict[str, Any]:
-        """Everything recorded about a service; empty if it never ran."""
+        """Returns everything recorded about a service; empty if it never ran."""
         return dict(read_json(self._state.services_file).get(service, {}))
 
     def record(self, service: str, **values: Any) -> None:
-        """Set some values of a service; the others stay."""
+        """Sets some values of a service; the others stay."""
         known = read_json(self._state.services_file)
         known[service] = {**known.get(service, {}), **values}
         write_private_json(self._state.services_file, known)
 
     def record_processes(self, service: str, processes: Mapping[str, Process]) -> None:
-        """Replace a service's processes, by component."""
+        """Replaces a service's processes, by component."""
         self.record(service, processes={name: process.dump() for name, process in processes.items()})
 
     def processes(self, service: str) -> dict[str, Process]:
-        """The processes started last, by component; some may have ended."""
+        """Returns the processes started last, by component; some may have ended."""
         recorded = self.known(service).get("processes", {})
         return {name: Process.load(record) for name, record in recorded.items()}
 
     def alive(self, service: str) -> dict[str, Process]:
-        """The `processes` that still run."""
+        """Returns the `processes` that still run."""
         return {name: process for name, process in self.processes(service).items() if process.alive()}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock: one `up` or `down` of this state runs at a time, and a second one waits."""
+        """Holds the lock: one `up` or `down` of this state runs at a time, and a second one waits."""
         with self._state.lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -53,7 +53,7 @@ class Registry:
 
 @contextmanager
 def ending_by_exception() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C.
+    """Turns SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C.
 
     The sender may repeat the signal during the clean-up: after the first one, these signals do nothing in this process.
     """

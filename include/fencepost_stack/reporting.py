@@ -24,7 +24,7 @@ Connect = Callable[[str], Any]  # a superuser's connection to the database of th
 
 
 def ensure_reporting(connect: Connect, passwords: Mapping[str, str]) -> None:
-    """Make database and roles that are missing; give the roles these passwords and their rights. Idempotent."""
+    """Makes database and roles that are missing; gives the roles these passwords and their rights. Idempotent."""
     database, writer, reader = (sql.Identifier(name) for name in (DATABASE, WRITER, READER))
     with closing(connect("postgres")) as connection:
         connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
@@ -51,7 +51,7 @@ def ensure_reporting(connect: Connect, passwords: Mapping[str, str]) -> None:
 
 
 def variables(host: str, port: int, password: str) -> dict[str, str]:
-    """What `nyc_delays` reads from the environment."""
+    """Returns what `nyc_delays` reads from the environment."""
     return {"REPORTING_HOST": host, "REPORTING_PORT": str(port), "REPORTING_PASSWORD": password}
 
 
@@ -61,19 +61,19 @@ def reader_login(host: str, port: int, passfile: Path) -> dict[str, str]:
 
 
 def write_passfile(login: Mapping[str, str], password: str) -> None:
-    """Write the file that the login names; only its owner can read it."""
+    """Writes the file that the login names; only its owner can read it."""
     place = ":".join(login[name] for name in ("host", "port", "dbname", "user"))
     write_private(Path(login["passfile"]), f"{place}:{password}\n")
 
 
 def query(login: Mapping[str, str], text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The columns and rows that the reader gets."""
+    """Returns the columns and rows that the reader gets."""
     with closing(psycopg2.connect(**login)) as connection, connection.cursor() as cursor:
         cursor.execute(text)
         return [column.name for column in cursor.description], cursor.fetchall()
 
 
 def psql(login: Mapping[str, str], programs: Path) -> str:
-    """The command that opens PostgreSQL's own shell with this login."""
+    """Returns the command that opens PostgreSQL's own shell with this login."""
     program, passfile = (os.path.relpath(path) for path in (programs / "psql", login["passfile"]))
     return f"PGPASSFILE={passfile} {program} -h {login['host']} -p {login['port']} -U {login['user']} {login['dbname']}"

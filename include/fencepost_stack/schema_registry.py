@@ -73,11 +73,11 @@ class SchemaRegistry(Service):
 
     @property
     def url(self) -> str:
-        """What a client of Confluent's registry takes as its URL."""
+        """Returns what a client of Confluent's registry takes as its URL."""
         return f"http://{LOOPBACK}:{self.port}{API}"
 
     def launch(self) -> Process:
-        """Start without waiting."""
+        """Starts without waiting."""
         config = self.folder / "config"  # a folder and a file name that Quarkus looks for where it starts
         config.mkdir(parents=True, exist_ok=True)
         write_private(
@@ -98,14 +98,14 @@ class SchemaRegistry(Service):
         return self.process
 
     def await_ready(self, timeout: float | None = None) -> None:
-        """Wait until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
+        """Waits until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
         if self.process is None:
             raise ServiceFailed(f"no schema registry was started on {self.folder}.")
         await_ready("The schema registry", self.process, self.log, self.healthy, timeout or self.ready_within)
         self._set_compatibility()
 
     def healthy(self) -> bool:
-        """Whether the registry and its storage are ready. Another registry on its port does not count."""
+        """Returns whether the registry and its storage are ready. Another registry on its port does not count."""
         if self.process is None or not answers(LOOPBACK, self.port):
             return False
         ours = {process.pid for process in family([self.process])}
@@ -138,7 +138,7 @@ class SchemaRegistry(Service):
         done.write_text(f"{COMPATIBILITY}\n")
 
     def _call(self, method: str, path: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object that the registry answers with; empty if it answers with none."""
+        """Returns the JSON object that the registry answers with; empty if it answers with none."""
         import httpx  # every command would wait a tenth of a second for it
 
         try:
@@ -159,7 +159,9 @@ def runner(jars: Path) -> Path:
 
 
 def used_by(pipelines: Path) -> list[str]:
-    """The pipelines of a folder that use a registry of this machine, by name; their settings may be wrong otherwise."""
+    """Returns the pipelines of a folder that use a registry of this machine, by name; their settings may be wrong
+    otherwise.
+    """
     return [file.parent.name for file in sorted(pipelines.glob("[!._]*/pipeline.yaml")) if _uses_local(file)]
 
 
@@ -177,7 +179,7 @@ def _uses_local(file: Path) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """A key or value of a properties file: Java reads the backslash, `=`, `:` and line ends as its own."""
+    """Returns a key or value of a properties file: Java reads the backslash, `=`, `:` and line ends as its own."""
     for character, escaped in (("\\", "\\\\"), ("=", "\\="), (":", "\\:"), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(character, escaped)
     return text

@@ -130,12 +130,12 @@ class SecuredKafka:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses at which clients log in, by SASL_SSL."""
+        """Returns the addresses at which clients log in, by SASL_SSL."""
         return self._all("clients")
 
     @property
     def authority(self) -> Path:
-        """The certificate that clients trust."""
+        """Returns the certificate that clients trust."""
         return authority_file(self.certificates)
 
     @property
@@ -163,16 +163,16 @@ class SecuredKafka:
             file.write_text(f"{new_cluster_id()}\n")
 
     def broker(self, name: str) -> SecuredBroker:
-        """One of the brokers."""
+        """Returns one of the brokers."""
         return SecuredBroker(self, name)
 
     def launch(self, name: str) -> Process:
-        """Start one broker without waiting. A new one's folder is formatted first."""
+        """Starts one broker without waiting. A new one's folder is formatted first."""
         self.processes[name] = self.broker(name).launch()
         return self.processes[name]
 
     def await_ready(self, timeout: float = 90.0) -> None:
-        """Wait until all serve. Raises ServiceFailed with the log's tail of one that ended."""
+        """Waits until all serve. Raises ServiceFailed with the log's tail of one that ended."""
 
         def ready() -> bool:
             for name, process in self.processes.items():
@@ -184,7 +184,7 @@ class SecuredKafka:
         await_ready("Kafka", self.processes[first], self.logs / f"{first}.log", ready, timeout)
 
     def healthy(self) -> bool:
-        """Whether all have joined the cluster and serve, and each of them knows it.
+        """Returns whether all have joined the cluster and serve, and each of them knows it.
 
         If one broker reports another one and a second broker does not, a client cancels its requests to that broker
         (librdkafka's _DESTROY_BROKER).
@@ -234,7 +234,7 @@ class SecuredKafka:
         }
 
     def ensure_users(self, passwords: Mapping[str, str]) -> None:
-        """Make users with these passwords, or give existing ones these. Raises Retriable."""
+        """Makes users with these passwords, or gives existing ones these. Raises Retriable."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
         wanted: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user, info, secret.encode()) for user, secret in passwords.items()
@@ -244,7 +244,7 @@ class SecuredKafka:
             self._await("users", admin.alter_user_scram_credentials(wanted).values())
 
     def ensure_rights(self, bindings: list[AclBinding]) -> None:
-        """Add these ACLs; those that are there stay. Raises Retriable."""
+        """Adds these ACLs; those that are there stay. Raises Retriable."""
         if bindings:
             admin = self._admin()
             self._await("ACLs", admin.create_acls(bindings).values())
@@ -262,25 +262,25 @@ class SecuredKafka:
             raise Retriable(f"the cluster's {what} could not be set: {error}") from error
 
     def _admin(self, first: str | None = None) -> AdminClient:
-        """A new client of the administrator, which asks the broker `first` before any other, if one is named."""
+        """Returns a new client of the administrator, which asks the broker `first` before any other, if one is named."""
         settings = self.admin_settings()
         if first is not None:
             settings["bootstrap.servers"] = self.advertised(first, "brokers")
         return make_client(AdminClient, settings, Complaints(), "the cluster's administrator")
 
     def address(self, name: str, listener: str) -> str:
-        """Where a broker listens."""
+        """Returns where a broker listens."""
         return f"{LOOPBACK}:{self.ports[name][listener]}"
 
     def advertised(self, name: str, listener: str) -> str:
-        """Where others find it."""
+        """Returns where others find it."""
         return self.address(name, listener)
 
     def _all(self, listener: str) -> str:
         return ",".join(self.advertised(name, listener) for name in self.names)
 
     def _port(self, name: str, listener: str) -> int:
-        """The port used before, if it is free."""
+        """Returns the port used before, if it is free."""
         before = self.ports.get(name, {}).get(listener)
         return before if before and is_free(before) else any_free_port()
 

@@ -74,7 +74,7 @@ def is_ready(timeout: float) -> None:
 
 
 def await_ready(service: str, started: Server | Members, report: Report, begin: float, timeout: float) -> None:
-    """Wait for a service that was started at `begin`, and report it."""
+    """Waits for a service that was started at `begin`, and report it."""
     started.await_ready(timeout)
     report(service, "ready", time.monotonic() - begin)
 
@@ -99,7 +99,7 @@ class Stack:
         self._registry = Registry(self.state)
 
     def up(self, only: str | None = None, report: Report = _silent, timeout: float = 180.0) -> dict[str, Any]:
-        """Start what does not run yet; return the same as `services`. `only` names one service (and what it needs).
+        """Starts what does not run yet; returns the same as `services`. `only` names one service (and what it needs).
 
         1. leave a healthy service with unchanged settings alone;
         2. start the dead parts of any other service again: services side by side, and Airflow once what it needs is ready;
@@ -125,7 +125,7 @@ class Stack:
             return self.services()
 
     def down(self, only: str | None = None, report: Report = _silent) -> None:
-        """Stop what runs, in reverse order, and nothing that this stack did not start."""
+        """Stops what runs, in reverse order, and nothing that this stack did not start."""
         with self._registry.locked():
             for service in reversed(self.order):
                 needed_by = [user for user, needs in NEEDS.items() if only in needs]
@@ -138,7 +138,7 @@ class Stack:
                     self._registry.record(service, external=None)
 
     def _wanted(self, only: str | None) -> list[str]:
-        """The services to start, in order."""
+        """Returns the services to start, in order."""
         wanted = set(self.order if only is None else (*NEEDS.get(only, ()), only))
         if "airflow" in wanted and (os.environ.get(EXTERNAL["schema-registry"]) or used_by(self.folders.pipelines)):
             wanted.add("schema-registry")
@@ -147,12 +147,12 @@ class Stack:
         return [service for service in self.order if service in wanted]
 
     def _await(self, starting: list[Wait], timeout: float) -> None:
-        """Wait until these services are ready."""
+        """Waits until these services are ready."""
         while starting:
             starting.pop(0)(timeout)
 
     def _up(self, service: str, report: Report, started: list[str]) -> Wait:
-        """Start a service unless it runs; what is returned waits until it is ready."""
+        """Starts a service unless it runs; what is returned waits until it is ready."""
         up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
         return up(report, started)
 
@@ -197,7 +197,7 @@ class Stack:
         return partial(await_ready, "airflow", components, report, begin)
 
     def _launch(self, service: str, members: Members, alive: Mapping[str, Process], started: list[str]) -> None:
-        """Start the members that are not alive."""
+        """Starts the members that are not alive."""
         members.prepare()
         started.append(service)
         for name in members.names:
@@ -226,7 +226,9 @@ class Stack:
         return Postgres(self.state.postgres, self._port("postgres"), credentials, log, process)
 
     def make_database(self, name: str) -> dict[str, str]:
-        """Make a database and its owner in the PostgreSQL that runs, if they are missing; the owner's login in libpq's names."""
+        """Makes a database and its owner in the PostgreSQL that runs, if they are missing; the owner's login in libpq's
+        names.
+        """
         with self._registry.locked():
             return self._postgres().make_database(name)
 
@@ -245,11 +247,11 @@ class Stack:
         return Airflow(plan, self._registry.processes("airflow"))
 
     def _reporting_environment(self) -> dict[str, str]:
-        """What a pipeline reads from the environment to reach the database of `reporting`, password included."""
+        """Returns what a pipeline reads from the environment to reach the database of `reporting`, password included."""
         return reporting.variables(LOOPBACK, self._port("postgres"), Credentials.ensure(self.state).reporting)
 
     def _stop(self, service: str) -> bool:
-        """Stop one service's processes; return whether there were any. Its port and settings stay."""
+        """Stops one service's processes; returns whether there were any. Its port and settings stay."""
         processes = self._registry.processes(service)
         if service == "airflow":
             for name in airflow.stop_order(list(processes)):
@@ -263,7 +265,7 @@ class Stack:
         return bool(processes)
 
     def services(self) -> dict[str, Any]:
-        """The address and login of each service, and whether it runs. Has passwords."""
+        """Returns the address and login of each service, and whether it runs. Has passwords."""
         logs = self.state.logs
         airflow_alive = self._registry.alive("airflow")
         found: dict[str, Any] = {
@@ -292,7 +294,7 @@ class Stack:
         return found
 
     def _state_of(self, service: str) -> dict[str, Any]:
-        """The state of a service in `services`. The user may have named a server of their own for it."""
+        """Returns the state of a service in `services`. The user may have named a server of their own for it."""
         external = bool(self._registry.known(service).get("external"))
         running = external or bool(self._registry.alive(service))
         return {"running": running, "external": external, "log": str(self.state.logs / f"{service}.log")}
@@ -320,7 +322,7 @@ class Stack:
 
 
 def _check_kafka(bootstrap: str) -> None:
-    """Raise LocalStackError if no broker answers at the KAFKA_BOOTSTRAP that the user set."""
+    """Raises LocalStackError if no broker answers at the KAFKA_BOOTSTRAP that the user set."""
     advice = "Start it, or unset KAFKA_BOOTSTRAP to have a local broker."
     if not any(answers(*address.rpartition(":")[::2]) for address in bootstrap.split(",")):
         raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: nothing accepts connections there. {advice}")
@@ -331,7 +333,9 @@ def _check_kafka(bootstrap: str) -> None:
 
 
 def _check_schema_registry(url: str) -> None:
-    """Raise LocalStackError if nothing answers at the SCHEMA_REGISTRY_URL that the user set. A pipeline has the credentials."""
+    """Raises LocalStackError if nothing answers at the SCHEMA_REGISTRY_URL that the user set. A pipeline has the
+    credentials.
+    """
     advice = "Start it, or unset SCHEMA_REGISTRY_URL to have a local registry."
     try:
         parts = urlsplit(url)

@@ -63,11 +63,11 @@ class StandaloneSpark:
 
     @property
     def url(self) -> str:
-        """The master's page."""
+        """Returns the master's page."""
         return f"http://{LOOPBACK}:{self._ports['page']}"
 
     def environment(self) -> dict[str, str]:
-        """What a driver needs besides the master's address: settings, and an address to listen at."""
+        """Returns what a driver needs besides the master's address: settings, and an address to listen at."""
         return {"SPARK_CONF_DIR": str(self.folder / "conf"), "SPARK_LOCAL_IP": LOOPBACK}
 
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ class StandaloneSpark:
             write_private(self.folder / "ports.json", json.dumps(self._ports))
 
     def launch(self, name: str) -> Process:
-        """Start the master or a worker without waiting."""
+        """Starts the master or a worker without waiting."""
         at = ["--host", self.hosts.get(name, LOOPBACK)]
         environment = {**os.environ, **self.environment(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
         environment |= {"SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable}
@@ -113,7 +113,7 @@ class StandaloneSpark:
         return self.logs / f"spark-{name}.log"
 
     def await_ready(self, timeout: float = 90.0) -> None:
-        """Wait until both workers have registered. Raises ServiceFailed with the log's tail of one that ended."""
+        """Waits until both workers have registered. Raises ServiceFailed with the log's tail of one that ended."""
 
         def ready() -> bool:
             for name, process in self.processes.items():
@@ -124,12 +124,12 @@ class StandaloneSpark:
         await_ready("Spark", self.processes[MASTER], self.log(MASTER), ready, timeout)
 
     def healthy(self) -> bool:
-        """Whether the master serves and counts both workers."""
+        """Returns whether the master serves and counts both workers."""
         alive = all(name in self.processes and self.processes[name].alive() for name in self.names)
         return alive and self.state().get("aliveworkers") == len(WORKERS)
 
     def state(self) -> dict[str, Any]:
-        """The master's report about workers and applications; empty if it does not answer."""
+        """Returns the master's report about workers and applications; empty if it does not answer."""
         import httpx  # every command would wait a tenth of a second for it
 
         try:
@@ -138,7 +138,7 @@ class StandaloneSpark:
             return {}
 
     def _port(self, name: str) -> int:
-        """The port used before, if it is free."""
+        """Returns the port used before, if it is free."""
         before = self._ports.get(name)
         return before if before and is_free(before) else any_free_port()
 

@@ -21,7 +21,7 @@ class StateFolder:
 
     @classmethod
     def default(cls) -> StateFolder:
-        """The state folder in use on this machine."""
+        """Returns the state folder in use on this machine."""
         return cls(paths.state_folder())
 
     @property
@@ -31,17 +31,17 @@ class StateFolder:
 
     @property
     def jars_spark(self) -> Path:
-        """The jars of the connectors to Kafka and Avro, which PySpark does not include."""
+        """Returns the jars of the connectors to Kafka and Avro, which PySpark does not include."""
         return self.jars / "spark"
 
     @property
     def jars_kafka(self) -> Path:
-        """The whole class path of the broker and of Kafka's command line tools."""
+        """Returns the whole class path of the broker and of Kafka's command line tools."""
         return self.jars / "kafka"
 
     @property
     def jars_schema_registry(self) -> Path:
-        """The schema registry's runner, with its class path in a folder beside it."""
+        """Returns the schema registry's runner, with its class path in a folder beside it."""
         return self.jars / "schema-registry"
 
     @property
@@ -76,7 +76,7 @@ class StateFolder:
 
     @property
     def services_file(self) -> Path:
-        """The running processes and their ports; mode 0600."""
+        """Returns the running processes and their ports; mode 0600."""
         return self.root / "services.json"
 
     @property
@@ -84,7 +84,8 @@ class StateFolder:
         return self.root / "lock"
 
     def make_folders(self) -> None:
-        """Make the folder and the subfolders that services write to. Other users may not read the records and reports there.
+        """Makes the folder and the subfolders that services write to. Other users may not read the records and reports
+        there.
 
         Existing folders are closed to them too. PostgreSQL makes its own, which may belong to another user.
         """
@@ -95,7 +96,7 @@ class StateFolder:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file as a whole. From its first byte on, only its owner can read it."""
+    """Replaces a file as a whole. From its first byte on, only its owner can read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -111,7 +112,7 @@ def write_private_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is no file."""
+    """Returns the JSON object in a file; empty if there is no file."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:

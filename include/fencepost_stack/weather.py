@@ -30,7 +30,7 @@ class LoadedWeather:
 def load_weather(
     kafka: Mapping[str, str], registry: str, days: Sequence[date], topic: str = "weather"
 ) -> LoadedWeather:
-    """Load every observation of these days (New York's) into three partitions, if the topic holds no records.
+    """Loads every observation of these days (New York's) into three partitions, if the topic holds no records.
 
     Values are Avro, by the schema in force at their hour; both schemas are registered under the topic's name at the URL
     `registry`. The key is the airport, the timestamp the full hour. `kafka` are librdkafka's settings.

@@ -28,5 +28,5 @@ def run_place(dag_id: str, run_id: str) -> str:
 
 
 def report_place(dag_id: str, run_id: str) -> str:
-    """The page with the report, for a person: its address, or else how to find it in the UI."""
+    """Returns the page with the report, for a person: its address, or else how to find it in the UI."""
     return report_address(dag_id, run_id) or f"See tab Report of run {run_id} of DAG {dag_id} in Airflow."

@@ -56,7 +56,7 @@ def after_step(
     *,
     judged: bool,
 ) -> None:
-    """Follow a step that succeeded. `judged` says that this run has judged the batch."""
+    """Follows a step that succeeded. `judged` says that this run has judged the batch."""
     operator.step_notes = StepNotes()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
@@ -79,7 +79,7 @@ def after_step(
 
 
 def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
-    """Follow a step that ended with a verdict, or with a refusal by the table. Both are in the ledger."""
+    """Follows a step that ended with a verdict, or with a refusal by the table. Both are in the ledger."""
     if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
     with _guarded(f"{operator.task_id} ended with a verdict"):
@@ -108,7 +108,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
-    """Follow the opening of a question about a rejected batch."""
+    """Follows the opening of a question about a rejected batch."""
     if not pipeline.notify:
         return
     with _guarded("a question was opened"):
@@ -119,7 +119,7 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
 
 
 def watch(dag: DAG, pipeline: Pipeline) -> DAG:
-    """Make the DAG's tasks send what `notify` says.
+    """Makes the DAG's tasks send what `notify` says.
 
     The output's asset becomes an inlet, because its state store has the notes. The callback for `failed` runs before those of the
     team.
@@ -133,8 +133,8 @@ def watch(dag: DAG, pipeline: Pipeline) -> DAG:
 
 
 def _failed(pipeline: Pipeline, context: Context) -> None:
-    """Send the event `failed`. Airflow calls this when a task has failed and is not retried: in the task's process, or in the DAG
-    processor if that process was killed.
+    """Sends the event `failed`. Airflow calls this when a task has failed and is not retried: in the task's process, or
+    in the DAG processor if that process was killed.
 
     It does not contact Kafka, which may be why the task failed. Airflow ends the process 20 seconds after the task's end.
     """
@@ -171,7 +171,8 @@ def _last_known(ti: Any) -> BatchFacts:
 
 
 def _reason(error: object) -> str:
-    """An error's first line if Fencepost wrote it, because such a line quotes no record; otherwise its type and place.
+    """Returns an error's first line if Fencepost wrote it, because such a line quotes no record; otherwise its type and
+    place.
 
     For a job that ended without an outcome, the following lines are the job's own output.
     """
@@ -183,7 +184,7 @@ def _reason(error: object) -> str:
 
 
 def _finished_here(context: Context, result: StepResult) -> bool:
-    """Whether this run has published or skipped the batch, perhaps by an attempt that died after its commit."""
+    """Returns whether this run has published or skipped the batch, perhaps by an attempt that died after its commit."""
     if result.changed or result.state not in PASSED:
         return result.changed
     planned: Any = context["ti"].xcom_pull(task_ids="plan") or {}

@@ -33,7 +33,7 @@ DECIDING_SETTINGS = {
 
 
 def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]) -> None:
-    """Check the arguments that a team gives to its DAGs.
+    """Checks the arguments that a team gives to its DAGs.
 
     Raises:
         ValueError: names an argument that is not accepted, with the setting in pipeline.yaml that decides it, or with what is
@@ -54,7 +54,9 @@ def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]
 
 
 def merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fencepost's arguments and the given ones. Fencepost's win; callbacks and tags are joined, Fencepost's first."""
+    """Returns Fencepost's arguments and the given ones. Fencepost's win; callbacks and tags are joined, Fencepost's
+    first.
+    """
     both = {**given, **own}
     for name in (*TASK_CALLBACKS, "tags"):
         if name in own and name in given:

@@ -25,7 +25,7 @@ NEWEST = (1, 100, None)  # numbers of events to read until one names its cluster
 
 
 def output_asset(pipeline: str, output: str, access_control: AssetAccessControl | None = None) -> Asset:
-    """The asset of a pipeline's validated output, for the `schedule` of a DAG that reads it.
+    """Returns the asset of a pipeline's validated output, for the `schedule` of a DAG that reads it.
 
     In an Airflow with teams, `access_control` names the pipeline's team as a producer, if the reader belongs to another team.
     """
@@ -37,13 +37,13 @@ def output_asset(pipeline: str, output: str, access_control: AssetAccessControl 
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
-    """The alias through which a pipeline's tasks emit events."""
+    """Returns the alias through which a pipeline's tasks emit events."""
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
 def last_cluster(pipeline: Pipeline) -> str | None:
-    """The id of the Kafka cluster of the last publication, from Airflow's newest event of the output that has one; None if none
-    has.
+    """Returns the id of the Kafka cluster of the last publication, from Airflow's newest event of the output that has
+    one, or None if none has.
 
     The ledger cannot tell, because it is in the cluster itself: a cluster that a connection names by mistake has no ledger, or
     another one. An event without an id is not a publication: people create such events in Airflow's UI.
@@ -52,7 +52,7 @@ def last_cluster(pipeline: Pipeline) -> str | None:
 
 
 def is_published_since(pipeline: Pipeline, moment: datetime) -> bool:
-    """Whether Airflow has an event of a publication after this time."""
+    """Returns whether Airflow has an event of a publication after this time."""
     return _cluster_of_newest(lambda: _events(pipeline).after(moment.isoformat())) is not None
 
 
@@ -70,7 +70,7 @@ def _cluster_of_newest(events: Callable[[], InletEventsAccessor]) -> str | None:
 
 
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Emit the event of a batch that was just published. Returns whether there was one to emit."""
+    """Emits the event of a batch that was just published. Returns whether there was one to emit."""
     if not _is_news(context, pipeline, result):
         return False
     asset = output_asset(pipeline.name, pipeline.output.name)
@@ -79,7 +79,7 @@ def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 
 
 def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Whether this run published the batch and the event is still missing.
+    """Returns whether this run published the batch and the event is still missing.
 
     If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the event. A run
     that started with its interval published has no event to emit.
@@ -97,7 +97,7 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 
 
 def _events(pipeline: Pipeline) -> InletEventsAccessor:
-    """All events of the output.
+    """Returns all events of the output.
 
     They are found by the asset and not by the alias or as an inlet: the event of a command has no alias, and a command may have
     published what a run planned.

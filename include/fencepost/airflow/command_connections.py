@@ -33,8 +33,8 @@ NO_DATABASE = (
 def resolve_for_command(
     pipeline: Pipeline, tell: Callable[[str], None]
 ) -> tuple[Pipeline, dict[str, ConnectionSettings]]:
-    """The pipeline with the settings of its connections, and the settings that each of them gave. `tell` is called with where
-    each was found.
+    """Returns the pipeline with the settings of its connections, and the settings that each of them gave. `tell` is
+    called with where each was found.
 
     Raises:
         ConnectionNotFound: a connection is in none of these places; says which were asked, and what they answered.
@@ -45,7 +45,7 @@ def resolve_for_command(
 
 
 def _team(pipeline: Pipeline) -> str | None:
-    """The team of the pipeline's DAG, as far as this machine can know it."""
+    """Returns the team of the pipeline's DAG, as far as this machine can know it."""
     if not _has_database():
         return None
     try:
@@ -101,7 +101,7 @@ def _place(backend: Any, name: str) -> str:
 
 
 def _has_database() -> bool:
-    """Whether Airflow's settings on this machine name a database, or the default database exists."""
+    """Returns whether Airflow's settings on this machine name a database, or the default database exists."""
     try:
         named = conf.get(*DATABASE)
     except Exception:  # a command or a secrets backend that the settings name has failed

@@ -22,7 +22,7 @@ from fencepost.errors import AccessDenied, ConnectionNotFound
 
 
 def with_connections(config: AnyConfig) -> AnyConfig:
-    """The pipeline or reader with the settings of its connections, looked up now. Unchanged if it names none.
+    """Returns the pipeline or reader with the settings of its connections, looked up now. Unchanged if it names none.
 
     Airflow masks each secret in the logs of this task and of all processes that it starts. Airflow's own masks do not cover
     `ssl.key.pem`, `basic.auth.user.info` and the lines of a key.
@@ -41,7 +41,7 @@ def with_connections(config: AnyConfig) -> AnyConfig:
 
 
 def mask(config: ClientConfig) -> None:
-    """Have Airflow mask the secrets in these settings."""
+    """Has Airflow mask the secrets in these settings."""
     for secret in secrets_of(config):
         mask_secret(secret)
 
@@ -50,11 +50,13 @@ class ServerConnections:
     """Connections of a team and those for all teams, in a process with Airflow's database, such as the API server."""
 
     def team_of(self, dag_id: str) -> str | None:
-        """The team that the DAG's bundle belongs to; None without teams, or for a DAG that Airflow does not know."""
+        """Returns the team that the DAG's bundle belongs to; None without teams, or for a DAG that Airflow does not
+        know.
+        """
         return team_of(dag_id)
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """The connection that `with_connections` gives to a task of that team."""
+        """Returns the connection that `with_connections` gives to a task of that team."""
 
         def ask(name: str) -> Any:
             from airflow.models.connection import Connection as ServerConnection
@@ -68,7 +70,7 @@ class ServerConnections:
 
 
 def team_of(dag_id: str) -> str | None:
-    """The team of a DAG, from Airflow's database; None without teams."""
+    """Returns the team of a DAG, from Airflow's database; None without teams."""
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
     from airflow.models.dag import DagModel
@@ -93,7 +95,7 @@ def _look_up(name: str, ask: Callable[[str], Any]) -> Connection:
 
 
 def plain(name: str, found: Any) -> Connection:
-    """An Airflow connection of any class, as plain values."""
+    """Returns an Airflow connection of any class, as plain values."""
     return Connection(
         id=name,
         host=found.host,

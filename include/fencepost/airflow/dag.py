@@ -63,7 +63,7 @@ def build_dags(
     dag_args: Mapping[str, Any] | None = None,
     default_args: Mapping[str, Any] | None = None,
 ) -> dict[str, DAG]:
-    """The DAGs of all pipelines that can be read, by name.
+    """Returns the DAGs of all pipelines that can be read, by name.
 
     `folder` has the pipelines; without it, the folder that `FENCEPOST_PIPELINES` names. For a DAG file in a bundle, give a folder
     beside it. Tasks pass it to their jobs, and the DAG carries the settings that Airflow's pages need, without secrets.
@@ -87,7 +87,8 @@ def build_dags(
 
 
 def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
-    """Raise one error with the reasons of all pipelines that have no DAG, if there are any. `folder` is that of `build_dags`.
+    """Raises one error with the reasons of all pipelines that have no DAG, if there are any. `folder` is that of
+    `build_dags`.
 
     Raises:
         SettingsError: has for every broken pipeline the file, the field, what was found and what is allowed.
@@ -99,7 +100,9 @@ def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
 
 
 def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
-    """All DAGs without their tasks, which take two thirds of the time to build, and the errors of the other pipelines."""
+    """Returns all DAGs without their tasks, which take two thirds of the time to build, and the errors of the other
+    pipelines.
+    """
     pipelines, unreadable = load_pipelines(team.folder, at_parse=True)
     dags: dict[str, tuple[DAG, Pipeline]] = {}
     broken: dict[str, Exception] = dict(unreadable)
@@ -112,12 +115,14 @@ def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[st
 
 
 def build_dag(pipeline: Pipeline, team: Team | None = None) -> DAG:
-    """The DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in `decision.py`."""
+    """Returns the DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in
+    `decision.py`.
+    """
     return _with_tasks(empty_dag(pipeline, team or Team()), pipeline)
 
 
 def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
-    """The DAG without tasks. Airflow checks a pipeline's settings when this is built.
+    """Returns the DAG without tasks. Airflow checks a pipeline's settings when this is built.
 
     Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are lanes. The
     pool limits Spark jobs, those of backfills included. `schedule.end` is exclusive, like every end here; Airflow's `end_date` is
@@ -182,7 +187,7 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
 
 
 def describe(pipeline: Pipeline) -> str:
-    """The DAG's documentation in Airflow."""
+    """Returns the DAG's documentation in Airflow."""
     folder = f"pipelines/{pipeline.folder.name}"
     asks = ""
     if pipeline.quality.ask_operator_minutes:

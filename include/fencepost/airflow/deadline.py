@@ -49,12 +49,12 @@ class IntervalEnd(BaseDeadlineReference):
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
 
     def serialize_reference(self) -> dict[str, Any]:
-        """Airflow's serialized form."""
+        """Returns Airflow's serialized form."""
         return {**super().serialize_reference(), "minutes": self.minutes}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> Self:
-        """The object of a serialized form."""
+        """Returns the object of a serialized form."""
         return cls(reference_data.get("minutes", 0))  # an error here would end the scheduler
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
@@ -67,7 +67,7 @@ class IntervalEnd(BaseDeadlineReference):
 
 
 def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
-    """The pipeline's alert; None if it has no deadline. `public` has its settings if the DAG carries them.
+    """Returns the pipeline's alert, or None if it has no deadline. `public` has its settings if the DAG carries them.
 
     The alert itself always carries whom to notify, because the interval may be late for the reason that nobody can read the
     pipeline.
@@ -85,8 +85,8 @@ def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> Dea
 
 
 async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
-    """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is that of Airflow's
-    callbacks.
+    """Logs that a deadline was missed, with the state of the batch, and sends the event `late`. `context` is that of
+    Airflow's callbacks.
 
     Both happen even if the ledger does not exist or cannot be read, and even if the pipeline cannot be read. Airflow calls this
     once for each missed deadline. Another thread does the work, so the triggerer's other triggers continue.
@@ -146,7 +146,7 @@ def _facts(batch: Batch | None) -> BatchFacts:
 def _standing(
     name: str, interval: Interval, public: Mapping[str, Any] | None
 ) -> tuple[Pipeline | None, Batch | None, str]:
-    """The pipeline and its batch, as far as they can be read, and the batch's state in words."""
+    """Returns the pipeline and its batch, as far as they can be read, and the batch's state in words."""
     from fencepost.airflow.connections import with_connections
     from fencepost.ledger.ledger import Ledger
 

@@ -75,13 +75,13 @@ class DecideOperator(HITLOperator):
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:
-        """The form's fields, with the reason required."""
+        """Returns the form's fields, with the reason required."""
         form: dict[str, dict[str, Any]] = super().serialized_params
         form["reason"]["schema"]["minLength"] = 1
         return form
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
-        """Ask if there is something to decide. `execute_complete` gets the answer."""
+        """Asks if there is something to decide. `execute_complete` gets the answer."""
         from fencepost.ledger.ledger import Ledger
 
         interval = interval_of(context)
@@ -120,7 +120,9 @@ class DecideOperator(HITLOperator):
     def execute_complete(
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
     ) -> dict[str, JsonValue]:
-        """Carry out the choice, with the reason and the name of the person, if the batch is still as it was when `asked`."""
+        """Carries out the choice, with the reason and the name of the person, if the batch is still as it was when
+        `asked`.
+        """
         if event.get("error_type") == "timeout":
             return self._without_answer(context, asked)
         answer = super().execute_complete(context, event)
@@ -144,7 +146,7 @@ class DecideOperator(HITLOperator):
         return self._carry_out(context, decision)
 
     def _without_answer(self, context: Context, asked: dict[str, Any] | None) -> dict[str, JsonValue]:
-        """End a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
+        """Ends a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
         from fencepost.ledger.ledger import Ledger
 
         batch = None
@@ -191,7 +193,7 @@ def _needs_nobody(batch: Batch) -> bool:
 
 
 def _is_to_be_written_again(batch: Batch) -> bool:
-    """Whether a person's answer planned this revision, and it has not been judged since."""
+    """Returns whether a person's answer planned this revision, and it has not been judged since."""
     decided, states = batch.decision, {State.PLANNED, State.WRITTEN}
     return decided is not None and decided.action == WRITE_AGAIN and batch.state in states and batch.verdict is None
 
@@ -201,14 +203,16 @@ def _is_about(asked: dict[str, Any] | None, batch: Batch) -> bool:
 
 
 def _keep_answer(context: Context, decision: Decision) -> None:
-    """Store an answer for the next attempt. Without it, that attempt asks again."""
+    """Stores an answer for the next attempt. Without it, that attempt asks again."""
     asked = decision.asked.model_dump(mode="json") if decision.asked is not None else None
     kept = {"decision": decision.model_dump(mode="json"), "asked": asked}
     _in_store(context, lambda store: store.set(ANSWER, kept))
 
 
 def _kept_answer(context: Context, asked: AskedBatch) -> Decision | None:
-    """The answer that an earlier attempt got to this question and could not carry out; None if there is none."""
+    """Returns the answer that an earlier attempt got to this question and could not carry out, or None if there is
+    none.
+    """
     kept = _in_store(context, lambda store: store.get(ANSWER))
     if not isinstance(kept, Mapping) or kept.get("asked") != asked.model_dump(mode="json"):
         return None
@@ -220,7 +224,7 @@ def _forget_answer(context: Context) -> None:
 
 
 def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
-    """The answer of the task's state store; None if it does not answer, or does not exist."""
+    """Returns the answer of the task's state store, or None if it does not answer, or does not exist."""
     store = context.get("task_state_store")
     try:
         return act(store) if store is not None else None
@@ -236,7 +240,7 @@ class AgainOperator(FencepostSparkOperator):
         super().__init__(step=step, pipeline=pipeline, **kwargs)
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Run the step for the revision that the decision planned."""
+        """Runs the step for the revision that the decision planned."""
         decided: Any = context["ti"].xcom_pull(task_ids=DECIDE) or {}
         if decided.get("choice") != WRITE_AGAIN:
             raise AirflowSkipException("the decision was not to write the interval again")

@@ -31,7 +31,7 @@ SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLinea
 
 
 def is_on() -> bool:
-    """Whether the provider is installed and sends events anywhere."""
+    """Returns whether the provider is installed and sends events anywhere."""
     if find_spec("airflow.providers.openlineage") is None:
         return False
     from airflow.providers.openlineage import conf
@@ -42,7 +42,9 @@ def is_on() -> bool:
 def of_step(
     pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, finished: bool
 ) -> OperatorLineage[Any, Any] | None:
-    """The lineage of a step that succeeded. `settled` says that the run has published the batch, if it is published."""
+    """Returns the lineage of a step that succeeded. `settled` says that the run has published the batch, if it is
+    published.
+    """
     details: dict[str, Any] = result.details
     facets = _batch_facet(pipeline, interval, result.batch, result.revision, str(result.state), details)
     match result.step:
@@ -58,7 +60,7 @@ def of_step(
 
 
 def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
-    """The lineage of a step that ended with a verdict which stops the batch: what it judged, and the result."""
+    """Returns the lineage of a step that ended with a verdict which stops the batch: what it judged, and the result."""
     report, verdict, written = report_of(batch), batch.verdict, batch.written
     details = {
         "verdict": str(verdict.outcome) if verdict else None,
@@ -72,7 +74,7 @@ def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
 
 
 def nothing() -> OperatorLineage[Any, Any]:
-    """The lineage of a task without datasets."""
+    """Returns the lineage of a task without datasets."""
     return _lineage([], [], {})
 
 
@@ -85,7 +87,7 @@ def _lineage(
 
 
 def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
-    """The dataset that the batch was read from. An addition reads records from quarantine."""
+    """Returns the dataset that the batch was read from. An addition reads records from quarantine."""
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
 
@@ -117,8 +119,8 @@ def _written(namespace: str, name: str, rows: int) -> OutputDataset:
 
 
 def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset:
-    """The output, as the dataset that was judged. The checks are those of the report; without a report on this machine there is
-    no facet.
+    """Returns the output, as the dataset that was judged. The checks are those of the report; without a report on this
+    machine there is no facet.
     """
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
@@ -159,7 +161,7 @@ def _counted(check: CheckResult) -> str:
 
 
 def _report_at(path: str, result: StepResult) -> Report | None:
-    """The report that a step has named; None if it is not on this machine, or belongs to another batch."""
+    """Returns the report that a step has named, or None if it is not on this machine, or belongs to another batch."""
     try:
         report = Report.model_validate_json(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -38,12 +38,12 @@ class Metric:
 
 
 def is_on() -> bool:
-    """Whether Airflow sends metrics anywhere."""
+    """Returns whether Airflow sends metrics anywhere."""
     return any(conf.getboolean("metrics", name) for name in ("statsd_on", "statsd_datadog_enabled", "otel_on"))
 
 
 def has_tags() -> bool:
-    """Whether the receiver of Airflow's metrics takes tags."""
+    """Returns whether the receiver of Airflow's metrics takes tags."""
     if conf.getboolean("metrics", "statsd_datadog_enabled"):
         return True
     return not conf.getboolean("metrics", "statsd_on") or conf.getboolean("metrics", "statsd_influxdb_enabled")
@@ -61,7 +61,9 @@ def emit(pipeline: str, figures: Iterator[Metric]) -> None:
 
 
 def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Metric]:
-    """The figures of a step that succeeded. If it found its work done, only `advance` has figures: where the pipeline stands."""
+    """Yields the figures of a step that succeeded. If it found its work done, only `advance` has figures: where the
+    pipeline stands.
+    """
     details: dict[str, Any] = result.details
     if judged:
         yield from _of_verdict(str(details["verdict"]), _records(details))
@@ -84,8 +86,8 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
-    """The figures of a step that ended with a verdict which stops the batch, or with the table's refusal of a batch that had
-    passed.
+    """Yields the figures of a step that ended with a verdict which stops the batch, or with the table's refusal of a
+    batch that had passed.
     """
     if batch.verdict is None:
         return

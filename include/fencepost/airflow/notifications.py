@@ -42,13 +42,13 @@ class Notes(Protocol):
     """Values that are kept between tasks and runs, by key."""
 
     def get(self, key: str) -> JsonValue:
-        """The value; None if there is none."""
+        """Returns the value, or None if there is none."""
 
     def set(self, key: str, value: JsonValue) -> None:
-        """Store the value."""
+        """Stores the value."""
 
     def delete(self, key: str) -> None:
-        """Delete the value."""
+        """Deletes the value."""
 
 
 class NoNotes:
@@ -58,10 +58,10 @@ class NoNotes:
         """There is no value."""
 
     def set(self, key: str, value: JsonValue) -> None:
-        """Store nothing."""
+        """Stores nothing."""
 
     def delete(self, key: str) -> None:
-        """Delete nothing."""
+        """Deletes nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Recipients:
 
 
 def notes_outside_of_tasks(recipients: Recipients) -> Notes:
-    """The same notes for a callback in the triggerer, whose context has no stores."""
+    """Returns the same notes for a callback in the triggerer, whose context has no stores."""
     from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
     notes: Notes = AssetStateStoreAccessor(name=output_asset(recipients.name, recipients.output).name)
@@ -87,7 +87,7 @@ def notes_outside_of_tasks(recipients: Recipients) -> Notes:
 
 
 def notes_of(context: Context | Mapping[str, Any], pipeline: Pipeline) -> Notes:
-    """The state store of the output's asset, which is an inlet of every task of a pipeline with `notify`."""
+    """Returns the state store of the output's asset, which is an inlet of every task of a pipeline with `notify`."""
     stores: Any = context.get("asset_state_store")
     notes: Notes = stores[output_asset(pipeline.name, pipeline.output.name)] if stores is not None else NoNotes()
     return notes
@@ -104,7 +104,7 @@ class NotifierResult:
 def tell(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Recipients, happened: NotifiedEvent, notes: Notes
 ) -> list[NotifierResult]:
-    """Send the event through each entry that names it and has not sent it. It raises nothing."""
+    """Sends the event through each entry that names it and has not sent it. It raises nothing."""
     try:
         return _tell(context, pipeline, happened, notes)
     except Exception as error:
@@ -115,8 +115,8 @@ def tell(
 def tell_recovered(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Recipients, happened: NotifiedEvent, notes: Notes
 ) -> list[NotifierResult]:
-    """Send that an interval is published or skipped, if a problem of it was sent before, and delete its notes. It raises
-    nothing.
+    """Sends that an interval is published or skipped, if a problem of it was sent before, and deletes its notes. It
+    raises nothing.
     """
     sent: list[NotifierResult] = []
     is_wanted = any(happened.event in entry.on for entry in pipeline.notify)
@@ -164,7 +164,7 @@ def _wanting(pipeline: Pipeline | Recipients, happened: NotifiedEvent) -> list[N
 def send(
     context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: NotifiedEvent
 ) -> list[NotifierResult]:
-    """Run the notifiers side by side, each in its own thread, for at most `LIMIT` seconds.
+    """Runs the notifiers side by side, each in its own thread, for at most `LIMIT` seconds.
 
     A thread that has not ended by then is left behind and ends with the process.
     """
@@ -195,7 +195,7 @@ def send(
 
 
 def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> None:
-    """Render and run a new notifier, because rendering changes it in place.
+    """Renders and runs a new notifier, because rendering changes it in place.
 
     The notifier is not called directly: a call logs the error's message, which may quote an address with a token.
     """
@@ -212,7 +212,7 @@ def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> 
 
 
 def notifier_of(entry: Notify) -> BaseNotifier:
-    """A new notifier of that entry.
+    """Returns a new notifier of that entry.
 
     Raises:
         SettingsError: there is no such class, it is not a notifier, or it does not accept these arguments.
@@ -237,7 +237,7 @@ def notifier_of(entry: Notify) -> BaseNotifier:
 
 
 def _key(entry: Notify, happened: NotifiedEvent) -> str:
-    """The key of an event of a batch for one entry. A changed entry gets a new key."""
+    """Returns the key of an event of a batch for one entry. A changed entry gets a new key."""
     which = digest([entry.notifier, entry.kwargs])[:16]
     return f"{happened.event} {happened.subject} {which}"
 
@@ -247,7 +247,7 @@ def _sent(interval: Interval) -> str:
 
 
 def _sent_before(notes: Notes, interval: Interval) -> dict[str, JsonValue]:
-    """When each event of the interval was sent to each entry."""
+    """Returns when each event of the interval was sent to each entry."""
     found = _noted(notes, _sent(interval))
     return dict(found) if isinstance(found, dict) else {}
 
@@ -257,7 +257,9 @@ def _trouble(interval: Interval) -> str:
 
 
 def _noted(notes: Notes, key: str) -> JsonValue:
-    """The noted value; None if there is none, or if the store cannot be read. An event is rather sent twice than never."""
+    """Returns the noted value, or None if there is none, or if the store cannot be read. An event is rather sent twice
+    than never.
+    """
     try:
         return notes.get(key)
     except Exception as error:

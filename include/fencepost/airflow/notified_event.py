@@ -55,7 +55,7 @@ class Check:
 
     @classmethod
     def of(cls, check: CheckResult) -> Self:
-        """The check of a report."""
+        """Returns the check of a report."""
         counts = check.unexpected_count, check.element_count
         return cls(check.title, str(check.severity), str(check.status), *counts)
 
@@ -81,7 +81,9 @@ class BatchFacts:
 
     @classmethod
     def of_batch(cls, batch: Batch) -> Self:
-        """The facts from the ledger, with the checks of the batch's report; only their names if this worker has no report."""
+        """Returns the facts from the ledger, with the checks of the batch's report; only their names if this worker has
+        no report.
+        """
         verdict, written, publication = batch.verdict, batch.written, batch.publication
         reason = verdict.reason if verdict else ""
         if batch.state is State.REJECTED and publication is not None and publication.refused:
@@ -100,7 +102,7 @@ class BatchFacts:
 
     @classmethod
     def of_result(cls, result: StepResult) -> Self:
-        """The facts that a step returned."""
+        """Returns the facts that a step returned."""
         details: Mapping[str, Any] = result.details
         return cls(
             batch=result.batch,
@@ -114,12 +116,12 @@ class BatchFacts:
 
     @property
     def in_quarantine(self) -> int:
-        """The number of the batch's quarantined records."""
+        """Returns the number of the batch's quarantined records."""
         return sum((self.quarantined or {}).values())
 
 
 def checks_of(batch: Batch) -> tuple[Check, ...]:
-    """The checks that did not hold, the decisive ones first."""
+    """Returns the checks that did not hold, the decisive ones first."""
     report, verdict = report_of(batch), batch.verdict
     if report is not None:
         return tuple(Check.of(c) for c in report.in_order() if c.status is not Status.PASSED)[:CHECKS]
@@ -148,16 +150,18 @@ class NotifiedEvent:
     ends_trouble: bool = False
 
     def about(self, event: Event) -> NotifiedEvent:
-        """The same facts as an event of another kind."""
+        """Returns the same facts as an event of another kind."""
         return replace(self, event=event)
 
     @property
     def subject(self) -> str:
-        """The subject for `once`: the batch, or the interval before there is one, and the number of the validation."""
+        """Returns the subject for `once`: the batch, or the interval before there is one, and the number of the
+        validation.
+        """
         return f"{self.facts.batch or f'{self.pipeline}/{self.interval}'} {self.facts.number}"
 
     def for_templates(self) -> dict[str, Any]:
-        """The value of `fencepost` in a notifier's templates: plain values."""
+        """Returns the value of `fencepost` in a notifier's templates: plain values."""
         facts = asdict(self.facts)
         facts["validation"] = facts.pop("number")
         facts["quarantined"] = dict(facts["quarantined"] or {})
@@ -179,7 +183,7 @@ class NotifiedEvent:
 
     @property
     def text(self) -> str:
-        """A complete sentence, and where to find more."""
+        """Returns a complete sentence, and where to find more."""
         facts, run = self.facts, self.run
         page = report_place if facts.number and self.event != "failed" else run_place
         revision = f", revision {facts.revision}" if facts.revision is not None else ""

@@ -59,7 +59,7 @@ def interval_of(context: Context) -> Interval:
 
 @contextmanager
 def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Turn errors of Fencepost into Airflow's. One that is worth a retry becomes AirflowException, any other
+    """Turns errors of Fencepost into Airflow's. One that is worth a retry becomes AirflowException, any other
     AirflowFailException.
 
     Other errors pass unchanged; Airflow retries them too.
@@ -72,8 +72,8 @@ def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
-    """Log what a step did, and return its result for XCom. The announcement is left out, because it has every column of the
-    output; the asset event has it.
+    """Logs what a step did, and returns its result for XCom. The announcement is left out, because it has every column
+    of the output; the asset event has it.
     """
     level = logging.WARNING if "starved_by" in result.details else logging.INFO
     log.log(level, "batch %s: %s", result.batch, result.message)
@@ -81,7 +81,8 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
 
 
 def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neighbours]:
-    """A function that reads from the ledger what is planned beside the interval. Each call reads only what is new since the last.
+    """Returns a function that reads from the ledger what is planned beside the interval. Each call reads only what is
+    new since the last.
 
     It raises a FencepostError if Kafka does not answer, or the ledger cannot be read.
     """
@@ -108,7 +109,7 @@ class PlanOperator(BaseSensorOperator):
         self.pipeline = pipeline
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Plan, or log what the plan waits for."""
+        """Plans, or logs what the plan waits for."""
         interval, request = interval_of(context), Request.of(context)
         self.log.info("interval %s, params %s", interval, dict(context["params"]))
         if request.reprocess and request.replay:
@@ -124,7 +125,7 @@ class PlanOperator(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
     def _await_turn(self, context: Context, interval: Interval) -> str | None:
-        """What the plan still waits for after this poke; None if it is the plan's turn."""
+        """Returns what the plan still waits for after this poke, or None if it is the plan's turn."""
         give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
         neighbours = planned_beside(self.pipeline, interval)
         with airflow_errors(self.pipeline):
@@ -157,7 +158,8 @@ class PlanOperator(BaseSensorOperator):
                 return str(error)
 
     def _has_moved_since(self, pipeline: Pipeline, request: Request) -> bool:
-        """Whether a batch was published since the request. The last publication then says which cluster the request meant.
+        """Returns whether a batch was published since the request. The last publication then says which cluster the
+        request meant.
 
         The ledger cannot say it: a later mistake may lead to a third cluster, which has another ledger.
         """

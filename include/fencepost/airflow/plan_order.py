@@ -32,8 +32,8 @@ def run_of(dag_id: str, run_id: str) -> Any:
 
 
 def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | None:
-    """What the plan of this run has to wait for; None if it is its turn. `neighbours` are the planned intervals next to its own,
-    in the ledger.
+    """Returns what the plan of this run has to wait for, or None if it is its turn. `neighbours` are the planned
+    intervals next to its own, in the ledger.
 
     1. An interval that is planned keeps its ranges, and waits for nothing.
     2. No run before the last planned interval that precedes this one matters: its records are in a batch, or never will be.
@@ -62,7 +62,9 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
 
 
 def _reason(context: Context, earlier: Any) -> str | None:
-    """Why a plan has to wait for that of the earlier run, whose interval is not in the ledger; None if it does not."""
+    """Returns why a plan has to wait for that of the earlier run, whose interval is not in the ledger, or None if it
+    does not.
+    """
     found = run_of(context["ti"].dag_id, earlier.run_id)
     kind, state = found.run_type.value, DagRunState(found.state.value)
     if kind not in OURS or earlier.state == "success" or (earlier.state, state) == ("skipped", DagRunState.SUCCESS):
@@ -91,7 +93,7 @@ def _ended(state: str) -> str:
 
 
 def _way_out(kind: str, state: DagRunState) -> str:
-    """What to do if an earlier run does not plan."""
+    """Returns what to do if an earlier run does not plan."""
     give = "Or, if its records should fall into this batch, mark its task plan as success."
     if state is DagRunState.RUNNING:
         return f"The log of its task plan says what the task waits for. {give}"
@@ -104,7 +106,7 @@ def _way_out(kind: str, state: DagRunState) -> str:
 
 
 def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
-    """Fail if this run and an earlier one wait for each other.
+    """Fails if this run and an earlier one wait for each other.
 
     A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind that stays
     queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.

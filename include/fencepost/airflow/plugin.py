@@ -24,7 +24,7 @@ BASE = urlparse(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 def _view(name: str, destination: str, route: str, path: str) -> dict[str, Any]:
-    """A view in the UI that shows one of the pages. The UI replaces {DAG_ID} and the others by ids."""
+    """Returns a view in the UI that shows one of the pages. The UI replaces {DAG_ID} and the others by ids."""
     icons = {"icon": f"{BASE}/static/icon.svg", "icon_dark_mode": f"{BASE}/static/icon-dark.svg"}
     return {"name": name, "destination": destination, "url_route": route, "href": f"{BASE}{path}", **icons}
 

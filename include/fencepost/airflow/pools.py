@@ -13,7 +13,7 @@ SPARK_POOL_SLOTS = 2
 
 
 def ensure_pools() -> None:
-    """Create the pool if it is missing. A number of slots that an operator has set is kept.
+    """Creates the pool if it is missing. A number of slots that an operator has set is kept.
 
     `python -m fencepost.airflow` runs this. It needs Airflow's database, which tasks may not use.
     """

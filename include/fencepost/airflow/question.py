@@ -27,12 +27,12 @@ MARKS = ("**not evaluated**", "**critical**", "warning")
 
 
 def subject_of(batch: Batch) -> str:
-    """The question in one line."""
+    """Returns the question in one line."""
     return f"{batch.pipeline}: {batch.interval.description}, revision {batch.revision} was rejected"
 
 
 def body_of(found: Awaiting) -> str:
-    """What is known about a rejected batch, and what each answer does."""
+    """Returns what is known about a rejected batch, and what each answer does."""
     batch, older = found.batch, found.in_force
     verdict = batch.require_verdict
     rows = batch.written.rows if batch.written else 0
@@ -74,7 +74,7 @@ def _more(failed: int) -> list[str]:
 
 
 def report_of(batch: Batch) -> Report | None:
-    """The report of the batch's verdict; None if it has none or this worker does not have it."""
+    """Returns the report of the batch's verdict, or None if it has none or this worker does not have it."""
     try:
         report = Report.model_validate_json(report_file(batch.pipeline, batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):
@@ -85,7 +85,7 @@ def report_of(batch: Batch) -> Report | None:
 
 
 def _check(check: CheckResult) -> list[str]:
-    """A line for the check, and one for each record shown."""
+    """Returns a line for the check, and one for each record shown."""
     outcome = ""
     if check.unexpected_count is not None and check.element_count is not None:
         share = f" ({check.unexpected_percent:.2f} %)" if check.unexpected_percent is not None else ""
@@ -110,7 +110,9 @@ def _value(value: object) -> str:
 
 
 def _code(text: str, longest: int) -> str:
-    """A text as a code span. Its fence is longer than any run of backticks in it, and `visible` removes line ends."""
+    """Returns a text as a code span. Its fence is longer than any run of backticks in it, and `visible` removes line
+    ends.
+    """
     shown = visible(text, longest) or "(empty)"
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}" if "`" in shown or shown != shown.strip() else f"{fence}{shown}{fence}"

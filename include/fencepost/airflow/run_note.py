@@ -23,25 +23,25 @@ STEPS = ("plan", "write", "validate", "decide", "write_again", "validate_again",
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
-    """Write the note of a run that starts. Airflow requires the function's name."""
+    """Writes the note of a run that starts. Airflow requires the function's name."""
     if _may_write(dag_run):
         dag_run.note = OURS + running_note(dag_run.conf or {})
 
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    """Write the note of a run that succeeded. Airflow requires the function's name."""
+    """Writes the note of a run that succeeded. Airflow requires the function's name."""
     write_note(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    """Write the note of a run that failed. Airflow requires the function's name."""
+    """Writes the note of a run that failed. Airflow requires the function's name."""
     write_note(dag_run)
 
 
 def write_note(dag_run: DagRun) -> None:
-    """Set the note of an ended run of a pipeline."""
+    """Sets the note of an ended run of a pipeline."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
@@ -62,7 +62,7 @@ def write_note(dag_run: DagRun) -> None:
 
 
 def running_note(conf: Mapping[str, Any]) -> str:
-    """The note's text while a run is active."""
+    """Returns the note's text while a run is active."""
     return f"running. {_params(conf)}"
 
 
@@ -86,7 +86,7 @@ def _params(conf: Mapping[str, Any]) -> str:
 
 
 def _may_write(dag_run: DagRun) -> bool:
-    """Whether it is a run of a pipeline without a person's note."""
+    """Returns whether it is a run of a pipeline without a person's note."""
     dag = getattr(dag_run, "dag", None)
     ours = dag is not None and isinstance(dag.timetable, IntervalTimetable)
     return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))
@@ -101,5 +101,5 @@ def _is_result(result: Any) -> bool:
 
 
 def _is_other(result: Any) -> bool:
-    """Whether it is the result of a task that ran no step."""
+    """Returns whether it is the result of a task that ran no step."""
     return isinstance(result, dict) and not _is_result(result)

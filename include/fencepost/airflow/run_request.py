@@ -30,7 +30,7 @@ LONGEST = 200  # characters of a name
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
-    """Record the name of the request. Airflow requires the function's name."""
+    """Records the name of the request. Airflow requires the function's name."""
     dag, conf = getattr(dag_run, "dag", None), dag_run.conf or {}
     if dag is None or not isinstance(dag.timetable, IntervalTimetable) or not any(map(conf.get, ASKED)):
         return
@@ -58,12 +58,12 @@ class Request:
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is requested."""
+        """Returns whether anything is requested."""
         return self.reprocess or self.replay or self.another_cluster
 
     @property
     def moment(self) -> datetime | None:
-        """The time of the backfill that made it; None if none did."""
+        """Returns the time of the backfill that made it, or None if none did."""
         try:
             found = datetime.fromisoformat(self.name.rpartition(" of ")[2])
         except ValueError:

@@ -13,7 +13,7 @@ from fencepost.model import BatchId, Interval, Outcome, State, utc_now
 
 
 def send_test(pipeline: Pipeline, event: Event) -> list[NotifierResult]:
-    """Send the event through every entry of `notify` that names it, and return the result for each."""
+    """Sends the event through every entry of `notify` that names it, and returns the result for each."""
     # Connections come from where Airflow has them: its secrets backend, the environment, and its database if this
     # machine's settings name it.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
@@ -22,7 +22,7 @@ def send_test(pipeline: Pipeline, event: Event) -> list[NotifierResult]:
 
 
 def example_of(pipeline: Pipeline, event: Event) -> NotifiedEvent:
-    """The event as it might be sent for the hour that has just ended."""
+    """Returns the event as it might be sent for the hour that has just ended."""
     end = utc_now().replace(minute=0, second=0)
     interval = Interval(start=end - timedelta(hours=1), end=end)
     is_good = event in {"recovered", "quarantined"}

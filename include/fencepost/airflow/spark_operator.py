@@ -68,11 +68,11 @@ class FencepostSparkOperator(SparkSubmitOperator):
         self.step_notes = StepNotes()
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Run the step and return its result."""
+        """Runs the step and returns its result."""
         return report(self.log, self.run_step(context, interval_of(context)))
 
     def run_step(self, context: Context, interval: Interval) -> StepResult:
-        """The step's result. An error that has a report links to it."""
+        """Returns the step's result. An error that has a report links to it."""
         began, pipeline = time.monotonic(), self.pipeline
         try:
             with airflow_errors(pipeline):
@@ -91,11 +91,11 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
-        """The lineage of the task, also of one that failed. The provider requires the method's name."""
+        """Returns the lineage of the task, also of one that failed. The provider requires the method's name."""
         return self.step_notes.lineage or nothing()
 
     def on_kill(self) -> None:
-        """End the JVM, if there is one. The driver and its workers end with it."""
+        """Ends the JVM, if there is one. The driver and its workers end with it."""
         if self._hook is not None:
             self._hook.on_kill()
 
@@ -104,15 +104,15 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return without_spark(self.step, pipeline, interval, rejected=judged)
 
     def _has_just_been_judged(self, context: Context) -> bool:
-        """Whether the job that wrote the batch in this run has also judged it. If the task validate is cleared, it judges the
-        batch again.
+        """Returns whether the job that wrote the batch in this run has also judged it. If the task validate is cleared,
+        it judges the batch again.
         """
         wrote = _returned(context, self.task_id.replace("validate", "write"))
         return context["ti"].try_number == 1 and bool(wrote.get("changed"))
 
     def _on_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult:
-        """Run the step as a Spark job. `pipeline` has the settings of its connections; `self.pipeline` never gets them, because
-        Airflow renders and logs operators.
+        """Runs the step as a Spark job. `pipeline` has the settings of its connections; `self.pipeline` never gets
+        them, because Airflow renders and logs operators.
         """
         master = self._check_connection()
         with (
@@ -167,7 +167,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         ]
 
     def _check_connection(self) -> str:
-        """The Spark master in the connection. Refuses a connection that the provider, or Spark, would misread.
+        """Returns the Spark master in the connection. Refuses a connection that the provider, or Spark, would misread.
 
         Without the connection the provider's hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py). In
         cluster mode the task can reach neither the driver nor the file with the outcome.
@@ -203,7 +203,7 @@ class AdvanceOperator(FencepostSparkOperator):
         super().__init__(step="advance", pipeline=pipeline, outlets=[publications(pipeline)], **kwargs)
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Publish the batch, or find it published, and emit the asset event once."""
+        """Publishes the batch, or finds it published, and emits the asset event once."""
         interval = interval_of(context)
         result = self.run_step(context, interval)
         if announce(context, self.pipeline, result):
@@ -219,13 +219,13 @@ def _handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[Sequence[str]]:
 
 
 def _returned(context: Context, task_id: str) -> Mapping[str, Any]:
-    """What a task of this run returned; empty if Airflow has no result of it."""
+    """Returns what a task of this run returned; empty if Airflow has no result of it."""
     found: Any = context["ti"].xcom_pull(task_ids=task_id)
     return found if isinstance(found, Mapping) else {}
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:
-    """The message for a job that left no outcome: its exit code and last lines, never its command line."""
+    """Returns the message for a job that left no outcome: its exit code and last lines, never its command line."""
     if failure is None:
         return f"the {step} job ended with exit code 0 but left no outcome; see the log above"
     found = re.search(r"Error code is: (-?\d+)\.(?:\s*Last spark-submit output:)?(.*)", str(failure), re.DOTALL)

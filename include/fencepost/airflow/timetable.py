@@ -50,7 +50,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> IntervalTimetable:
-        """The timetable that was serialized."""
+        """Returns the timetable that was serialized."""
         made = super().deserialize(data)
         assert isinstance(made, cls)
         made.public = data.get("pipeline")
@@ -66,7 +66,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
         return instance(self._cron.at_or_after(current))
 
     def _align_to_prev(self, current: DateTime) -> DateTime:
-        """The start of the interval that follows one with this end.
+        """Returns the start of the interval that follows one with this end.
 
         After a change of the cron it is the first boundary after that end. Airflow's own start would overlap the interval that
         ends there.
@@ -74,7 +74,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
         return instance(self._cron.at_or_after(current))
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
-        """Refuse.
+        """Refuses.
 
         Raises:
             ValueError: always.
@@ -84,7 +84,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
     def generate_run_id(
         self, *, run_type: DagRunType, run_after: DateTime, data_interval: DataInterval | None, **extra: Any
     ) -> str:
-        """Airflow's own run id, for a scheduled run or a backfill.
+        """Returns Airflow's own run id, for a scheduled run or a backfill.
 
         Raises:
             ValueError: the run is manual.

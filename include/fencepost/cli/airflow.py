@@ -23,7 +23,7 @@ TIMEOUT = 10.0  # seconds for one answer
 
 
 def known_airflow() -> AirflowApi | None:
-    """The Airflow that FENCEPOST_AIRFLOW_URL names; None if the variable is not set.
+    """Returns the Airflow that FENCEPOST_AIRFLOW_URL names, or None if the variable is not set.
 
     Raises:
         AirflowUnavailable: it does not answer.
@@ -41,7 +41,7 @@ def known_airflow() -> AirflowApi | None:
 
 
 def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
-    """Emit the asset event if this step has published. A further result says whether Airflow accepted it.
+    """Emits the asset event if this step has published. A further result says whether Airflow accepted it.
 
     The publication is complete before and does not depend on the event.
     """

@@ -53,7 +53,7 @@ class AirflowApi:
         self._client.close()
 
     def call(self, method: str, path: str, body: Json | None = None, **query: Any) -> Json:
-        """One request below /api/v2, and its JSON answer. Logs in again if the token has expired."""
+        """Returns one request below /api/v2, and its JSON answer. Logs in again if the token has expired."""
         answer = self._client.request(method, f"/api/v2{path}", json=body, params=query)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self._log_in()
@@ -63,15 +63,15 @@ class AirflowApi:
         return dict(answer.json() or {}) if answer.content else {}
 
     def dag(self, dag_id: str) -> Json | None:
-        """The DAG as the API shows it; None until it is parsed."""
+        """Returns the DAG as the API shows it; None until it is parsed."""
         return self._found(f"/dags/{dag_id}")
 
     def pool(self, name: str) -> Json | None:
-        """The pool as the API shows it; None if there is none."""
+        """Returns the pool as the API shows it, or None if there is none."""
         return self._found(f"/pools/{name}")
 
     def connection(self, connection_id: str) -> Json | None:
-        """The connection as the API shows it; None if Airflow's database has none of that id."""
+        """Returns the connection as the API shows it, or None if Airflow's database has none of that id."""
         return self._found(f"/connections/{connection_id}")
 
     def import_errors(self) -> list[Json]:
@@ -79,11 +79,13 @@ class AirflowApi:
         return list(self.call("GET", "/importErrors", limit=100)["import_errors"])
 
     def health(self) -> Json:
-        """Airflow's components by name, each with its `status`."""
+        """Returns Airflow's components by name, each with its `status`."""
         return self.call("GET", "/monitor/health")
 
     def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
-        """Create an event of that asset. False if Airflow has no such asset, because no task emits it and no DAG reads it."""
+        """Creates an event of that asset. False if Airflow has no such asset, because no task emits it and no DAG reads
+        it.
+        """
         # `_` is a wildcard in a pattern. An asset that tasks emit and no DAG reads is not active.
         found = self.call("GET", "/assets", uri_pattern=uri, only_active=False, limit=100)["assets"]
         known = [asset["id"] for asset in found if (asset["name"], asset["uri"]) == (name, uri)]
@@ -92,7 +94,7 @@ class AirflowApi:
         return bool(known)
 
     def _found(self, path: str) -> Json | None:
-        """The answer to a GET; None if Airflow answers 404."""
+        """Returns the answer to a GET, or None if Airflow answers 404."""
         try:
             return self.call("GET", path)
         except AirflowRefused as error:

@@ -46,7 +46,7 @@ class Commands(TyperGroup):
     """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command. No command asks for input, so a stream that ended belongs to Spark or a worker."""
+        """Runs the command. No command asks for input, so a stream that ended belongs to Spark or a worker."""
 
         def command() -> str:  # set once it is known
             return str(ctx.invoked_subcommand or "")

@@ -28,15 +28,15 @@ def names_like(incomplete: str) -> list[str]:
 
 
 def formats_like(incomplete: str) -> list[str]:
-    """The formats with this prefix, for shell completion."""
+    """Returns the formats with this prefix, for shell completion."""
     from fencepost.formats import FORMATS
 
     return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def topics_like(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics with this prefix, for shell completion of `new`. They are those of the Kafka that the command line names so far;
-    none if it does not answer within a moment.
+    """Returns the topics with this prefix, for shell completion of `new`. They are those of the Kafka that the command
+    line names so far; none if it does not answer within a moment.
     """
     from fencepost.drafting.connection import connection_of
     from fencepost.drafting.draft import known_topics
@@ -71,7 +71,7 @@ def interval_of(start: str, end: str) -> Interval:
 
 
 def moment_of(option: str, text: str) -> datetime:
-    """A time in ISO 8601, in UTC; otherwise a SettingsError that names `option`."""
+    """Returns a time in ISO 8601, in UTC; otherwise a SettingsError that names `option`."""
     try:
         return to_utc(datetime.fromisoformat(text))
     except ValueError:
@@ -81,14 +81,15 @@ def moment_of(option: str, text: str) -> datetime:
 
 
 def decision_of(action: str, reason: str) -> Decision:
-    """An operator's decision, with name and time; SettingsError if the reason is blank."""
+    """Returns an operator's decision, with name and time; SettingsError if the reason is blank."""
     if not reason.strip():
         raise SettingsError("--reason: give a reason, for later readers of the ledger.")
     return Decision(action=action, by=user_name(), reason=reason, decided_at=utc_now())
 
 
 def user_name() -> str:
-    """The name of the user who decides: that of LOGNAME or USER, and the user of the process if that is another.
+    """Returns the name of the user who decides: that of LOGNAME or USER, and the user of the process if that is
+    another.
 
     Anybody can set the variables. In a container a user may have only a number.
     """
@@ -101,14 +102,14 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of that name, with the settings of its connections."""
+    """Returns the pipeline of that name, with the settings of its connections."""
     use_environment()
     return with_connections(find_pipeline(name))
 
 
 def with_connections(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported only if there are
-    any.
+    """Returns the pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported
+    only if there are any.
     """
     if not pipeline.connections:
         return pipeline

@@ -28,7 +28,7 @@ class DiffCommand(TyperCommand):
     """Explains --revisions if its second value is missing. The parser alone would take the next option for it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The remaining arguments."""
+        """Returns the remaining arguments."""
         if "--revisions" in args:
             given = args[args.index("--revisions") + 1 :][:2]
             numbers = [*takewhile(str.isdecimal, given)]

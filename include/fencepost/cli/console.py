@@ -17,13 +17,13 @@ CLOSED_PIPE = 141  # like a program that ends with SIGPIPE: 128 + 13
 
 
 def end_quietly(*_: object) -> NoReturn:
-    """End the command because nobody reads its output any more: `fencepost status orders | head -1`."""
+    """Ends the command because nobody reads its output any more: `fencepost status orders | head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python complains at exit
     raise SystemExit(CLOSED_PIPE)
 
 
 def is_read(descriptor: int) -> bool:
-    """Whether a pipe still has a reader."""
+    """Returns whether a pipe still has a reader."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return not poll.poll(0)
@@ -37,8 +37,8 @@ out = Console(highlight=False)
 
 @contextmanager
 def working(doing: str, *, line: bool = True) -> Iterator[None]:
-    """Say on stderr what takes a while. On a terminal the text disappears when the block ends; elsewhere it is a line, unless
-    `line` is false.
+    """Says on stderr what takes a while. On a terminal the text disappears when the block ends; elsewhere it is a line,
+    unless `line` is false.
     """
     if err.is_terminal and not err.is_dumb_terminal:
         with err.status(escape(doing)):
@@ -50,11 +50,11 @@ def working(doing: str, *, line: bool = True) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
     sys.stdout.flush()
 
 
 def plain_error(error: BaseException, exit_code: int) -> dict[str, Any]:
-    """A failure as JSON, for programs."""
+    """Returns a failure as JSON, for programs."""
     return {"error": {"type": type(error).__name__, "message": str(error)}, "exit_code": exit_code}

@@ -69,7 +69,7 @@ def doctor(
 
 
 def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """The pipeline of that name, or all of them, and the errors of those that cannot be loaded.
+    """Returns the pipeline of that name, or all of them, and the errors of those that cannot be loaded.
 
     Raises:
         SettingsError: there is none of that name, or none at all.
@@ -86,7 +86,7 @@ def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, Setting
 def examine_all(
     good: Mapping[str, Pipeline], bad: Mapping[str, SettingsError], *, spark_job: bool | None
 ) -> dict[str, list[Finding]]:
-    """The findings about each pipeline, by name, and those about what all of them share."""
+    """Returns the findings about each pipeline, by name, and those about what all of them share."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
     from fencepost.doctor.run_check import run_check
@@ -107,7 +107,9 @@ def examine_all(
 
 
 def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
-    """The pipeline with the settings of its connections, and the findings about these; None if they cannot be looked up."""
+    """Returns the pipeline with the settings of its connections, and the findings about these, or None if they cannot
+    be looked up.
+    """
     from fencepost.doctor.run_check import run_check
     from fencepost.doctor.settings import check_connections
     from fencepost.findings import error
@@ -125,7 +127,7 @@ def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
 
 
 def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
-    """The findings about reports, Airflow and Spark, and the connection to Airflow, if there is one."""
+    """Returns the findings about reports, Airflow and Spark, and the connection to Airflow, if there is one."""
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
     from fencepost.doctor.run_check import run_check
@@ -165,8 +167,8 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
 
 
 def show(about: str, findings: Sequence[Finding]) -> None:
-    """Print the problems in a table, the worst first. Below it are their commands, each unbroken, and a line for each other
-    level.
+    """Prints the problems in a table, the worst first. Below it are their commands, each unbroken, and a line for each
+    other level.
     """
     by_level: dict[str, list[Finding]] = defaultdict(list)
     for one in findings:

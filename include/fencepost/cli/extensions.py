@@ -12,12 +12,12 @@ import typer
 
 
 def mount_commands(app: typer.Typer) -> None:
-    """Add the commands of other packages."""
+    """Adds the commands of other packages."""
     for found in entry_points(group="fencepost.commands"):
         app.command(found.name)(found.load())
 
 
 def use_environment() -> None:
-    """Let other packages set environment variables that they know, such as the address of the Kafka that runs here."""
+    """Lets other packages set environment variables that they know, such as the address of the Kafka that runs here."""
     for found in entry_points(group="fencepost.environment"):
         found.load()()

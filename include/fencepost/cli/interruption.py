@@ -33,17 +33,17 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """The exit code that a shell expects: 130 after Ctrl-C."""
+        """Returns the exit code that a shell expects: 130 after Ctrl-C."""
         return 128 + (_received[0] if _received else signal.SIGINT)
 
 
 def was_interrupted(error: BaseException | None = None) -> bool:
-    """Whether a signal ended the command, or this error means that one did."""
+    """Returns whether a signal ended the command, or this error means that one did."""
     return bool(_received) or isinstance(error, KeyboardInterrupt)
 
 
 def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted | None:
-    """The error to report if a signal ended the command with this error; None if none did."""
+    """Returns the error to report if a signal ended the command with this error, or None if none did."""
     if isinstance(error, Interrupted) and error.args:
         return error
     return Interrupted(f"interrupted. {left()}.") if was_interrupted(error) else None
@@ -51,8 +51,8 @@ def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Make signals raise an error within the block, which is a whole command line. A process of another program keeps its own
-    handlers.
+    """Makes signals raise an error within the block, which is a whole command line. A process of another program keeps
+    its own handlers.
 
     Signals that are ignored, as SIGHUP is under nohup, stay ignored. A second signal during the cleanup ends the cleanup.
     """
@@ -90,7 +90,7 @@ def saying_how_to_go_on(command: Callable[[], str], *, as_json: bool) -> Iterato
 
 
 def show_interrupted(interrupted: Interrupted) -> None:
-    """Print the message on stderr, after the JVM has ended, so that it is the last line."""
+    """Prints the message on stderr, after the JVM has ended, so that it is the last line."""
     _heed_no_more()
     if _received and (session := sys.modules.get("fencepost.spark.session")):
         session.await_end_of_jvm()
@@ -99,7 +99,7 @@ def show_interrupted(interrupted: Interrupted) -> None:
 
 
 def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
-    """End the process here after a signal. Otherwise threads that wait for an answer of Kafka would keep it alive."""
+    """Ends the process here after a signal. Otherwise threads that wait for an answer of Kafka would keep it alive."""
     done = isinstance(ended, SystemExit) and not ended.code
     code = (
         0 if done else 128 + (_received[0] if _received else signal.SIGINT)
@@ -112,7 +112,9 @@ def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
 
 
 def _heed_no_more() -> None:
-    """Ignore further signals once one has arrived. SIG_IGN would not do, because a process started meanwhile would inherit it."""
+    """Ignores further signals once one has arrived. SIG_IGN would not do, because a process started meanwhile would
+    inherit it.
+    """
     if _received:
         for number in SIGNALS:
             if signal.getsignal(number) is _end:

@@ -111,7 +111,7 @@ def judge(
 
 
 def summary(judged: list[JudgedRevision]) -> str:
-    """How many batches would have passed, in a sentence."""
+    """Returns how many batches would have passed, in a sentence."""
     passed, refused, unclear = (sum(one.now is outcome for one in judged) for outcome in Outcome)
     left = len(judged) - passed - refused - unclear
     parts = [f"{passed} would have passed", f"{refused} would have been rejected"]
@@ -137,7 +137,7 @@ def _print_judged(title: str, judged: list[JudgedRevision]) -> None:
 
 
 def _published(pipeline: Any, over: int) -> tuple[Ledger, View, list[PastRevision]]:
-    """The ledger, and its newest published intervals. SettingsError if there are none."""
+    """Returns the ledger, and its newest published intervals. SettingsError if there are none."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.preview.past import newest_published
 

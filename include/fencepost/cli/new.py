@@ -87,7 +87,7 @@ def new(
 
 
 def as_plain(draft: Draft) -> dict[str, Any]:
-    """A draft as JSON, for programs."""
+    """Returns a draft as JSON, for programs."""
     fields, chosen = draft.fields, draft.chosen
     return {
         "folder": str(draft.folder),

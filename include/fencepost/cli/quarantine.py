@@ -99,7 +99,7 @@ def quarantine(
 
 
 def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
-    """The descriptions in today's suite of its rules, by rule; empty while the suite cannot be read."""
+    """Returns the descriptions in today's suite of its rules, by rule; empty while the suite cannot be read."""
     try:
         rules = pipeline.suite.rules
     except SettingsError:
@@ -108,12 +108,12 @@ def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def describe_rule(rule: str, described: Mapping[str, str]) -> str:
-    """A rule's name, and its description if it has one."""
+    """Returns a rule's name, and its description if it has one."""
     return f"{rule}: {described[rule]}" if rule in described else rule
 
 
 def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[QuarantinedRecord]:
-    """The records of these batches, the newest batch first."""
+    """Yields the records of these batches, the newest batch first."""
     from fencepost.outputs.quarantine import QuarantineTopic
 
     for batch in reversed(batches):
@@ -123,7 +123,7 @@ def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[Qu
 def quarantined_batches(
     snapshot: Snapshot, start: datetime | None, end: datetime | None, *, every: bool
 ) -> Iterable[Batch]:
-    """The batches with quarantined records whose intervals overlap the time, in order. Pure.
+    """Yields the batches with quarantined records whose intervals overlap the time, in order. Pure.
 
     For each published interval it is the batch, or its last published addition. With `every` it is every batch.
     """
@@ -135,7 +135,7 @@ def quarantined_batches(
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
-    """A batch's quarantined records as JSON, for programs: counts by rule, and the offset ranges."""
+    """Returns a batch's quarantined records as JSON, for programs: counts by rule, and the offset ranges."""
     written = batch.require_written
     return {
         **identity(batch),

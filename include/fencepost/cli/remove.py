@@ -57,7 +57,7 @@ def remove(
 
 
 def _named_by_others(own: Pipeline) -> dict[str, str]:
-    """The topics that other pipelines in the folder name, each with one of these pipelines.
+    """Returns the topics that other pipelines in the folder name, each with one of these pipelines.
 
     Raises:
         SettingsError: a pipeline.yaml cannot be read.

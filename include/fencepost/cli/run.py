@@ -83,7 +83,7 @@ def run(
 
 
 def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) -> str:
-    """What remains to be done if a run is interrupted after these steps, and how to continue."""
+    """Returns what remains to be done if a run is interrupted after these steps, and how to continue."""
     done = [step.step for step in steps]
     left = [step for step in STEPS if step not in done]
     if not left:
@@ -94,7 +94,7 @@ def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) 
 
 
 def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:
-    """The interval between the times, or the number of the newest intervals."""
+    """Returns the interval between the times, or the number of the newest intervals."""
     if last is not None:
         if start is not None or end is not None:
             raise SettingsError("--last takes the newest intervals of the schedule: give it, or --start and --end.")
@@ -105,7 +105,7 @@ def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval
 
 
 def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Iterator[StepResult]:
-    """The four steps in order. The first step that needs Spark starts it."""
+    """Yields the four steps in order. The first step that needs Spark starts it."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import plan_batch
 

@@ -29,8 +29,8 @@ SHOWN_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan w
 
 
 def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, as_json: bool) -> None:
-    """Run the intervals between two times, or this many of the newest, in order. Prints a line for each, and stops at the first
-    that is not published or skipped.
+    """Runs the intervals between two times, or this many of the newest, in order. Prints a line for each, and stops at
+    the first that is not published or skipped.
     """
     began = time.monotonic()
     done: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, a
 
 
 def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool) -> list[Interval]:
-    """The schedule's intervals between these times.
+    """Returns the schedule's intervals between these times.
 
     Raises:
         SettingsError: there is none, or one has not ended.
@@ -142,8 +142,8 @@ def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
 def steps_of_each(
     pipeline: Pipeline, intervals: list[Interval], *, allow_future: bool
 ) -> Iterator[tuple[Interval, Iterator[StepResult]]]:
-    """The intervals, each with the results of its steps. A step runs when its result is requested. All share one ledger and one
-    JVM.
+    """Yields the intervals, each with the results of its steps. A step runs when its result is requested. All share one
+    ledger and one JVM.
     """
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import finished_before, plan_batch
@@ -177,14 +177,14 @@ class _Progress:
         self._label = f"{number}  {interval.start:%Y-%m-%d %H:%M} → {interval.end:%m-%d %H:%M}"
 
     def heed(self, result: StepResult) -> None:
-        """Print messages of the step that the line of the interval does not have."""
+        """Prints messages of the step that the line of the interval does not have."""
         matters = result.step == "event" or any(name in result.details for name in SHOWN_OF_A_PLAN)
         if matters and result.message not in self._shown:
             self._shown.add(result.message)
             err.print(f"[yellow]{escape(result.message)}[/]", soft_wrap=True)
 
     def end(self, steps: list[StepResult]) -> None:
-        """Print the line of the interval that has ended."""
+        """Prints the line of the interval that has ended."""
         by_name = {step.step: step for step in steps}
         last = by_name.get("advance", steps[-1])
         summary = last.message.split(",")[0] if not last.changed else f"{last.state}, revision {last.revision}"
@@ -199,7 +199,7 @@ class _Progress:
 
 
 def _is_over(steps: list[StepResult]) -> bool:
-    """Whether the interval is published or skipped."""
+    """Returns whether the interval is published or skipped."""
     return any(step.state in PASSED for step in steps if step.step in ("plan", "advance"))
 
 
@@ -208,7 +208,7 @@ def _span(intervals: list[Interval]) -> str:
 
 
 def _left_out(part: Interval, whole: Interval) -> str:
-    """A part of an interval that is not run, and the option that includes it."""
+    """Returns a part of an interval that is not run, and the option that includes it."""
     option, moment = ("--end", whole.end) if part.start == whole.start else ("--start", whole.start)
     ended = "" if whole.end <= utc_now() else ", which has not ended"
     runs = f"{option} {moment:%Y-%m-%dT%H:%M:%SZ} runs all of it"

@@ -88,7 +88,7 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
 
 
 def plain_drift(drift: Drift) -> dict[str, Any]:
-    """What changed, as JSON, for programs."""
+    """Returns what changed, as JSON, for programs."""
     return {
         "records": drift.records,
         "undeclared": [{"field": d.name, "records": d.records, "type": d.what} for d in drift.undeclared],
@@ -123,7 +123,7 @@ def _cells(one: FieldDrift, drift: Drift) -> tuple[Text, str, str]:
 
 
 def as_plain(part: PartReport) -> dict[str, Any]:
-    """One part of the records as JSON, for programs."""
+    """Returns one part of the records as JSON, for programs."""
     return {
         "part": part.part,
         "subject": part.subject,

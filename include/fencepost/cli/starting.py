@@ -13,7 +13,7 @@ from typing import NoReturn
 
 
 def end_quietly_until_a_command_runs() -> None:
-    """Make Ctrl-C end the console script with one line and exit code 130 instead of a traceback."""
+    """Makes Ctrl-C end the console script with one line and exit code 130 instead of a traceback."""
     if Path(sys.argv[0]).name == "fencepost" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

@@ -156,7 +156,7 @@ def _awaiting(one: Awaiting) -> dict[str, Any]:
 
 
 def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
-    """Print what awaits a person: the newest in full, and the number of the others."""
+    """Prints what awaits a person: the newest in full, and the number of the others."""
     if not awaiting:
         return
     out.print("[bold red]awaiting a person[/]")
@@ -221,7 +221,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
 
 
 def span(batch: Batch) -> str:
-    """A batch's interval in short form, for a table."""
+    """Returns a batch's interval in short form, for a table."""
     return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
 
 
@@ -239,7 +239,7 @@ def _table(title: str, batches: list[Batch]) -> Table:
 
 
 def _print_reports(batches: list[Batch]) -> None:
-    """Print the paths of the reports below the table. A path is for copying, so its line is not broken."""
+    """Prints the paths of the reports below the table. A path is for copying, so its line is not broken."""
     for batch in batches:
         if batch.verdict is not None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)

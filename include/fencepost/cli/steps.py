@@ -30,8 +30,8 @@ def show_steps(
     as_json: bool,
     left: Callable[[list[StepResult]], str] = lambda steps: GO_ON,
 ) -> None:
-    """Run the steps and show what each did. If one fails, exit with the failure's code. `left` says what remains after these
-    steps if a signal comes, and how to continue.
+    """Runs the steps and shows what each did. If one fails, exit with the failure's code. `left` says what remains
+    after these steps if a signal comes, and how to continue.
     """
     steps: list[StepResult] = []
     failure: FencepostError | Interrupted | None = None
@@ -55,7 +55,7 @@ def show_steps(
 
 
 def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) -> FencepostError | Interrupted:
-    """The error for the JSON document. Without `as_json` it is raised, and `main` shows it."""
+    """Returns the error for the JSON document. Without `as_json` it is raised, and `main` shows it."""
     interrupted = interrupted_by(error, left)
     if not as_json:
         raise interrupted or error
@@ -75,7 +75,9 @@ def steps_of(
     *,
     line: bool = True,
 ) -> Iterator[StepResult]:
-    """Yield the results of the four steps and of the asset event, as they complete. Says on stderr what Spark is doing."""
+    """Yields the results of the four steps and of the asset event, as they complete. Says on stderr what Spark is
+    doing.
+    """
     from fencepost.steps.run_interval import run_interval
 
     during = partial(working, line=line)
@@ -85,7 +87,9 @@ def steps_of(
 
 
 def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[], Any]:
-    """A function that returns a separate session for one interval, on the JVM of `spark`. The first call creates it."""
+    """Returns a function that returns a separate session for one interval, on the JVM of `spark`. The first call
+    creates it.
+    """
     sessions: list[Any] = []
 
     def own() -> Any:

@@ -88,7 +88,7 @@ def _load_ahead() -> None:
 
 
 def _choose_input(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, TrialInput]:
-    """The records that the trial reads, and the ledger."""
+    """Returns the records that the trial reads, and the ledger."""
     from fencepost.doctor.folder import check_pipeline
     from fencepost.ledger.ledger import Ledger
     from fencepost.preview.trial_input import newest, of_interval
@@ -106,7 +106,7 @@ def _tried(spark: Any, ledger: Ledger, trial_input: TrialInput) -> Trial:
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:
-    """Try, and again at each change of a file, until Ctrl-C."""
+    """Tries, and again at each change of a file, until Ctrl-C."""
     while True:
         before = state_of(folder)
         began = time.monotonic()
@@ -123,7 +123,7 @@ def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """The modification time, size and inode of each file in the folder. They show whether a file has changed."""
+    """Returns the modification time, size and inode of each file in the folder. They show whether a file has changed."""
     found = {}
     for path in sorted(folder.rglob("*")):
         try:
@@ -136,7 +136,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def forget_modules(folder: Path) -> None:
-    """Forget the modules that were imported from the folder, so that they are imported again."""
+    """Forgets the modules that were imported from the folder, so that they are imported again."""
     inside = str(folder.resolve()) + os.sep
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -146,7 +146,7 @@ def forget_modules(folder: Path) -> None:
 
 
 def show(trial: Trial, pipeline: Pipeline) -> None:
-    """Print a trial's result for a person."""
+    """Prints a trial's result for a person."""
     trial_input = trial.trial_input
     what = "sample"
     if trial_input.interval is not None:
@@ -218,7 +218,7 @@ def _show_checks(trial: Trial) -> None:
 
 
 def as_plain(trial: Trial) -> dict[str, Any]:
-    """A trial's result as JSON, for programs."""
+    """Returns a trial's result as JSON, for programs."""
     trial_input = trial.trial_input
     return {
         "interval": trial_input.interval.model_dump(mode="json") if trial_input.interval else None,

@@ -62,13 +62,13 @@ class ClientConfig(Names, BaseModel):
 
     @property
     def written_in(self) -> str:
-        """Where the settings are written, for a person."""
+        """Returns where the settings are written, for a person."""
         raise NotImplementedError
 
     @model_validator(mode="before")
     @classmethod
     def _connections_stand_apart(cls, values: object) -> object:
-        """Move `connection` out of the sections: it is not a setting of librdkafka or libpq."""
+        """Moves `connection` out of the sections: it is not a setting of librdkafka or libpq."""
         if not isinstance(values, dict):
             return values
         sections = {name: section for name in SERVICES if isinstance(section := values.get(name), Mapping)}
@@ -92,7 +92,7 @@ class ClientConfig(Names, BaseModel):
         return settings
 
     def plain(self, service: Service) -> dict[str, str]:
-        """The whole settings of a service as texts, with their secrets. Only clients may get them.
+        """Returns the whole settings of a service as texts, with their secrets. Only clients may get them.
 
         Raises:
             SettingsError: as `require_resolved`.
@@ -112,7 +112,7 @@ class ClientConfig(Names, BaseModel):
         }
 
     def require_resolved(self, service: Service) -> None:
-        """Check that a service's settings are whole: that its connection, if it has one, was looked up.
+        """Checks that a service's settings are whole: that its connection, if it has one, was looked up.
 
         Raises:
             SettingsError: it was not. Steps in Airflow, its pages and the commands do that first.
@@ -126,12 +126,12 @@ class ClientConfig(Names, BaseModel):
 
 
 def scalars(value: object) -> object:
-    """A section's values as texts."""
+    """Returns a section's values as texts."""
     return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
 
 def _scalar(value: object) -> object:
-    """YAML's true and 5 as the texts that librdkafka and Spark expect."""
+    """Returns YAML's true and 5 as the texts that librdkafka and Spark expect."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

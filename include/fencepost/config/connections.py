@@ -24,7 +24,8 @@ AnyConfig = TypeVar("AnyConfig", bound=ClientConfig)
 def resolved(
     config: AnyConfig, look_up: Callable[[str], Connection]
 ) -> tuple[AnyConfig, dict[str, ConnectionSettings]]:
-    """The pipeline or reader with the settings of its connections merged in, and the settings that each connection gave.
+    """Returns the pipeline or reader with the settings of its connections merged in, and the settings that each
+    connection gave.
 
     Raises:
         SettingsError: says what is wrong with the merged settings; names section, connection and setting, and never a secret.
@@ -34,8 +35,8 @@ def resolved(
 
 
 def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig:
-    """The pipeline or reader with these settings merged into its own, by section. Its own settings win, under whatever name they
-    have.
+    """Returns the pipeline or reader with these settings merged into its own, by section. Its own settings win, under
+    whatever name they have.
 
     Raises:
         SettingsError: as `resolved`.
@@ -62,13 +63,15 @@ def _reasons(error: ValidationError) -> Iterator[str]:
 
 
 def settings_of(config: ClientConfig) -> dict[str, dict[str, str]]:
-    """The whole settings of each section that has a connection, as plain texts with their secrets, for `with_settings`."""
+    """Returns the whole settings of each section that has a connection, as plain texts with their secrets, for
+    `with_settings`.
+    """
     return {section: config.own(SERVICES[section]) for section in config.connections}
 
 
 def secrets_of(config: ClientConfig) -> list[str]:
-    """Every value of these settings that logs have to mask. For a text of several lines this includes each line, because logs
-    have lines.
+    """Returns every value of these settings that logs have to mask. For a text of several lines this includes each
+    line, because logs have lines.
 
     A login equal to the pipeline's name is not masked: that would also hide the DAG's id in the logs.
     """
@@ -85,12 +88,14 @@ def secrets_of(config: ClientConfig) -> list[str]:
 
 
 def is_worth_a_retry(error: BaseException, config: ClientConfig) -> bool:
-    """Whether a new attempt may succeed: it looks the connection up again, and may get the password that a login now needs."""
+    """Returns whether a new attempt may succeed: it looks the connection up again, and may get the password that a
+    login now needs.
+    """
     return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.connections))
 
 
 def message_with_connections(error: FencepostError, config: ClientConfig) -> str:
-    """The error's message. For a refused login it adds the connections that the login may have come from."""
+    """Returns the error's message. For a refused login it adds the connections that the login may have come from."""
     if not isinstance(error, LoginRefused) or not config.connections:
         return str(error)
     names = ", ".join(sorted(set(config.connections.values())))

@@ -27,7 +27,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def check_cron(expression: str) -> None:
-    """Check that an expression divides time, and always in the same way.
+    """Checks that an expression divides time, and always in the same way.
 
     Raises:
         ValueError: it does not; the text says why.
@@ -58,7 +58,7 @@ class Cron:
         self._is_hourly: bool = croniter(expression).expanded[1] == ["*"]
 
     def after(self, moment: datetime) -> datetime:
-        """The first boundary after this time."""
+        """Returns the first boundary after this time."""
         return next(boundary for boundary in self._around(moment) if boundary > moment)
 
     def at_or_after(self, moment: datetime) -> datetime:
@@ -70,20 +70,20 @@ class Cron:
         return next(begin for begin, end in pairwise(self._around(moment)) if end > moment)
 
     def before(self, moment: datetime) -> datetime:
-        """The last boundary before this time."""
+        """Returns the last boundary before this time."""
         return self.at_or_before(moment - timedelta(microseconds=1))
 
     def interval_at(self, moment: datetime) -> Interval:
-        """The interval that contains this time."""
+        """Returns the interval that contains this time."""
         return Interval(start=self.at_or_before(moment), end=self.after(moment))
 
     def intervals_from(self, moment: datetime) -> Iterator[Interval]:
-        """The intervals that begin at this time or later, in order, without an end."""
+        """Yields the intervals that begin at this time or later, in order, without an end."""
         for begin, end in pairwise(self._from(self.at_or_after(moment))):
             yield Interval(start=begin, end=end)
 
     def unusual_between(self, start: datetime, end: datetime) -> Iterator[Interval]:
-        """The intervals that do not end at a time of the cron, because clocks change by other than whole hours.
+        """Yields the intervals that do not end at a time of the cron, because clocks change by other than whole hours.
 
         Airflow's own intervals overlap there, or it finds no next one.
         """
@@ -108,14 +108,14 @@ class Cron:
         return self._from(boundary)
 
     def _last_time(self, moment: datetime) -> datetime:
-        """The last time of the cron that is not after this time."""
+        """Returns the last time of the cron that is not after this time."""
         times = croniter(self._expression, self._on_the_wall(moment) + timedelta(microseconds=1))
         while (found := self._at(times.get_prev(datetime))) > moment:
             pass  # the clock shows this time twice, and the second occurrence is later than `moment`
         return found
 
     def _from(self, boundary: datetime) -> Iterator[datetime]:
-        """A boundary and all that follow."""
+        """Yields a boundary and all that follow."""
         shown = self._on_the_wall(boundary)
         times = croniter(self._expression, shown)
         while True:
@@ -133,7 +133,7 @@ class Cron:
         return moment.astimezone(self._zone).replace(tzinfo=None)
 
     def _at(self, naive: datetime) -> datetime:
-        """The time at which the clock on the wall shows this.
+        """Returns the time at which the clock on the wall shows this.
 
         If the clock shows it twice, it is the second time. If the clock skips it, it is as long after the change as it would have
         been.

@@ -43,7 +43,7 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 
 
 def digest_of_section(section: Section) -> str:
-    """A digest of a section's settings, without those that are marked to decide no record.
+    """Returns a digest of a section's settings, without those that are marked to decide no record.
 
     The order in which its class declares them does not count. Within a setting the order counts, as that of a schema's columns.
     """
@@ -53,8 +53,8 @@ def digest_of_section(section: Section) -> str:
 
 
 def digest_of_service(config: ClientConfig, service: Service) -> str:
-    """A digest of a service's settings that decide records. Credentials are never included, because a digest would make them
-    easier to guess.
+    """Returns a digest of a service's settings that decide records. Credentials are never included, because a digest
+    would make them easier to guess.
 
     Raises:
         SettingsError: the settings are in a connection that was not looked up.
@@ -68,7 +68,7 @@ def digest(value: object) -> str:
 
 
 def digest_of_spark(settings: Mapping[str, str]) -> str:
-    """A digest of a pipeline's Spark settings that may change a record."""
+    """Returns a digest of a pipeline's Spark settings that may change a record."""
     counted: dict[str, object] = {name: value for name, value in settings.items() if not is_resource(name)}
     for name in SHIPPED:
         if name in counted:
@@ -77,7 +77,7 @@ def digest_of_spark(settings: Mapping[str, str]) -> str:
 
 
 def is_resource(name: str) -> bool:
-    """Whether a Spark setting is known to change no record."""
+    """Returns whether a Spark setting is known to change no record."""
     parts = name.split(".")
     return name in RESOURCES or any(".".join(parts[:n]) + "." in RESOURCES for n in range(2, len(parts)))
 
@@ -91,7 +91,8 @@ def _content(entry: str) -> str:
 
 
 def digest_of_files(folder: Path) -> str:
-    """A digest of all files in a pipeline's folder that its transform may read: helper modules, tables and others.
+    """Returns a digest of all files in a pipeline's folder that its transform may read: helper modules, tables and
+    others.
 
     Links are followed. Hidden files, caches, Markdown and the names in `LEFT_OUT` are left out.
     """
@@ -119,7 +120,7 @@ def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def digest_of_file(file: Path) -> str:
-    """A digest of a file's bytes.
+    """Returns a digest of a file's bytes.
 
     Raises:
         SettingsError: the file cannot be read.

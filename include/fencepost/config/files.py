@@ -14,7 +14,7 @@ from fencepost.errors import SettingsError
 
 
 def open_file(file: Path) -> BufferedReader:
-    """A regular file, opened for reading.
+    """Returns a regular file, opened for reading.
 
     Raises:
         SettingsError: it cannot be read, or is not a regular file.
@@ -31,7 +31,7 @@ def open_file(file: Path) -> BufferedReader:
 
 
 def read_file(file: Path) -> bytes:
-    """The content of a regular file. SettingsError as `open_file`, or if reading fails."""
+    """Returns the content of a regular file. SettingsError as `open_file`, or if reading fails."""
     with open_file(file) as opened:
         try:
             return opened.read()
@@ -40,7 +40,9 @@ def read_file(file: Path) -> bytes:
 
 
 def unreadable(path: Path, error: OSError | str) -> SettingsError:
-    """The error for a file or folder that is missing or cannot be read. For a link it says where the link leads."""
+    """Returns the error for a file or folder that is missing or cannot be read. For a link it says where the link
+    leads.
+    """
     link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises where the folder is closed
     if isinstance(error, FileNotFoundError) and not link:
         return SettingsError(f"{path}: does not exist.")
@@ -50,7 +52,8 @@ def unreadable(path: Path, error: OSError | str) -> SettingsError:
 
 
 def pipeline_folders(folder: Path) -> list[Path]:
-    """The folders that may be pipelines, in order: all whose names begin neither with a dot nor with an underscore.
+    """Returns the folders that may be pipelines, in order: all whose names begin neither with a dot nor with an
+    underscore.
 
     An entry that cannot be examined is included, because it may be a pipeline; loading it gives the error.
 

@@ -19,8 +19,8 @@ AHEAD = timedelta(days=2 * 366)  # how far ahead a schedule is searched for unus
 
 
 def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[Interval]:
-    """The schedule's intervals that lie wholly between the two times, in order. Like a backfill, this ignores `schedule.start`
-    and `schedule.end`.
+    """Yields the schedule's intervals that lie wholly between the two times, in order. Like a backfill, this ignores
+    `schedule.start` and `schedule.end`.
     """
     for interval in schedule.boundaries.intervals_from(start):
         if interval.end > end:
@@ -29,8 +29,8 @@ def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Ite
 
 
 def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
-    """The schedule's intervals that have ended, the newest first. Airflow makes runs for these. `schedule.end` limits an
-    interval's start, so the last one may end after it.
+    """Yields the schedule's intervals that have ended, the newest first. Airflow makes runs for these. `schedule.end`
+    limits an interval's start, so the last one may end after it.
     """
     cron = schedule.boundaries
     end = cron.at_or_before(now)
@@ -42,8 +42,8 @@ def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
 
 
 def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
-    """The parts of the time `within` that `chosen`, the intervals wholly within it, do not cover. There may be one at each end,
-    and each comes with the interval that it belongs to.
+    """Returns the parts of the time `within` that `chosen`, the intervals wholly within it, do not cover. There may be
+    one at each end, and each comes with the interval that it belongs to.
     """
     cron, parts = schedule.boundaries, list[tuple[Interval, Interval]]()
     if within.start < chosen[0].start:
@@ -54,7 +54,7 @@ def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interv
 
 
 def in_zone(moment: datetime, timezone: str) -> str:
-    """A time as in `pipeline.yaml` and on the command line: with the offset of the schedule's zone."""
+    """Returns a time as in `pipeline.yaml` and on the command line: with the offset of the schedule's zone."""
     local = moment.astimezone(ZoneInfo(timezone))
     return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")
 
@@ -92,7 +92,8 @@ def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
 
 
 def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
-    """The schedule's intervals, from its start on, that lie before a `known` interval and overlap none of them, in order.
+    """Yields the schedule's intervals, from its start on, that lie before a `known` interval and overlap none of them,
+    in order.
 
     Under `catchup` Airflow makes runs only for intervals after its latest run, and a backfill's run counts as the latest too. So
     it makes none for these. Without `catchup` intervals are left out on purpose.
@@ -114,8 +115,8 @@ def _between(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval
 
 
 def clock_changes(schedule: Schedule, now: datetime) -> str:
-    """What the schedule does when clocks change by other than whole hours, for a person; empty if all intervals end at times of
-    the cron.
+    """Returns what the schedule does when clocks change by other than whole hours, for a person; empty if all intervals
+    end at times of the cron.
     """
     unusual = list(schedule.boundaries.unusual_between(min(schedule.start, now), now + AHEAD))
     if not unusual:

@@ -31,7 +31,9 @@ from fencepost.paths import pipelines_folder
 def load_pipelines(
     folder: Path | None = None, *, at_parse: bool = False
 ) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """All pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` is as in `load_pipeline`."""
+    """Returns all pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` is as in
+    `load_pipeline`.
+    """
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
     for entry in pipeline_folders(folder or pipelines_folder()):
@@ -43,12 +45,12 @@ def load_pipelines(
 
 
 def find_pipeline(name: str) -> Pipeline:
-    """The pipeline of that name; the error lists the existing names."""
+    """Returns the pipeline of that name; the error lists the existing names."""
     return load_pipeline(folder_of(name))
 
 
 def folder_of(name: str) -> Path:
-    """The folder of the pipeline of that name; SettingsError with the existing names if there is none."""
+    """Returns the folder of the pipeline of that name; SettingsError with the existing names if there is none."""
     there = {entry.name: entry for entry in pipeline_folders(pipelines_folder())}
     if name not in there:
         raise SettingsError(f"no pipeline {name!r} in {pipelines_folder()}; there are: {', '.join(there) or 'none'}.")
@@ -59,7 +61,7 @@ NO_SERVICES = {name: service.placeholder for name, service in SERVICES.items()}
 
 
 def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False) -> Pipeline:
-    """Read and check one pipeline's folder.
+    """Reads and checks one pipeline's folder.
 
     `offline` is for callers that connect neither to Kafka nor to a registry. The sections of services are not read, and elsewhere
     a variable may be unset.
@@ -97,7 +99,7 @@ def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The content of `pipeline.yaml`, as written. SettingsError if it is not a mapping."""
+    """Returns the content of `pipeline.yaml`, as written. SettingsError if it is not a mapping."""
     file = folder / "pipeline.yaml"
     raw = read_yaml(file)
     if not isinstance(raw, dict):
@@ -117,7 +119,7 @@ def pipeline_of_values(
     readable: Container[str] | None = None,
     at_parse: bool = False,
 ) -> Pipeline:
-    """The pipeline with these fields, and values from the environment.
+    """Returns the pipeline with these fields, and values from the environment.
 
     `unset` replaces a variable that is not set. `readable` limits the variables that are read; without it, all except Airflow's
     own are read. `at_parse` is as in `load_pipeline`.
@@ -149,13 +151,15 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """The values without empty settings of services. So `${NAME:-}` omits a setting if the variable is not set."""
+    """Returns the values without empty settings of services. So `${NAME:-}` omits a setting if the variable is not set."""
     given = {name: found for name in CHECKS if isinstance(found := values.get(name), dict)}
     return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:
-    """One line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the output's kind."""
+    """Returns one line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the
+    output's kind.
+    """
     lines = []
     for one in map(_in_file, error.errors(include_url=False)):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
@@ -172,7 +176,7 @@ def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | 
 
 
 def _in_file(one: Any) -> Any:
-    """The error with its place in the file: `connections.kafka` is kafka.connection there."""
+    """Returns the error with its place in the file: `connections.kafka` is kafka.connection there."""
     loc = one["loc"]
     return {**one, "loc": (*loc[1:], "connection")} if loc[:1] == ("connections",) else one
 
@@ -184,7 +188,7 @@ def _without(secrets: set[str], text: str) -> str:
 
 
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
-    """Whether the message omits the value, because it is a secret, or a section that may contain one."""
+    """Returns whether the message omits the value, because it is a secret, or a section that may contain one."""
     names = [str(part) for part in loc]
     if one["type"] == "missing" or (names[:1] and names[0] in SERVICES) or SECRET_KEYS.search(".".join(names)):
         return True
@@ -192,7 +196,7 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 
 def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
-    """The fields that are allowed where an unknown one was found."""
+    """Returns the fields that are allowed where an unknown one was found."""
     if loc[0] == "output" and kind is not None:
         return _fields(settings_of(kind))
     model: Any = Pipeline

@@ -34,65 +34,65 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """The prefix of every group and transactional id except the frontier's group."""
+        """Returns the prefix of every group and transactional id except the frontier's group."""
         return f"{self.name}."
 
     @property
     def topic_prefix(self) -> str:
-        """The prefix of the pipeline's own topics."""
+        """Returns the prefix of the pipeline's own topics."""
         return f"fencepost.{self.name}."
 
     @property
     def ledger_topic(self) -> str:
-        """The compacted topic that holds the truth about every batch."""
+        """Returns the compacted topic that holds the truth about every batch."""
         return f"{self.topic_prefix}ledger"
 
     @property
     def announcements_topic(self) -> str:
-        """The topic that announces each publication, skip and withdrawal to readers."""
+        """Returns the topic that announces each publication, skip and withdrawal to readers."""
         return f"{self.topic_prefix}published"
 
     @property
     def default_staging_topic(self) -> str:
-        """The topic of batches that are not judged yet."""
+        """Returns the topic of batches that are not judged yet."""
         return f"{self.topic_prefix}staging"
 
     @property
     def default_quarantine_topic(self) -> str:
-        """The topic of malformed records and of records that failed a quarantine rule."""
+        """Returns the topic of malformed records and of records that failed a quarantine rule."""
         return f"{self.topic_prefix}quarantine"
 
     @property
     def coordinator_id(self) -> str:
-        """The transactional.id that writes the ledger."""
+        """Returns the transactional.id that writes the ledger."""
         return f"{self.prefix}coordinator"
 
     @property
     def group(self) -> str:
-        """The consumer group whose offsets are the frontier."""
+        """Returns the consumer group whose offsets are the frontier."""
         return self.name
 
     @property
     def validated_group(self) -> str:
-        """The consumer group whose offsets are the ends of validated output."""
+        """Returns the consumer group whose offsets are the ends of validated output."""
         return f"{self.prefix}validated"
 
     def lane_group(self, lane: str) -> str:
-        """The consumer group that holds a lane's marks."""
+        """Returns the consumer group that holds a lane's marks."""
         return f"{self.prefix}lane-{lane}"
 
     def malformed_group(self, lane: str) -> str:
-        """The consumer group that holds the marks of a lane's task-partitions for malformed records."""
+        """Returns the consumer group that holds the marks of a lane's task-partitions for malformed records."""
         return f"{self.prefix}malformed-{lane}"
 
     def writer_id(self, lane: str, task: int) -> str:
-        """The transactional.id of one task-partition of a lane."""
+        """Returns the transactional.id of one task-partition of a lane."""
         return f"{self.prefix}{lane}.{task}"
 
     def publisher_group(self, lane: int) -> str:
-        """The consumer group that holds a publishing lane's marks."""
+        """Returns the consumer group that holds a publishing lane's marks."""
         return f"{self.prefix}publish-{lane}"
 
     def publisher_id(self, lane: int, task: int) -> str:
-        """The transactional.id of one task-partition of a publishing lane."""
+        """Returns the transactional.id of one task-partition of a publishing lane."""
         return f"{self.prefix}publish-{lane}.{task}"

@@ -82,7 +82,7 @@ class Ask(BaseModel):
 
 
 def _texts(value: JsonValue, name: str = "") -> Iterator[tuple[str, str]]:
-    """All texts within a value, each with its name."""
+    """Yields all texts within a value, each with its name."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield from _texts(one, key)

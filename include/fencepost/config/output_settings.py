@@ -52,32 +52,32 @@ class OutputSettings(Section):
 
     @property
     def name(self) -> str:
-        """The name of the topic or table."""
+        """Returns the name of the topic or table."""
         raise NotImplementedError
 
     @property
     def description(self) -> str:
-        """The output in a sentence for a person."""
+        """Returns the output in a sentence for a person."""
         raise NotImplementedError
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The Kafka topics that the output consists of; empty unless it is a topic."""
+        """Returns the Kafka topics that the output consists of; empty unless it is a topic."""
         return ()
 
     @property
     def is_staged(self) -> bool:
-        """Whether a batch is written to the staging topic, and judged there, before it is published."""
+        """Returns whether a batch is written to the staging topic, and judged there, before it is published."""
         return True
 
     @property
     def is_copied(self) -> bool:
-        """Whether publishing a batch needs as many resources as writing one, so that Airflow's pool counts it."""
+        """Returns whether publishing a batch needs as many resources as writing one, so that Airflow's pool counts it."""
         return False
 
     @property
     def records(self) -> RecordSettings:
-        """How staged records are written, or the output's own records if it is a topic."""
+        """Returns how staged records are written, or the output's own records if it is a topic."""
         raise NotImplementedError
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
@@ -85,18 +85,18 @@ class OutputSettings(Section):
         raise NotImplementedError
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """The statements that grant rights outside Kafka, by their use; empty unless the kind has any."""
+        """Returns the statements that grant rights outside Kafka, by their use; empty unless the kind has any."""
         return []
 
 
 def settings_of(kind: str) -> type[OutputSettings]:
-    """The class of a kind's settings."""
+    """Returns the class of a kind's settings."""
     found: type[OutputSettings] = part_of(kind, "settings", "SETTINGS")
     return found
 
 
 def kind_of(output: Any) -> str | None:
-    """The output's kind, with topic as the default; None if there is no such kind."""
+    """Returns the output's kind, with topic as the default, or None if there is no such kind."""
     return known_kind(output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None))
 
 

@@ -117,12 +117,12 @@ class Pipeline(ClientConfig):
 
     @property
     def uses_registry(self) -> bool:
-        """Whether any part of its records has its schema in a registry."""
+        """Returns whether any part of its records has its schema in a registry."""
         return bool(self._in_registry)
 
     @property
     def _in_registry(self) -> dict[str, str]:
-        """The formats of parts whose schemas are in a registry, by setting."""
+        """Returns the formats of parts whose schemas are in a registry, by setting."""
         formats = {
             "source.format": self.source.format,
             "source.key_format": self.source.key_format,
@@ -132,7 +132,7 @@ class Pipeline(ClientConfig):
         return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
-        """The subject of a part's schema: by the name of its topic unless another one is set."""
+        """Returns the subject of a part's schema: by the name of its topic unless another one is set."""
         section = self.encoded(part)
         topic = self.source.topic if section is self.source else self.output.name
         if part.endswith("_key"):
@@ -140,7 +140,7 @@ class Pipeline(ClientConfig):
         return section.subject or f"{topic}-value"
 
     def encoded(self, part: Literal["source", "source_key", "output", "output_key"]) -> Source | RecordSettings:
-        """The settings that say how a part is encoded."""
+        """Returns the settings that say how a part is encoded."""
         return self.source if part.startswith("source") else self.output.records
 
     @property
@@ -149,17 +149,19 @@ class Pipeline(ClientConfig):
 
     @property
     def written_in(self) -> str:
-        """Where its settings are written."""
+        """Returns where its settings are written."""
         return str(self.folder / "pipeline.yaml")
 
     @property
     def staging_topic(self) -> str:
-        """The topic of batches before their publication under `publish: staged`."""
+        """Returns the topic of batches before their publication under `publish: staged`."""
         return self.output.staging_topic or self.default_staging_topic
 
     @property
     def quarantine_topic(self) -> str:
-        """The topic of malformed records and of records that failed a quarantine rule, if the pipeline quarantines any."""
+        """Returns the topic of malformed records and of records that failed a quarantine rule, if the pipeline
+        quarantines any.
+        """
         return self.quality.quarantine_topic or self.default_quarantine_topic
 
     @property
@@ -170,11 +172,11 @@ class Pipeline(ClientConfig):
 
     @property
     def expectations_file(self) -> Path:
-        """The suite's file."""
+        """Returns the suite's file."""
         return self.folder / "expectations.yaml"
 
     def write_digests(self) -> dict[str, str]:
-        """A digest for each part that decides a batch's output. Reads the pipeline's folder.
+        """Returns a digest for each part that decides a batch's output. Reads the pipeline's folder.
 
         Of the suite only rules of severity `quarantine` count: a correction of another expectation must not write the output
         again. No digest includes credentials, because one in the ledger would help to guess them.
@@ -201,11 +203,11 @@ class Pipeline(ClientConfig):
 
     @property
     def quarantines(self) -> bool:
-        """Whether the pipeline may send records to quarantine."""
+        """Returns whether the pipeline may send records to quarantine."""
         return self.source.on_malformed == QUARANTINE or bool(self.suite.rules)
 
     def digest_of_rules(self) -> str | None:
-        """A digest of the suite's rules of severity `quarantine`; None if it has none."""
+        """Returns a digest of the suite's rules of severity `quarantine`, or None if it has none."""
         rules = [rule.model_dump(mode="json", exclude={"index"}) for rule in self.suite.rules]
         return digest(rules) if rules else None
 
@@ -214,7 +216,7 @@ QUARANTINE = "quarantine"  # the severity of rules that decide what is written, 
 
 
 def load_suite(file: Path) -> Suite:
-    """Read and check `expectations.yaml`.
+    """Reads and checks `expectations.yaml`.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.

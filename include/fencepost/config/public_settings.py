@@ -29,7 +29,9 @@ SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
-    """The settings in the pipeline's folder that contain no secret, in a form for JSON, and the names of those left out."""
+    """Returns the settings in the pipeline's folder that contain no secret, in a form for JSON, and the names of those
+    left out.
+    """
     raw = read_settings(pipeline.folder)
     kept: dict[str, Any] = {name: _json(raw[name]) for name in SECTIONS if raw.get(name) is not None}
     left_out: list[str] = []
@@ -53,8 +55,8 @@ def _json(value: Any) -> Any:
 
 
 def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
-    """The pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so it can be shown but
-    not run.
+    """Returns the pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so it
+    can be shown but not run.
 
     From the environment it gets the variables that `FENCEPOST_PAGES_ENVIRONMENT` lists. From this machine's files it gets only
     certificates of authorities.
@@ -80,7 +82,7 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
 
 
 def _check_logins(pipeline: Pipeline, file: Path) -> None:
-    """Refuse logins from this process's own files, and from sources that a client library would use by itself."""
+    """Refuses logins from this process's own files, and from sources that a client library would use by itself."""
     for name, service in SERVICES.items():
         given = pipeline.own(service)
         if files := sorted(given.keys() & service.named(Visibility.LOGIN_FILE)):

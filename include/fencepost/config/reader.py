@@ -21,12 +21,12 @@ class Reader(ClientConfig):
 
     @property
     def label(self) -> str:
-        """The reader in words, for a person."""
+        """Returns the reader in words, for a person."""
         return f"reader of pipeline {self.name}"
 
     @property
     def written_in(self) -> str:
-        """The reader itself: it passes its settings as arguments."""
+        """Returns the reader itself: it passes its settings as arguments."""
         return self.label
 
     @classmethod
@@ -37,7 +37,8 @@ class Reader(ClientConfig):
         schema_registry: Mapping[str, Any] | None,
         postgres: Mapping[str, str] | None,
     ) -> Self:
-        """A reader of that pipeline. Without settings for Kafka, KAFKA_BOOTSTRAP in the environment names the brokers.
+        """Returns a reader of that pipeline. Without settings for Kafka, KAFKA_BOOTSTRAP in the environment names the
+        brokers.
 
         Raises:
             SettingsError: names the setting, and no value that could be a secret.
@@ -59,6 +60,6 @@ class Reader(ClientConfig):
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Where the reader wrote the setting: `connections.kafka` is `connection` there."""
+    """Returns where the reader wrote the setting: `connections.kafka` is `connection` there."""
     places = [*map(str, loc)]
     return ".".join([*places[1:], "connection"] if places[:1] == ["connections"] else places)

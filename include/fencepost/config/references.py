@@ -35,15 +35,15 @@ REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<defa
 
 
 def is_reference(value: object) -> bool:
-    """Whether a value is one reference and nothing else. A reference with a default does not count, because the default may be a
-    secret.
+    """Returns whether a value is one reference and nothing else. A reference with a default does not count, because the
+    default may be a secret.
     """
     found = REFERENCE.fullmatch(value) if isinstance(value, str) and value.startswith("${") else None
     return found is not None and found["name"] is not None and not found["default"]
 
 
 def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in a section's annotation."""
+    """Yields the models in a section's annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -51,14 +51,18 @@ def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def from_environment() -> set[tuple[str, str]]:
-    """The settings outside services that may have a reference, by section and name. For the output, those of every kind."""
+    """Returns the settings outside services that may have a reference, by section and name. For the output, those of
+    every kind.
+    """
     sections = [(name, model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
     sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
     return {(section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
 
 
 def is_shown(path: tuple[str, ...]) -> bool:
-    """Whether messages and pages show the value of this setting. Only settings that may have a reference are asked about."""
+    """Returns whether messages and pages show the value of this setting. Only settings that may have a reference are
+    asked about.
+    """
     service = SERVICES.get(path[0])
     if service is None:
         return path in from_environment()
@@ -81,7 +85,7 @@ class References:
     not_read: set[str] = field(default_factory=set)  # at a parse: the sections with a variable that is not set
 
     def resolved(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """The value with its references replaced.
+        """Returns the value with its references replaced.
 
         Raises:
             SettingsError: a reference is not allowed here, is not set, or would show a secret.
@@ -123,7 +127,7 @@ class References:
 
 
 def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
-    """The reason why this field cannot take its value from that environment variable, or None."""
+    """Returns the reason why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
     if not is_shown(path) and path[0] not in MAY_BE_UNREAD:

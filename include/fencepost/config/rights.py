@@ -48,7 +48,7 @@ class Right(NamedTuple):
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the name is a prefix."""
+        """Returns whether the name is a prefix."""
         return self.name.endswith(".") and self.resource is not Resource.TOPIC
 
 
@@ -119,7 +119,7 @@ RIGHTS = (
 
 
 def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
-    """The rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
+    """Returns the rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
     names = {
         "source": pipeline.source.topic,
         "ledger": pipeline.ledger_topic,
@@ -146,7 +146,9 @@ READER_GROUP = "fencepost-reader"
 
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
-    """The rights of a reader of the output in a consumer group of that name. The pipeline's own rights are not among them."""
+    """Returns the rights of a reader of the output in a consumer group of that name. The pipeline's own rights are not
+    among them.
+    """
     return (
         *(Right(T, topic, "Read", "reads what is published") for topic in pipeline.output.topics),
         Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
@@ -157,7 +159,7 @@ def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Rig
 def acl_commands(
     rights: Iterable[Right], principal: str, bootstrap: str, command_config: str | None = None
 ) -> Iterator[tuple[Use, list[str]]]:
-    """The commands of Kafka's own tool that grant these rights, by their use. Each is ready for a shell.
+    """Yields the commands of Kafka's own tool that grant these rights, by their use. Each is ready for a shell.
 
     Raises:
         SettingsError: the principal is not valid.
@@ -184,7 +186,7 @@ def acl_commands(
 
 
 def table() -> str:
-    """The rights as the documents list them: two tables in Markdown."""
+    """Returns the rights as the documents list them: two tables in Markdown."""
     lines = ["| resource | name | operation | what for |", "|---|---|---|---|"]
     for right in RIGHTS:
         if right.use is Use.OPTIONAL:

@@ -43,7 +43,7 @@ HARMLESS = re.compile(r"|true|false|\$\{[^}]*\}", re.IGNORECASE)  # ${env.NAME}:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether the value of a Spark setting seems to be a secret, or to contain one."""
+    """Returns whether the value of a Spark setting seems to be a secret, or to contain one."""
     if HARMLESS.fullmatch(value):
         return False
     if URL_WITH_PASSWORD.search(value) or SECRET_TEXT.search(value):

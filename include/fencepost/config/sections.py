@@ -42,7 +42,7 @@ class Mark(Enum):
 
 
 def marked(model: type[BaseModel], mark: Mark) -> frozenset[str]:
-    """The fields of a section with this mark."""
+    """Returns the fields of a section with this mark."""
     return frozenset(name for name, field in model.model_fields.items() if mark in field.metadata)
 
 
@@ -59,7 +59,7 @@ def _format_name(name: str) -> str:
 
 
 def _column_type(text: str) -> str:
-    """A Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
+    """Returns a Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
     if not is_sql_type(without_not_null(text)):
         raise ValueError(f"not a Spark SQL type; allowed are {ALLOWED}, each optionally followed by 'not null'")
     return text.strip()
@@ -74,7 +74,9 @@ Version = Annotated[int, Field(ge=1)]  # of a schema in a subject; None means th
 
 
 def _moment(value: object) -> object:
-    """A time in UTC. YAML gives dates, times with a zone and times without; a time without a zone is taken as UTC."""
+    """Returns a time in UTC. YAML gives dates, times with a zone and times without; a time without a zone is taken as
+    UTC.
+    """
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
@@ -95,15 +97,15 @@ class WithSubjects(Protocol):
 
     @property
     def format(self) -> str:
-        """The format of values."""
+        """Returns the format of values."""
 
     @property
     def key_format(self) -> str:
-        """The format of keys."""
+        """Returns the format of keys."""
 
 
 def check_subjects(part: WithSubjects) -> None:
-    """Check that subjects and versions are given only for a format with a registry."""
+    """Checks that subjects and versions are given only for a format with a registry."""
     values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
         ("subject", values, "format: avro or json_schema"),
@@ -175,12 +177,12 @@ class Schedule(Section):
 
     @property
     def boundaries(self) -> Cron:
-        """The cron that divides time into intervals. `start` and `end` do not limit it."""
+        """Returns the cron that divides time into intervals. `start` and `end` do not limit it."""
         return Cron(self.cron, self.timezone)
 
     @property
     def patience(self) -> timedelta:
-        """The longest time that one step may take, with all its retries."""
+        """Returns the longest time that one step may take, with all its retries."""
         tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
         return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
 
@@ -213,7 +215,7 @@ class Schedule(Section):
 
 
 def _as_written(number: object) -> object:
-    """The number with the digits that it is written with; any other value unchanged."""
+    """Returns the number with the digits that it is written with; any other value unchanged."""
     exact = number_of(number)
     return number if exact is None else exact
 

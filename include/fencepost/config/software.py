@@ -16,8 +16,8 @@ COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "jiter", "confluent-kafka"
 
 
 def software() -> str:
-    """The software here that reads, computes and encodes records, with versions. A plan freezes this text, and a write compares
-    it.
+    """Returns the software here that reads, computes and encodes records, with versions. A plan freezes this text, and
+    a write compares it.
     """
     packages = [f"{name} {_version(name)}" for name in COMPUTING]
     return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])
@@ -36,13 +36,13 @@ def _python() -> str:
 
 @cache
 def _code() -> str:
-    """A digest of this package's modules, because the version does not change between two releases."""
+    """Returns a digest of this package's modules, because the version does not change between two releases."""
     modules = [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
     return hashlib.sha256(json.dumps(modules).encode()).hexdigest()[:8]
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """The name and text of each module. A job on a cluster may have imported the package from a zip."""
+    """Yields the name and text of each module. A job on a cluster may have imported the package from a zip."""
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
             yield from _modules(entry, f"{path}{entry.name}/")

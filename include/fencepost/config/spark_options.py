@@ -58,7 +58,7 @@ DOCUMENTED = "docs/pipelines.md (Spark settings) says what may be set"
 
 
 def check_spark(values: Mapping[str, str]) -> None:
-    """Refuse Spark settings that the protocol or values depend on, those that Spark would ignore, and secrets.
+    """Refuses Spark settings that the protocol or values depend on, those that Spark would ignore, and secrets.
 
     Raises:
         ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
@@ -85,7 +85,7 @@ def check_spark(values: Mapping[str, str]) -> None:
 
 
 def is_harmless(name: str) -> bool:
-    """Whether a setting of Spark changes no value: it is listed here, or is not an SQL setting."""
+    """Returns whether a setting of Spark changes no value: it is listed here, or is not an SQL setting."""
     if not name.startswith(SQL):
         return True
     parts = name.removeprefix(SQL).split(".")
@@ -94,6 +94,8 @@ def is_harmless(name: str) -> bool:
 
 
 def settings_of_values(own: Mapping[str, str]) -> dict[str, str]:
-    """The settings that decide values and that every session of a pipeline has. `own` are the pipeline's settings."""
+    """Returns the settings that decide values and that every session of a pipeline has. `own` are the pipeline's
+    settings.
+    """
     pinned = {name: value for name, (value, _) in PINNED_SQL.items()}
     return pinned | {name: own.get(name, value) for name, value in OF_TRANSFORM.items()}

@@ -37,17 +37,17 @@ class SqlType:
 
 
 def without_not_null(column: str) -> str:
-    """The type of a column declared as `int` or `int not null`."""
+    """Returns the type of a column declared as `int` or `int not null`."""
     return NOT_NULL.sub("", column.strip())
 
 
 def is_required(column: str) -> bool:
-    """Whether the column is declared `not null`."""
+    """Returns whether the column is declared `not null`."""
     return NOT_NULL.search(column.strip()) is not None
 
 
 def is_sql_type(text: str) -> bool:
-    """Whether the text is one of `ALLOWED`."""
+    """Returns whether the text is one of `ALLOWED`."""
     try:
         parse_sql_type(text)
     except ValueError:
@@ -56,7 +56,7 @@ def is_sql_type(text: str) -> bool:
 
 
 def parse_sql_type(text: str) -> SqlType:
-    """The type that a text declares.
+    """Returns the type that a text declares.
 
     Raises:
         ValueError: it is none of `ALLOWED`.

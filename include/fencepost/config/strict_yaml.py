@@ -57,7 +57,7 @@ BY_FIRST = {
 
 
 def read_yaml(file: Path) -> Any:
-    """The file's content.
+    """Returns the file's content.
 
     Raises:
         SettingsError: the file cannot be read or parsed; names the file, and the line if there is one.
@@ -77,7 +77,7 @@ def read_yaml(file: Path) -> Any:
 
 
 def _problem(error: YAMLError) -> str:
-    """What is wrong, in YAML's words if they quote nothing from the file."""
+    """Returns what is wrong, in YAML's words if they quote nothing from the file."""
     if isinstance(error, Refused):
         return str(error.problem)
     if isinstance(error, ReaderError):
@@ -106,7 +106,7 @@ class _Resolver(VersionedResolver):
 
     @property
     def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-        """The tags that a plain text may have, by its first character."""
+        """Returns the tags that a plain text may have, by its first character."""
         return BY_FIRST
 
 

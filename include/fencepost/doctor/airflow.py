@@ -24,7 +24,9 @@ class AirflowAnswers(Protocol):
 
 
 def check_airflow_pool(airflow: AirflowAnswers, name: str = DEFAULT_POOL) -> Finding:
-    """The pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not exist."""
+    """Returns the pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not
+    exist.
+    """
     pool = airflow.pool(name)
     make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"
     if pool is None:
@@ -80,7 +82,7 @@ def check_airflow_triggerer(airflow: AirflowAnswers, names: Sequence[str]) -> Fi
 
 
 def masters(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> list[str]:
-    """Spark's master by Airflow's connection; none if the API does not show it."""
+    """Returns Spark's master by Airflow's connection; none if the API does not show it."""
     try:
         found = airflow.connection(name)
     except Exception:  # another check reports it
@@ -91,7 +93,7 @@ def masters(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> list[str
 
 
 def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
-    """The extra of a connection; empty if it is not a JSON object."""
+    """Returns the extra of a connection; empty if it is not a JSON object."""
     try:
         extra = json.loads(connection.get("extra") or "{}")
     except ValueError:

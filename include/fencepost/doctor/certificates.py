@@ -58,7 +58,7 @@ def _validity(certificate: Certificate, what: str, do: str, now: datetime) -> Fi
 
 
 def _own(values: Mapping[str, str]) -> Certificate | None:
-    """The client's certificate; None if there is none, or it cannot be read."""
+    """Returns the client's certificate, or None if there is none, or it cannot be read."""
     with suppress(OSError, ValueError, TypeError):
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -74,7 +74,7 @@ def _own(values: Mapping[str, str]) -> Certificate | None:
 
 
 def _brokers(values: Mapping[str, str]) -> Certificate | None:
-    """The certificate of the first broker, unverified; None if it presents none."""
+    """Returns the certificate of the first broker, unverified, or None if it presents none."""
     host, _, port = values.get("bootstrap.servers", "").partition(",")[0].strip().rpartition(":")
     with suppress(OSError, ValueError):  # an SSLError is an OSError
         from cryptography import x509

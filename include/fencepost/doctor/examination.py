@@ -72,7 +72,7 @@ OF_LEDGER: tuple[Check, ...] = (
 
 
 def examine(pipeline: Pipeline) -> list[Finding]:
-    """Run all checks of a pipeline. It changes nothing and raises nothing, and each check ends within a minute."""
+    """Runs all checks of a pipeline. It changes nothing and raises nothing, and each check ends within a minute."""
     found = [one for check in OF_FOLDER for one in run_check(check, pipeline)]
     inspection = Inspection(pipeline)
     found += run_check(check_certificates, inspection)
@@ -93,7 +93,7 @@ def examine(pipeline: Pipeline) -> list[Finding]:
 
 
 def _each_once(found: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings, with an error that several checks met, such as a wrong suite, only at the first of them."""
+    """Yields the findings, with an error that several checks met, such as a wrong suite, only at the first of them."""
     first_checks: dict[str, str] = {}
     for one in found:
         first = first_checks.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
@@ -101,5 +101,5 @@ def _each_once(found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _is_there(found: Sequence[Finding]) -> bool:
-    """Whether the last check found no error, so that others can build on it."""
+    """Returns whether the last check found no error, so that others can build on it."""
     return found[-1].level in {Level.OK, Level.WARNING}

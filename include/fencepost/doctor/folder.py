@@ -15,7 +15,7 @@ from fencepost.suite.catalogue import HISTORY
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """Check that the transform loads, and that each expectation is valid as far as that is known without columns.
+    """Checks that the transform loads, and that each expectation is valid as far as that is known without columns.
 
     Raises:
         SettingsError: names the file and the error in it.
@@ -25,7 +25,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
 
 
 def check_transform(pipeline: Pipeline) -> Finding:
-    """The transform loads."""
+    """Returns the transform loads."""
     from fencepost.rows.transform import load_transform
 
     load_transform(pipeline)

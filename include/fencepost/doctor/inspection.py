@@ -32,7 +32,7 @@ class Role:
 
     @property
     def there(self) -> Topic:
-        """The topic, which has to exist.
+        """Returns the topic, which has to exist.
 
         Raises:
             TopicMissing: it does not exist.
@@ -54,76 +54,79 @@ class Inspection:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
+        """Returns the ledger. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
         return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
 
     @property
     def cluster(self) -> Cluster:
-        """The Kafka cluster."""
+        """Returns the Kafka cluster."""
         return self.ledger.cluster
 
     @property
     def bootstrap(self) -> str:
-        """The cluster's bootstrap servers, for messages and commands."""
+        """Returns the cluster's bootstrap servers, for messages and commands."""
         return self.ledger.settings.bootstrap
 
     @property
     def view(self) -> View:
-        """The ledger's contents; empty if there is no ledger."""
+        """Returns the ledger's contents; empty if there is no ledger."""
         if self._view is None:
             self._view = self.ledger.peek()
         return self._view
 
     def read_again(self) -> bool:
-        """Read the ledger again. Returns whether it has changed."""
+        """Reads the ledger again. Returns whether it has changed."""
         before, self._view = self.view, self.ledger.peek()
         return self._view != before
 
     @cached_property
     def source(self) -> Role:
-        """The source topic. Raises TopicMissing if it does not exist."""
+        """Returns the source topic. Raises TopicMissing if it does not exist."""
         topic = self.cluster.describe(self.pipeline.source.topic)
         return Role("source", topic.name, topic, self._settings(topic.name))
 
     @cached_property
     def own_topics(self) -> list[Role]:
-        """The topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger, announcements."""
+        """Returns the topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger,
+        announcements.
+        """
         return [self._role(role, name) for role, name in self._own_names()]
 
     @cached_property
     def destination(self) -> Destination:
-        """The destination of the next batch."""
+        """Returns the destination of the next batch."""
         return destination_of(self.ledger)
 
     def role(self, role: str) -> Role | None:
-        """The topic with that role; None if the pipeline has no such topic, or it does not exist."""
+        """Returns the topic with that role, or None if the pipeline has no such topic, or it does not exist."""
         return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
 
     @cached_property
     def brokers(self) -> int:
-        """The number of brokers."""
+        """Returns the number of brokers."""
         return self.cluster.brokers()
 
     @cached_property
     def marks_kept_for(self) -> timedelta:
-        """How long Kafka keeps a mark at least."""
+        """Returns how long Kafka keeps a mark at least."""
         return self.cluster.marks_kept_for()
 
     @property
     def transaction_timeout(self) -> timedelta:
-        """How long a transaction of the pipeline may be open."""
+        """Returns how long a transaction of the pipeline may be open."""
         named = self.ledger.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         return timedelta(milliseconds=int(named))
 
     @cached_property
     def transaction_limit(self) -> timedelta:
-        """The broker's upper limit for the timeout of transactions."""
+        """Returns the broker's upper limit for the timeout of transactions."""
         return timedelta(milliseconds=int(self.cluster.broker_config("transaction.max.timeout.ms", "900000")))
 
     @cached_property
     def has_groups(self) -> bool:
-        """Whether any group has ever committed an offset; True if the user may not know. Asking about a group would create the
-        topic of offsets."""
+        """Returns whether any group has ever committed an offset; True if the user may not know. Asking about a group
+        would create the topic of offsets.
+        """
         try:
             return self.cluster.find(OFFSETS) is not None
         except AccessDenied:
@@ -131,24 +134,24 @@ class Inspection:
 
     @property
     def newest_batches(self) -> list[Batch]:
-        """The latest hundred revisions."""
+        """Returns the latest hundred revisions."""
         return self.view.all()[-100:]
 
     @cached_property
     def newest_due(self) -> Interval:
-        """The newest interval of the cron that has ended, even if it is before the schedule's start."""
+        """Returns the newest interval of the cron that has ended, even if it is before the schedule's start."""
         cron = self.pipeline.schedule.boundaries
         end = cron.at_or_before(self.now)
         return Interval(start=cron.before(end), end=end)
 
     @cached_property
     def longest_pause(self) -> timedelta:
-        """The longest of the schedule's next intervals."""
+        """Returns the longest of the schedule's next intervals."""
         following = islice(self.pipeline.schedule.boundaries.intervals_from(self.now), 31)
         return max(interval.end - interval.start for interval in following)
 
     def command(self, tool: str, *options: str) -> str:
-        """A command line of one of Kafka's tools."""
+        """Returns a command line of one of Kafka's tools."""
         values = self.ledger.settings.values
         login = (
             ("--command-config", "client.properties")
@@ -158,7 +161,7 @@ class Inspection:
         return " ".join([f"{tool}.sh", "--bootstrap-server", self.bootstrap, *login, *options])
 
     def set_topic(self, topic: str, **values: object) -> str:
-        """The command that changes a topic's settings. `_` in a setting's name stands for `.`."""
+        """Returns the command that changes a topic's settings. `_` in a setting's name stands for `.`."""
         config = ",".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
         return self.command(
             "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", config
@@ -186,7 +189,7 @@ class Inspection:
 
 
 def duration(duration: timedelta) -> str:
-    """A duration as text, in seconds, minutes, hours or days."""
+    """Returns a duration as text, in seconds, minutes, hours or days."""
     seconds = duration.total_seconds()
     unit, size = next(
         (

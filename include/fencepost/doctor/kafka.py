@@ -18,7 +18,7 @@ SHARE = 0.5  # share of that time after which a batch under way is reported
 
 
 def check_kafka(inspection: Inspection) -> Finding:
-    """A broker answers and accepts the credentials."""
+    """Returns a broker answers and accepts the credentials."""
     try:
         count = inspection.cluster.brokers()
     except AccessDenied as denied:  # any other check would only be skipped
@@ -52,12 +52,12 @@ def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_unfinished_batches(inspection: Inspection) -> Iterator[Finding]:
-    """The batches that are planned or being published still have their marks."""
+    """Yields the batches that are planned or being published still have their marks."""
     yield from unfinished(snapshot_of(inspection.view), inspection.marks_kept_for, inspection.now)
 
 
 def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[Finding]:
-    """What the expiry of marks means for the batches under way; pure."""
+    """Yields what the expiry of marks means for the batches under way; pure."""
     under_way = [row for row in snapshot.unfinished if row.newest.state in {State.PLANNED, State.PUBLISHING}]
     found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
@@ -67,7 +67,7 @@ def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[F
 
 
 def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
-    """What to do about a batch under way, after half of the time for which its marks are kept; None before."""
+    """Returns what to do about a batch under way, after half of the time for which its marks are kept; None before."""
     batch, run = row.newest, row.newest.command("run").strip("`")
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at

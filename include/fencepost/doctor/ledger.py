@@ -58,8 +58,9 @@ def check_ledger_is_complete(inspection: Inspection) -> Finding:
 
 
 def check_unread_records(inspection: Inspection) -> Finding:
-    """No source record lies before the range of the first planned interval, or if none is planned, of the schedule's first
-    one."""
+    """Returns no source record lies before the range of the first planned interval, or if none is planned, of the
+    schedule's first one.
+    """
     source, pipeline = inspection.source.there, inspection.pipeline
     earliest = by_partition(source.name, inspection.cluster.earliest(source))
     if inspection.view.kept_intervals:
@@ -75,7 +76,9 @@ def check_unread_records(inspection: Inspection) -> Finding:
 
 
 def check_intervals_left_out(inspection: Inspection) -> Finding:
-    """Every interval of the schedule before a planned one is planned too. Airflow would not make a run for it by itself."""
+    """Returns every interval of the schedule before a planned one is planned too. Airflow would not make a run for it
+    by itself.
+    """
     pipeline = inspection.pipeline
     found = UnplannedIntervals.of(left_out(pipeline.schedule, inspection.view.intervals))
     if not found.intervals:
@@ -116,7 +119,7 @@ def _lost_announcements(inspection: Inspection, lost: str) -> Finding:
 
 
 def _compared_with_history(inspection: Inspection, topic: Topic) -> tuple[list[Announcement], int]:
-    """The announcements that the topic lacks, and how many it has."""
+    """Returns the announcements that the topic lacks, and how many it has."""
     kept = [
         one
         for _, one in read_announcements(
@@ -127,7 +130,7 @@ def _compared_with_history(inspection: Inspection, topic: Topic) -> tuple[list[A
 
 
 def _newest(inspection: Inspection) -> Iterator[Named]:
-    """The batches that own the newest records of the output and the staging topic."""
+    """Yields the batches that own the newest records of the output and the staging topic."""
     for topic in inspection.destination.topics:
         if inspection.role(topic.role) is not None:
             yield from topic.newest_batches()
@@ -160,7 +163,9 @@ def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _moved_to(view: View, topic: str) -> dict[int, int]:
-    """The offsets to which publications and skips have moved the pipeline's group, by partition. A plan moves none."""
+    """Returns the offsets to which publications and skips have moved the pipeline's group, by partition. A plan moves
+    none.
+    """
     moved = {part.partition_id for batch in view.all() if batch.state in PASSED for part in batch.plan.ranges}
     return of_topic({place: end for place, end in frontier(view).items() if place in moved}, topic)
 
@@ -173,7 +178,9 @@ def _compared(
     wanted: Mapping[int, int],
     ahead: Mapping[int, int],
 ) -> Iterator[Finding]:
-    """How a group's offsets differ from the ledger's. Lower and missing offsets affect only programs that read them."""
+    """Yields how a group's offsets differ from the ledger's. Lower and missing offsets affect only programs that read
+    them.
+    """
     if ahead and not inspection.view.revisions:
         yield error(
             f"G{describe_offsets(group, topic, ahead)[1:]}.", explain_offsets(inspection.pipeline), kind=GroupInUse

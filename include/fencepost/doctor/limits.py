@@ -33,7 +33,7 @@ def check_before_plan(ledger: Ledger, view: View) -> None:
 
 
 def check_limits(ledger: Ledger) -> None:
-    """Check the broker's limits before topics are created.
+    """Checks the broker's limits before topics are created.
 
     Raises:
         SettingsError: the broker would refuse every transaction.
@@ -44,7 +44,7 @@ def check_limits(ledger: Ledger) -> None:
 
 
 def check_transaction_timeout(inspection: Inspection) -> Finding:
-    """The broker accepts the producers' transaction timeout."""
+    """Returns the broker accepts the producers' transaction timeout."""
     ours, limit = (
         round(t.total_seconds() * 1000) for t in (inspection.transaction_timeout, inspection.transaction_limit)
     )
@@ -59,12 +59,12 @@ def check_transaction_timeout(inspection: Inspection) -> Finding:
 
 
 def check_longest_write(inspection: Inspection) -> Finding:
-    """A transaction as long as the longest one in the ledger would still commit."""
+    """Returns a transaction as long as the longest one in the ledger would still commit."""
     return longest_write(inspection.view.all(), inspection.transaction_timeout, inspection.transaction_limit)
 
 
 def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
-    """Compare the transaction's timeout with the longest write and the longest copy in one transaction; pure.
+    """Compares the transaction's timeout with the longest write and the longest copy in one transaction; pure.
 
     A write takes at least as long as each of its transactions.
     """
@@ -108,7 +108,7 @@ def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Finding]:
-    """Which source records are gone that a planned batch has to read, or that could not be written again."""
+    """Yields which source records are gone that a planned batch has to read, or that could not be written again."""
     name, skips = inspection.pipeline.source.topic, inspection.pipeline.source.on_expired == "skip"
     reached, next_read = of_topic(frontier(inspection.view), name), to_be_written(inspection.view, name)
     if gone := _gone(next_read, earliest):
@@ -127,7 +127,7 @@ def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Fi
 
 
 def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
-    """The offsets from `wanted` on that no longer exist, as text; empty if there are none."""
+    """Returns the offsets from `wanted` on that no longer exist, as text; empty if there are none."""
     gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
     return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
 
@@ -146,7 +146,9 @@ def to_be_written(view: View, topic: str) -> dict[int, int]:
 def retention_left(
     inspection: Inspection, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
 ) -> Finding:
-    """How long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it earlier."""
+    """Returns how long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it
+    earlier.
+    """
     name = inspection.pipeline.source.topic
     retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
     by_size = int(settings.get("retention.bytes", -1)) >= 0

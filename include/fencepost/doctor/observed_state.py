@@ -18,7 +18,7 @@ from fencepost.protocol.ranges import without_expired
 
 
 def observed_state(ledger: Ledger, batch: Batch) -> ObservedState:
-    """The present state of what the batch was planned with. The ledger has to be read before."""
+    """Returns the present state of what the batch was planned with. The ledger has to be read before."""
     plan, publishing = batch.plan, batch.state is State.PUBLISHING
 
     @cache
@@ -51,7 +51,7 @@ def observed_state(ledger: Ledger, batch: Batch) -> ObservedState:
 
 
 def topic_or_none(ledger: Ledger, name: str) -> Topic | None:
-    """The topic; None if it does not exist."""
+    """Returns the topic, or None if it does not exist."""
     try:
         return ledger.cluster.describe(name)
     except TopicMissing:
@@ -61,8 +61,9 @@ def topic_or_none(ledger: Ledger, name: str) -> Topic | None:
 def source_state(
     ledger: Ledger, planned: TopicInput, topic: Topic | None, name: str | None = None, *, ranges: bool = True
 ) -> SourceState:
-    """The present state of an input's topic. `name` is the topic's name if the plan has another one. With `ranges`, the expired
-    parts of the input's ranges are looked up too."""
+    """Returns the present state of an input's topic. `name` is the topic's name if the plan has another one. With
+    `ranges`, the expired parts of the input's ranges are looked up too.
+    """
     accept = ledger.pipeline.source.on_expired == "skip"
     if topic is None:
         return SourceState(name or planned.topic, "", 0, accept_loss=accept)

@@ -30,7 +30,7 @@ def _place(right: Right) -> tuple[int, str]:
 
 
 def _lacking(inspection: Inspection, rows: Sequence[Right]) -> Finding | None:
-    """The missing rights on one resource, and the command that grants them; None if none are missing."""
+    """Returns the missing rights on one resource, and the command that grants them, or None if none are missing."""
     first = rows[0]
     try:
         allowed = _allowed(inspection, first)
@@ -53,7 +53,7 @@ def _lacking(inspection: Inspection, rows: Sequence[Right]) -> Finding | None:
 
 
 def _not_created(inspection: Inspection, topic: str, create: Sequence[Right]) -> Finding | None:
-    """Why a plan could not create a missing topic; None if it could, or if plans do not create this topic."""
+    """Returns why a plan could not create a missing topic, or None if it could, or if plans do not create this topic."""
     if not create:
         return None
     missing = f"Topic {topic} does not exist, and"
@@ -70,7 +70,7 @@ def _not_created(inspection: Inspection, topic: str, create: Sequence[Right]) ->
 
 
 def _allowed(inspection: Inspection, right: Right) -> frozenset[str] | None:
-    """The user's operations as Kafka reports them; None if Kafka does not report them."""
+    """Returns the user's operations as Kafka reports them, or None if Kafka does not report them."""
     if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not inspection.has_groups):
         return None
     if right.is_prefix:  # Kafka answers for names only, so ask about some with this prefix
@@ -94,7 +94,7 @@ def _name(right: Right) -> str:
 
 
 def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
-    """The command that grants the rights, with a placeholder for the user, whom only the broker knows."""
+    """Returns the command that grants the rights, with a placeholder for the user, whom only the broker knows."""
     asks = inspection.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
     alike = [right._replace(use=Use.NEEDED) for right in rights]
     [(_, [command])] = acl_commands(alike, "User:NAME", inspection.bootstrap, "client.properties" if asks else None)
@@ -102,7 +102,7 @@ def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
 
 
 def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
-    """Check in one request that the pipeline's user has the rights on existing topics that every batch needs.
+    """Checks in one request that the pipeline's user has the rights on existing topics that every batch needs.
 
     A missing right of another kind shows when it is used, before anything is written.
 
@@ -119,7 +119,7 @@ def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
 
 @contextmanager
 def denials_named(pipeline: Pipeline, settings: ClientSettings) -> Iterator[None]:
-    """Raise AccessDenied instead of a failed job's error, if the user now lacks a right or may no longer log in.
+    """Raises AccessDenied instead of a failed job's error, if the user now lacks a right or may no longer log in.
 
     The errors of Spark's reader are text that may quote records, so a new client checks the rights.
     """

@@ -17,12 +17,13 @@ LIMIT = 60.0  # seconds for one check; a transform is the user's code and may ne
 
 
 def name_of(check: Callable[..., Answer]) -> str:
-    """A check's name: `source retention` for `check_source_retention`."""
+    """Returns a check's name: `source retention` for `check_source_retention`."""
     return check.__name__.removeprefix("check_").replace("_", " ")
 
 
 def run_check(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> list[Finding]:
-    """The findings of a check. Never raises, and takes at most `limit` seconds: a check that does not end is abandoned.
+    """Returns the findings of a check. Never raises, and takes at most `limit` seconds: a check that does not end is
+    abandoned.
 
     An error that a check raises becomes a finding. A check is skipped if a right is missing; another check reports that right.
     """
@@ -59,14 +60,14 @@ def _listed(answer: Answer) -> list[Finding]:
 
 
 def log_findings(findings: Iterable[Finding], about: str) -> None:
-    """Log warnings and errors for a step that continues. `about` names the pipeline."""
+    """Logs warnings and errors for a step that continues. `about` names the pipeline."""
     for one in findings:
         if one.level in {Level.WARNING, Level.ERROR}:
             log.warning("%s: %s", about, one.message)
 
 
 def raise_first_error(findings: Iterable[Finding], about: str) -> None:
-    """Raise the first error among the findings, before a step changes anything.
+    """Raises the first error among the findings, before a step changes anything.
 
     Raises:
         FencepostError: the finding's kind of error.
@@ -77,7 +78,7 @@ def raise_first_error(findings: Iterable[Finding], about: str) -> None:
 
 
 def as_plain(finding: Finding) -> Mapping[str, str]:
-    """A finding as JSON values."""
+    """Returns a finding as JSON values."""
     return {
         "check": finding.check,
         "level": str(finding.level),

@@ -18,7 +18,9 @@ from fencepost.schemas.registry import NotRegistered, Registry
 def check_connections(
     pipeline: Pipeline, given: Mapping[str, ConnectionSettings], places: Sequence[str]
 ) -> Iterator[Finding]:
-    """Which settings of Airflow's connections Fencepost does not use. The caller has looked the connections up, in `places`."""
+    """Yields which settings of Airflow's connections Fencepost does not use. The caller has looked the connections up,
+    in `places`.
+    """
     for section, one in given.items():
         if one.left_out:
             yield warning(
@@ -30,7 +32,9 @@ def check_connections(
 
 
 def check_schema_registry(pipeline: Pipeline) -> Finding:
-    """The registry answers, if the pipeline uses one. `fencepost schema` shows whether the records fit its schemas."""
+    """Returns the registry answers, if the pipeline uses one. `fencepost schema` shows whether the records fit its
+    schemas.
+    """
     if not pipeline.uses_registry or pipeline.schema_registry is None:
         return ok("the pipeline uses no schema registry")
     subject = pipeline.subject("source" if FORMATS[pipeline.source.format].has_registry else "output")
@@ -44,7 +48,7 @@ def check_schema_registry(pipeline: Pipeline) -> Finding:
 
 
 def check_reports() -> Finding:
-    """Validate can write its report."""
+    """Validates can write its report."""
     folder = reports_folder()
     there = _existing(folder)
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -58,7 +62,7 @@ def check_reports() -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists. Validate creates the rest."""
+    """Returns the path, or its nearest parent that exists. Validate creates the rest."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path

@@ -55,7 +55,7 @@ def check_spark_master(master: str) -> Finding:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports in `spark://a:7077,b:7077` or `k8s://https://host:port`."""
+    """Returns the hosts and ports in `spark://a:7077,b:7077` or `k8s://https://host:port`."""
     if master.startswith("k8s://"):
         url = urlsplit(master.removeprefix("k8s://") if "://" in master[6:] else f"https://{master[6:]}")
         return [(url.hostname, url.port or {"http": 80}.get(url.scheme, 443))] if url.hostname else []
@@ -81,7 +81,7 @@ def check_spark_executors(
 
 
 def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """How the software of executors, by host, differs from the driver's; pure."""
+    """Yields how the software of executors, by host, differs from the driver's; pure."""
     for host, has in sorted(executors.items()):
         differs = [
             f"{name} {has.get(name, NOT_FOUND)}, driver {version}"
@@ -97,7 +97,7 @@ def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]
 
 
 def python_there() -> str:
-    """The Python that executors start: `PYSPARK_PYTHON`, or else the driver's."""
+    """Returns the Python that executors start: `PYSPARK_PYTHON`, or else the driver's."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
@@ -105,7 +105,7 @@ PYTHON_MISMATCH = re.compile(r"PYTHON_VERSION_MISMATCH|Python in worker has diff
 
 
 def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dict[str, Versions]] | str:
-    """The versions of the driver and, by host, of the executors; or why the small job failed.
+    """Returns the versions of the driver and, by host, of the executors; or why the small job failed.
 
     The job runs in a process group of its own, which is ended here.
     """

@@ -54,7 +54,7 @@ def check_source_times(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
-    """The topics that batches are written to accept records of their age and keep them until they are judged."""
+    """Yields the topics that batches are written to accept records of their age and keep them until they are judged."""
     interval, found = inspection.newest_due, False
     for role in inspection.own_topics:
         refusal = _refusal(inspection, role, interval)
@@ -66,7 +66,9 @@ def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _refusal(inspection: Inspection, role: Role, interval: Interval) -> str | None:
-    """Why a topic would delete the interval's records too early, or refuse them; None if it would not, or is not known."""
+    """Returns why a topic would delete the interval's records too early, or refuse them, or None if it would not, or is
+    not known.
+    """
     if role.topic is None or role.settings is None:
         return None
     match role.role:
@@ -120,7 +122,7 @@ def check_replication(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _replication(inspection: Inspection) -> Iterator[Finding]:
-    """The findings for the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
+    """Yields the findings for the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
     own = [
         (f"{one.role} topic {one.name}", one.name, one.settings)
         for one in inspection.own_topics
@@ -140,7 +142,7 @@ def _replication(inspection: Inspection) -> Iterator[Finding]:
 
 
 def replication(inspection: Inspection, what: str, name: str, copies: Replicas, least: int | None) -> Iterator[Finding]:
-    """What a topic's replicas and its `min.insync.replicas` (`least`; None if not known) mean together."""
+    """Yields what a topic's replicas and its `min.insync.replicas` (`least`, or None if not known) mean together."""
     replicas, in_sync = copies.replicas, copies.in_sync
     more = "give the topic more replicas with kafka-reassign-partitions.sh."
     if least is not None and replicas < least:
@@ -171,7 +173,7 @@ def replication(inspection: Inspection, what: str, name: str, copies: Replicas, 
 
 
 def check_record_size(inspection: Inspection) -> Iterator[Finding]:
-    """The pipeline's topics accept what its producers send: record batches, and the ledger's records."""
+    """Yields the pipeline's topics accept what its producers send: record batches, and the ledger's records."""
     values = inspection.ledger.settings.values
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
@@ -192,7 +194,7 @@ def check_record_size(inspection: Inspection) -> Iterator[Finding]:
 def record_size(
     inspection: Inspection, role: Role, taken: int, sent: int, largest: int, source: int
 ) -> Iterator[Finding]:
-    """What a topic's `max.message.bytes` (`taken`) means for the records that are sent to it."""
+    """Yields what a topic's `max.message.bytes` (`taken`) means for the records that are sent to it."""
     if role.role in {"ledger", "announcements"}:  # an announcement is smaller than its ledger record
         if largest * 2 > taken:
             yield (error if largest > taken else warning)(
@@ -220,7 +222,7 @@ def record_size(
 
 
 def check_open_transactions(inspection: Inspection) -> Iterator[Finding]:
-    """No open transaction hides records of the source or of the pipeline's own topics from readers."""
+    """Yields no open transaction hides records of the source or of the pipeline's own topics from readers."""
     found = False
     for role in (inspection.source, *inspection.own_topics):
         if role.topic is None:
@@ -246,7 +248,8 @@ HELD_BACK = {
 def _open_transaction(
     inspection: Inspection, role: Role, partition: int, offset: int, began: datetime | None
 ) -> Finding:
-    """What an open transaction means. The broker ends it after its timeout; one that is older than any timeout hangs.
+    """Returns what an open transaction means. The broker ends it after its timeout; one that is older than any timeout
+    hangs.
 
     Its age is that of its first record, if the record's timestamp is the time at which it was written.
     """
@@ -274,7 +277,9 @@ def _open_transaction(
 
 
 def _is_dated_by_its_writing(inspection: Inspection, role: Role) -> bool:
-    """Whether records have the time of writing as their timestamp. This is assumed for the source, whose producers may choose."""
+    """Returns whether records have the time of writing as their timestamp. This is assumed for the source, whose
+    producers may choose.
+    """
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True
     if role.role in {"quarantine", "staging"}:  # these have the source record's time, and the plan's

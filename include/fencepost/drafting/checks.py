@@ -27,7 +27,9 @@ OF_ONE = frozenset(
 
 
 def draft_checks(fields: Fields) -> list[dict[str, Any]]:
-    """The checks as `expectations.yaml` has them: at least one, at most `MOST_CHECKS`. No description has a record's value."""
+    """Returns the checks as `expectations.yaml` has them: at least one, at most `MOST_CHECKS`. No description has a
+    record's value.
+    """
     good = fields.records - fields.tombstones - fields.bad
     columns = [
         column for column in fields.columns if re.fullmatch(r"\w+", column.output)
@@ -48,8 +50,8 @@ def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
 
 
 def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
-    """A check that the column is not null. If the sample has tombstones, whose fields are null, only records with a value in
-    another column are judged.
+    """Yields a check that the column is not null. If the sample has tombstones, whose fields are null, only records
+    with a value in another column are judged.
     """
     for column in known:
         where = {}

@@ -47,7 +47,7 @@ class DraftColumn:
 
     @property
     def words(self) -> list[str]:
-        """The words of its name, in lower case."""
+        """Returns the words of its name, in lower case."""
         return words_of(self.name)
 
 
@@ -65,17 +65,19 @@ class Fields:
 
     @property
     def bad(self) -> int:
-        """The number of malformed records."""
+        """Returns the number of malformed records."""
         return sum(self.malformed.values())
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name such as `created_at`, `createdAt` or `created-at`."""
+    """Returns the words of a name such as `created_at`, `createdAt` or `created-at`."""
     return [word for word in re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()) if word]
 
 
 def json_fields(values: Sequence[bytes | None]) -> Fields:
-    """The fields of JSON records. With the types that the draft declares, every record that is an object is good."""
+    """Yields the fields of JSON records. With the types that the draft declares, every record that is an object is
+    good.
+    """
     objects = [_object(value) for value in values]
     seen = Counter(name for one in objects if one is not None for name in one)
     left_out = undeclarable(seen)
@@ -115,8 +117,8 @@ def fields_of(
     values: Sequence[bytes | None],
     left_out: Mapping[str, str],
 ) -> Fields:
-    """The columns of the decoder for these records. `declared` has its columns in order, with the type to declare, if any, and a
-    note.
+    """Returns the columns of the decoder for these records. `declared` has its columns in order, with the type to
+    declare, if any, and a note.
     """
     arrays, why = decoder.decode_values(values)
     good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
@@ -129,15 +131,15 @@ def fields_of(
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """An Arrow type as Spark SQL writes it. Starts no Spark."""
+    """Returns an Arrow type as Spark SQL writes it. Starts no Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
 
 
 def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
-    """The reason why each of these names, given with its number of records, cannot be declared as a column. Of names that differ
-    only in case, the draft declares one.
+    """Returns the reason why each of these names, given with its number of records, cannot be declared as a column. Of
+    names that differ only in case, the draft declares one.
     """
     found, kept = dict[str, str](), dict[str, str]()
     for name in names:
@@ -156,7 +158,7 @@ SAME_TO_SPARK = "to Spark it is the same as another name that differs only in ca
 
 
 def why_no_column(name: str) -> str | None:
-    """The reason why no column can have this name, or None."""
+    """Returns the reason why no column can have this name, or None."""
     if name.startswith("_"):
         return "it begins with _"
     if not re.fullmatch(r"\w+", name):
@@ -179,7 +181,7 @@ def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
 
 
 def free(name: str, taken: set[str]) -> str:
-    """The name, or the first similar name that is not taken. It is taken from then on."""
+    """Returns the name, or the first similar name that is not taken. It is taken from then on."""
     number, found = 1, name
     while without_case(found) in taken:
         number += 1
@@ -189,7 +191,9 @@ def free(name: str, taken: set[str]) -> str:
 
 
 def unit_of(column: DraftColumn) -> str:
-    """The unit of the epoch numbers in a column; empty unless its name means times and all its numbers fall into these years."""
+    """Returns the unit of the epoch numbers in a column; empty unless its name means times and all its numbers fall
+    into these years.
+    """
     numbers = [value for value in column.values if value is not None and value != 0]
     if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):
         return ""

@@ -39,7 +39,7 @@ class DraftConnection:
 
 
 def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> DraftConnection:
-    """The connection by `--like`, or by `--kafka` and `--registry`, or to the services on this machine.
+    """Returns the connection by `--like`, or by `--kafka` and `--registry`, or to the services on this machine.
 
     Raises:
         SettingsError: the options exclude each other, are not `NAME=VALUE`, or contain a secret.
@@ -99,8 +99,8 @@ def _like(file: Path) -> DraftConnection:
 
 
 def _as_written(text: str, name: str, value: Any) -> str:
-    """The lines of an outermost section with their comments. If they do not say the same on their own, the section's values
-    instead.
+    """Returns the lines of an outermost section with their comments. If they do not say the same on their own, the
+    section's values instead.
     """
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if re.match(rf"{name}\s*:", line)), None)

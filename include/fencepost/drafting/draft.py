@@ -51,8 +51,8 @@ class Draft:
 def draft_pipeline(
     wanted: DraftRequest, connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline] | None = None
 ) -> Draft:
-    """Write the folder, and describe it. The folder appears whole or not at all, and replaces nothing. `look_up` adds the
-    settings of Airflow connections.
+    """Writes the folder, and describe it. The folder appears whole or not at all, and replaces nothing. `look_up` adds
+    the settings of Airflow connections.
 
     1. Take the sample.
     2. Determine the format and its fields.
@@ -108,7 +108,7 @@ def draft_pipeline(
 
 
 def known_topics(connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
-    """The topics of a connection's cluster. Waits at most `timeout` seconds.
+    """Returns the topics of a connection's cluster. Waits at most `timeout` seconds.
 
     Raises:
         FencepostError: the settings are wrong, or Kafka does not answer.
@@ -167,7 +167,7 @@ def _described(cluster: Cluster, name: str) -> Topic:
 
 
 def _cleanup_policy(cluster: Cluster, topic: str) -> str:
-    """The topic's `cleanup.policy`; empty without the right to read it."""
+    """Returns the topic's `cleanup.policy`; empty without the right to read it."""
     try:
         return cluster.topic_configs(topic).get("cleanup.policy", "")
     except AccessDenied:
@@ -175,7 +175,7 @@ def _cleanup_policy(cluster: Cluster, topic: str) -> str:
 
 
 def _connected(draft_folder: Path, wanted: DraftRequest, connection: DraftConnection) -> Pipeline:
-    """A pipeline that reads this topic's values as bytes, with the settings of its cluster and registry."""
+    """Returns a pipeline that reads this topic's values as bytes, with the settings of its cluster and registry."""
     text = (
         f"source: {{topic: {scalar(wanted.topic)}, format: bytes}}\n"
         f"output: {{topic: {scalar(wanted.output_topic)}}}\n"

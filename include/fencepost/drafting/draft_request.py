@@ -21,10 +21,12 @@ class DraftRequest:
 
     @property
     def output_topic(self) -> str:
-        """The topic that the draft names: the pipeline's name by default, unless the source topic has that name."""
+        """Returns the topic that the draft names: the pipeline's name by default, unless the source topic has that
+        name.
+        """
         return self.output or (self.name if self.name != self.topic else f"{self.name}_out")
 
     @property
     def reading_group(self) -> str:
-        """The consumer group for reading. The consumer does not join it."""
+        """Returns the consumer group for reading. The consumer does not join it."""
         return self.group or self.name

@@ -65,12 +65,12 @@ class Drift:
 
     @property
     def fits(self) -> bool:
-        """Whether a batch of such records would be published, as far as declared types decide."""
+        """Returns whether a batch of such records would be published, as far as declared types decide."""
         return not self.misfits or bool(self.set_aside)
 
 
 def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: Any) -> tuple[Sample, Drift]:
-    """A sample of the pipeline's source, and its drift. Reads like any reader, and starts no Spark.
+    """Returns a sample of the pipeline's source, and its drift. Reads like any reader, and starts no Spark.
 
     Raises:
         TopicMissing, AccessDenied, KafkaUnavailable: the source cannot be read.
@@ -82,14 +82,14 @@ def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: 
 
 
 def drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
-    """The drift of these values from the source's format and schema."""
+    """Returns the drift of these values from the source's format and schema."""
     found = _drift_of(pipeline, values)
     return replace(found, set_aside=_set_aside(pipeline, found, len(values)))
 
 
 def _set_aside(pipeline: Pipeline, drift: Drift, read: int) -> str:
-    """What becomes of malformed records. Empty if they would fail a batch like the sample, or if a declared type no longer fits
-    and no limit would report it.
+    """Returns what becomes of malformed records. Empty if they would fail a batch like the sample, or if a declared
+    type no longer fits and no limit would report it.
     """
     policy, limit = pipeline.source.on_malformed, pipeline.quality.quarantine_limit
     if not drift.malformed or policy == "fail":
@@ -117,7 +117,7 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 
 
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
-    """A function that gives the label under which a malformed value is counted.
+    """Returns a function that gives the label under which a malformed value is counted.
 
     It is the id of the value's schema if the reader's schema cannot read that; otherwise the record.
     """
@@ -165,7 +165,7 @@ def _of_json(
 
 
 def _in_short(reason: str) -> str:
-    """The reason without its place in the text, so that similar reasons are counted together."""
+    """Returns the reason without its place in the text, so that similar reasons are counted together."""
     return reason.partition(" at line ")[0]
 
 
@@ -174,7 +174,7 @@ Unknown = tuple[str, str | None]
 
 
 def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: str) -> Iterator[Unknown]:
-    """An object's fields that are not among these, and those nested in it."""
+    """Yields an object's fields that are not among these, and those nested in it."""
     taken = {without_case(name) for name in fields}
     for name, inner in value.items():
         if name in fields:
@@ -186,7 +186,7 @@ def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: st
 
 
 def _why_no_field(name: str) -> str | None:
-    """The reason why a struct's field cannot have this name, or None."""
+    """Returns the reason why a struct's field cannot have this name, or None."""
     return None if NAME.fullmatch(name) else ("the name of a struct's field may have ASCII letters, digits and _ only")
 
 
@@ -202,7 +202,7 @@ def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
 
 
 def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
-    """The type to declare for an undeclared outermost field; empty for a nested one."""
+    """Returns the type to declare for an undeclared outermost field; empty for a nested one."""
     values = [one[path] for one in objects if path in one]
     return infer(values).sql if values else ""
 
@@ -234,7 +234,9 @@ def _of_avro(values: Sequence[bytes], decoder: Decoder, schemas: ReadSchemas) ->
 
 
 def _why_not_read(one: AvroField, read: Collection[str]) -> str | None:
-    """The reason why no reader's schema can have this Avro field beside those that are read and written, or None."""
+    """Returns the reason why no reader's schema can have this Avro field beside those that are read and written, or
+    None.
+    """
     if without_case(one.name) in map(without_case, read):
         return SAME_TO_SPARK
     if taken_names([one.name]):
@@ -264,7 +266,7 @@ def _of_json_schema(
 
 
 def describe_drift(drift: Drift) -> Iterator[str]:
-    """A sentence for each field that drifted, for the doctor."""
+    """Yields a sentence for each field that drifted, for the doctor."""
     for one in drift.misfits if not drift.fits else ():
         yield f"{one.name} does not fit in {_share(one.records, drift.records)}: {one.what}"
     for one in drift.undeclared:
@@ -272,7 +274,7 @@ def describe_drift(drift: Drift) -> Iterator[str]:
 
 
 def describe_notes(drift: Drift) -> Iterator[str]:
-    """A sentence for each difference from what is declared that is not drift."""
+    """Yields a sentence for each difference from what is declared that is not drift."""
     if drift.set_aside:
         yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"
     if drift.undeclarable:
@@ -286,6 +288,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def check_size(wanted: int) -> None:
-    """Check the size of the requested sample."""
+    """Checks the size of the requested sample."""
     if not 1 <= wanted <= 100_000:
         raise SettingsError(f"--sample {wanted}: allowed are 1 to 100,000.")

@@ -25,8 +25,8 @@ MOST_IDS = 100  # ids that are looked up
 
 
 def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> tuple[str, str] | None:
-    """The format and the subject of values with a schema id, or of a topic without records. None if the registry has no subject
-    for the topic and the values have no id.
+    """Returns the format and the subject of values with a schema id, or of a topic without records. None if the
+    registry has no subject for the topic and the values have no id.
 
     Raises:
         SettingsError: the values are Protobuf, or have several subjects or types.
@@ -84,7 +84,8 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
 def registered_source(
     pipeline: Pipeline, name: str, subject: str, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
-    """The source of a format with a registry, and the fields of its records: those of the subject's latest schema.
+    """Returns the source of a format with a registry, and the fields of its records: those of the subject's latest
+    schema.
 
     In JSON Schema, a field whose type cannot be a column's is declared with the type that the sample shows.
 
@@ -106,7 +107,7 @@ def registered_source(
 
 
 def schemas_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchemas:
-    """All schemas of the values, as the write job looks them up."""
+    """Returns all schemas of the values, as the write job looks them up."""
     found = read_schemas(pipeline, "source", strict=False)
     ids = {schema_id for v in values if v is not None and (schema_id := schema_id_of(v)) is not None}
     return look_up_ids(pipeline, "source", found, sorted(ids - found.ids))
@@ -139,8 +140,8 @@ def decoder_for(name: str, schemas: ReadSchemas, declared: Mapping[str, Inferred
 
 
 def _declared(pipeline: Pipeline, values: Sequence[bytes | None]) -> dict[str, Inferred]:
-    """The outermost properties of the latest JSON Schema whose types there cannot be a column's, with the types that the sample
-    shows.
+    """Returns the outermost properties of the latest JSON Schema whose types there cannot be a column's, with the types
+    that the sample shows.
     """
     registry, subject = registry_for(pipeline, "source"), pipeline.subject("source")
     try:

@@ -78,7 +78,9 @@ def settings_yaml(
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
-    """A comment that says how many of the topic's offsets no run reads if runs start there, and how to include them."""
+    """Returns a comment that says how many of the topic's offsets no run reads if runs start there, and how to include
+    them.
+    """
     if not chosen.unread:
         return "  # the topic has nothing before it"
     lie = count_of(chosen.unread, "offset lies", "offsets lie")
@@ -97,7 +99,9 @@ def largest_of(sample: Sample) -> int:
 
 
 def _with_size(section: str, largest: int) -> str:
-    """The section, with a larger size limit for producers if they could not send a record as large as the largest one."""
+    """Returns the section, with a larger size limit for producers if they could not send a record as large as the
+    largest one.
+    """
     if largest < LARGE or "message.max.bytes" in section:
         return section
     size = min(2 * math.ceil(largest / 1_000_000) * 1_000_000, 1_000_000_000)
@@ -113,6 +117,6 @@ def _auto_register(section: str) -> str:
 
 
 def _limit(fields: Fields) -> float:
-    """A limit for the share of malformed records: twice the sample's share, so that a similar batch keeps it."""
+    """Returns a limit for the share of malformed records: twice the sample's share, so that a similar batch keeps it."""
     known = max(1, fields.records)
     return min(1.0, max(LIMIT, math.ceil(200 * fields.bad / known) / 100)) if fields.bad else LIMIT

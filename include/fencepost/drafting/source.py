@@ -21,7 +21,7 @@ MOST_BAD = 0.5  # above this share of malformed records the format is probably w
 def source_of(
     connected: Pipeline, wanted: DraftRequest, connection: DraftConnection, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
-    """The source that reads these values, and its fields.
+    """Returns the source that reads these values, and its fields.
 
     Raises:
         SettingsError: no source does; says what the values are.
@@ -74,7 +74,7 @@ def source_of(
 
 
 def compaction(topic: str, policy: str) -> tuple[str, str]:
-    """What a compacted source topic loses, and what to do about it; empty for a topic that is not compacted."""
+    """Returns what a compacted source topic loses, and what to do about it; empty for a topic that is not compacted."""
     if "compact" not in policy:
         return "", ""
     return (
@@ -86,7 +86,9 @@ def compaction(topic: str, policy: str) -> tuple[str, str]:
 
 
 def near_topics(name: str, topics: Sequence[str]) -> list[str]:
-    """The topics that a person may have meant by a name: at most three, the nearest first, without Fencepost's own."""
+    """Returns the topics that a person may have meant by a name: at most three, the nearest first, without Fencepost's
+    own.
+    """
     by_lower = {topic.lower(): topic for topic in topics if not topic.startswith("fencepost.")}
     wanted = name.lower()
     within = [lower for lower in by_lower if wanted in lower or (len(lower) > 2 and lower in wanted)]
@@ -108,7 +110,7 @@ def _by_registry(
 
 
 def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: ValueKinds) -> str:
-    """The reason why no schema of a registry reads these values, and what to do."""
+    """Returns the reason why no schema of a registry reads these values, and what to do."""
     name_registry = "name theirs with --registry url=... or --like"
     if frames.values and not frames.framed:
         return (

@@ -34,14 +34,14 @@ class ChosenInterval:
 
 
 def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> ChosenInterval:
-    """The newest interval that has ended and has records. If there is none, the interval of the newest record; for an empty
-    topic, the newest interval that has ended.
+    """Returns the newest interval that has ended and has records. If there is none, the interval of the newest record;
+    for an empty topic, the newest interval that has ended.
     """
     current = cron.interval_at(now)
     topic, limit = sample.topic, _milliseconds(now + CLOCKS)
 
     def first_at(moment: datetime) -> list[int]:
-        """Where a plan's first range would begin, in each partition."""
+        """Returns where a plan's first range would begin, in each partition."""
         if moment <= EPOCH:
             return list(sample.earliest)
         found = cluster.first_at_or_after(topic, _milliseconds(moment), group, list(sample.earliest), limit)
@@ -78,7 +78,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
-    """What a person should know about the sample's timestamps, because intervals depend on them."""
+    """Yields what a person should know about the sample's timestamps, because intervals depend on them."""
     records = sample.records
     stamped = [one for one in records if one.timestamp is not None and one.timestamp > 0]
     if len(stamped) < len(records):
@@ -125,8 +125,8 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
 
 
 def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
-    """How often an older timestamp follows a newer one in a partition, and how many records fall into another interval than their
-    timestamp's.
+    """Returns how often an older timestamp follows a newer one in a partition, and how many records fall into another
+    interval than their timestamp's.
 
     A record falls into the interval of the newest timestamp so far. `records` are in the order of partitions and offsets, and
     have timestamps that a plan uses.

@@ -56,12 +56,12 @@ class Inferred:
 
 
 def as_text(note: str = "") -> Inferred:
-    """The type that takes every value as its text."""
+    """Returns the type that takes every value as its text."""
     return Inferred("string", STRING, note)
 
 
 def infer(values: Iterable[Any], depth: int = 0) -> Inferred:
-    """The type of these parsed values. Nulls do not count."""
+    """Returns the type of these parsed values. Nulls do not count."""
     known = [value for value in values if value is not None]
     if not known:
         return as_text("only null in the sample")
@@ -91,7 +91,7 @@ def _kind(value: Any) -> str:
 
 
 def fits(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Whether the decoder takes all of these values for a column of this type."""
+    """Returns whether the decoder takes all of these values for a column of this type."""
     convert = converter(kind, "")
     try:
         for value in values:
@@ -116,7 +116,7 @@ def _number(values: Sequence[Any]) -> Inferred:
 
 
 def _loses(value: Any) -> bool:
-    """Whether the nearest double is written with different digits."""
+    """Returns whether the nearest double is written with different digits."""
     try:
         return Decimal(repr(float(value))) != exact(value)
     except DecimalException:
@@ -175,7 +175,7 @@ def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
 
 
 def _are_data(seen: Counter[str], objects: int) -> bool:
-    """Whether an object's names are data, such as a user's number or a day, and not the names of fields."""
+    """Returns whether an object's names are data, such as a user's number or a day, and not the names of fields."""
     if all(DATA.fullmatch(name) for name in seen):
         return True
     return len(seen) > MOST_NAMES and sum(seen.values()) < 0.2 * len(seen) * objects
@@ -184,7 +184,9 @@ def _are_data(seen: Counter[str], objects: int) -> bool:
 def refine(
     types: Mapping[str, Inferred], misfits: Callable[[Mapping[str, Inferred]], Iterable[str]]
 ) -> dict[str, Inferred]:
-    """The types, with text for the fields that `misfits` names, because the decoder does not accept some of their values."""
+    """Returns the types, with text for the fields that `misfits` names, because the decoder does not accept some of
+    their values.
+    """
     found = dict(types)
     while wrong := [name for name in misfits(found) if found[name].sql != "string"]:
         found |= dict.fromkeys(wrong, as_text("kept as text: the decoder does not take every value as another type"))
@@ -208,7 +210,7 @@ SIMPLE: dict[str, pa.DataType] = {
 
 
 def arrow_of(sql: str) -> pa.DataType:
-    """The Arrow type of a text that `is_sql_type` accepts."""
+    """Returns the Arrow type of a text that `is_sql_type` accepts."""
     return _arrow(parse_sql_type(sql))
 
 

@@ -32,12 +32,12 @@ class ValueKinds:
 
     @property
     def framed(self) -> int:
-        """The number of values that begin as a registry's serializers write them."""
+        """Returns the number of values that begin as a registry's serializers write them."""
         return sum(self.ids.values())
 
 
 def value_kinds(values: Sequence[bytes | None]) -> ValueKinds:
-    """The frames of these values. Nulls are left out."""
+    """Returns the frames of these values. Nulls are left out."""
     known = [value for value in values if value is not None]
     objects, ids, others = 0, Counter[int](), Counter[str]()
     for value in known:
@@ -59,7 +59,7 @@ def _is_object(value: bytes) -> bool:
 
 
 def _named(value: bytes) -> str:
-    """The name of what a value seems to be. It has nothing of the value's content."""
+    """Returns the name of what a value seems to be. It has nothing of the value's content."""
     for begin, name in KNOWN:
         if value.startswith(begin):
             return name

@@ -30,7 +30,7 @@ LISTED = 20  # left-out names that are listed in comments
 
 
 def scalar(text: Any) -> str:
-    """A YAML value that is read back as this text, number or boolean."""
+    """Returns a YAML value that is read back as this text, number or boolean."""
     if not isinstance(text, str):
         return json.dumps(text)
     if PLAIN.fullmatch(text) and text.lower() not in WORDS_OF_YAML:
@@ -48,18 +48,18 @@ def _escaped(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A record's text without anything that could end a line or change a terminal."""
+    """Returns a record's text without anything that could end a line or change a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def in_comment(text: str) -> str:
-    """A record's name, printable and shortened, for a comment."""
+    """Returns a record's name, printable and shortened, for a comment."""
     shown = printable(text) or '""'
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def block(text: str) -> Any:
-    """The content of a YAML text on its own; None if it cannot be read."""
+    """Returns the content of a YAML text on its own, or None if it cannot be read."""
     with TemporaryDirectory(prefix="fencepost-") as folder:
         file = Path(folder) / "section.yaml"
         file.write_text(text, encoding="utf-8")
@@ -86,7 +86,7 @@ def listed(names: Mapping[str, str]) -> str:
 
 
 def identifier(name: str) -> str:
-    """A column's name in Spark SQL."""
+    """Returns a column's name in Spark SQL."""
     if PLAIN.fullmatch(name) and name.lower() not in WORDS_OF_SQL:
         return name
     return f"`{name}`"

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 
 def check_readable(reader: Schema, *, columns: bool) -> None:
-    """Check that a Spark type holds every value of a schema, and with `columns` that the schema's fields can be a transform's
-    columns.
+    """Checks that a Spark type holds every value of a schema, and with `columns` that the schema's fields can be a
+    transform's columns.
 
     Raises:
         BadSchema: names the field and the reason.
@@ -187,7 +187,9 @@ class Avro:
 
 
 def _texts(references: Sequence[SchemaReference]) -> list[str]:
-    """Each schema text once, after those that it needs. Avro knows types by their full names, wherever a reference comes from."""
+    """Returns each schema text once, after those that it needs. Avro knows types by their full names, wherever a
+    reference comes from.
+    """
     found: dict[str, None] = {}
     for one in references:
         found |= dict.fromkeys([*_texts(one.references), one.text])
@@ -195,8 +197,8 @@ def _texts(references: Sequence[SchemaReference]) -> list[str]:
 
 
 def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
-    """A column that was read back, cast to the type that the transform gave it. That type is narrower, or has its fields in
-    another order.
+    """Returns a column that was read back, cast to the type that the transform gave it. That type is narrower, or has
+    its fields in another order.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, NullType, StructType
@@ -219,7 +221,7 @@ def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
 
 
 def _loses(column: Column, found: DataType, wanted: DataType) -> Column:
-    """Whether `_as_given` would fail for a row's value, or change it."""
+    """Returns whether `_as_given` would fail for a row's value, or change it."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, NullType, StructType
 
@@ -241,8 +243,8 @@ def _loses(column: Column, found: DataType, wanted: DataType) -> Column:
 
 
 def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
-    """A function that creates a decoder of values. The values are the `fields` of the reader's schema, or with `whole` the one
-    field.
+    """Returns a function that creates a decoder of values. The values are the `fields` of the reader's schema, or with
+    `whole` the one field.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -253,7 +255,7 @@ def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Call
 
 
 def to_spark(kind: Schema) -> DataType:
-    """Spark's type of a schema's values. Everything within it may be null, as in declared types."""
+    """Returns Spark's type of a schema's values. Everything within it may be null, as in declared types."""
     from pyspark.sql import types as T
 
     if kind.logical == "decimal":
@@ -292,7 +294,7 @@ def to_spark(kind: Schema) -> DataType:
 
 
 def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
-    """A column of this type as header and value. Null stays null.
+    """Returns a column of this type as header and value. Null stays null.
 
     Raises:
         Unfit: names the field of the schema, or the column, that does not fit, and the fix.

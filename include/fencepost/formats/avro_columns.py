@@ -41,7 +41,7 @@ class Reads:
 
 
 def one_by_one(read: Read) -> Column:
-    """A column that calls `read` for each value."""
+    """Returns a column that calls `read` for each value."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         values, ends = list[Any](), at.copy()
@@ -61,7 +61,7 @@ def one_by_one(read: Read) -> Column:
 
 
 def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
-    """The column of a type that contains no other type."""
+    """Returns the column of a type that contains no other type."""
     kinds, as_written = (writer.kind, reader.kind), logical(writer, "") is None
     if reader.logical in ("timestamp-millis", "local-timestamp-millis") and writer.kind in ("int", "long"):
         return _numbers(writer.kind, "long", 1000)
@@ -150,7 +150,7 @@ def _fixed(size: int) -> Column:
 
 
 def symbols(names: Sequence[str | None]) -> Column:
-    """The column of an enum. `names` are the reader's symbols in the order of the written ones."""
+    """Returns the column of an enum. `names` are the reader's symbols in the order of the written ones."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         found, ends = _longs(packed, rows, at, 5)
@@ -162,7 +162,7 @@ def symbols(names: Sequence[str | None]) -> Column:
 
 
 def nullable(value: Column, null: int) -> Column:
-    """The column of a union of two types: null, whose number is `null`, and another type."""
+    """Returns the column of a union of two types: null, whose number is `null`, and another type."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         branch = packed.data[at]
@@ -181,8 +181,8 @@ def nullable(value: Column, null: int) -> Column:
 
 
 def items(item: Column, *, empty: bool) -> Column:
-    """The column of an array. `empty` says that its items take no bytes. An array of more than one block is marked, and so is one
-    much longer than the others.
+    """Returns the column of an array. `empty` says that its items take no bytes. An array of more than one block is
+    marked, and so is one much longer than the others.
     """
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:

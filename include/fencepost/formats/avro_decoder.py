@@ -72,7 +72,7 @@ class AvroReader:
         self._reads = self._match(writer, reader, "")
 
     def read(self, data: bytes, begin: int = 0) -> Any:
-        """Read one value, which takes all bytes from `begin` on.
+        """Reads one value, which takes all bytes from `begin` on.
 
         Raises:
             Malformed: the bytes are not exactly one value.
@@ -89,7 +89,8 @@ class AvroReader:
         return value
 
     def read_many(self, records: pa.Array, begin: int, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
-        """A column of this type with the values that `read` gives, and a mask of the records for which it is valid.
+        """Returns a column of this type with the values that `read` gives, and a mask of the records for which it is
+        valid.
 
         Other records are malformed or unusual, and the column's value for them is meaningless. No record may be null, and each
         has at least `begin` bytes.
@@ -101,8 +102,8 @@ class AvroReader:
         return found, ~packed.marked
 
     def _match(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
-        """How to read one type as another. If `reader` is None, no field takes the value: it is only checked against the writer's
-        type, which Spark need not have.
+        """Returns how to read one type as another. If `reader` is None, no field takes the value: it is only checked
+        against the writer's type, which Spark need not have.
         """
         at, writer = path or "the value", writer.whole
         if reader is not None and reader.kind == ITSELF:
@@ -202,13 +203,13 @@ def _is_promoted(writer: AvroType, reader: AvroType) -> bool:
 
 
 def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
-    """The type of the reader's union that a value is read as; None if it has none."""
+    """Returns the type of the reader's union that a value is read as, or None if it has none."""
     return next((one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None)
 
 
 def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Check that values of a union are read with one unit. Otherwise a number could mean days in one record and milliseconds in
-    another, and nothing would distinguish them.
+    """Checks that values of a union are read with one unit. Otherwise a number could mean days in one record and
+    milliseconds in another, and nothing would distinguish them.
     """
     units = dict[int, str | None]()
     for branch in writer.others:
@@ -221,7 +222,7 @@ def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
 
 
 def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Check that a type other than a union may be read as another one, without what is within them."""
+    """Checks that a type other than a union may be read as another one, without what is within them."""
     if writer.kind != reader.kind and not _is_promoted(writer, reader):
         raise Incompatible(f"{at}: written as {writer.describe()}, read as {reader.describe()}")
     _check_logical(writer, reader, at)
@@ -232,7 +233,7 @@ def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
 
 
 def _check_logical(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Check the logical types. Otherwise seconds would be read as milliseconds, and 1.23 as 12.3."""
+    """Checks the logical types. Otherwise seconds would be read as milliseconds, and 1.23 as 12.3."""
     one, two = writer.logical, reader.logical
     alike = one == two or one is None or two is None
     if one == two == "decimal":

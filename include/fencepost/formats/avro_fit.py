@@ -70,25 +70,27 @@ DERIVED = {
 
 
 def fit_whole(kind: DataType, schema: Schema) -> Fit:
-    """How a record's value or key is written. Null has no bytes, so it fits every schema."""
+    """Returns how a record's value or key is written. Null has no bytes, so it fits every schema."""
     return WALK.fit(kind, schema, "") if schema.kind in ("union", "null") else WALK.fit_value(kind, schema, "")
 
 
 def bytes_of(fit: Fit, schema: Schema) -> Check:
-    """The bytes of a value that is not null; null may be encoded only if the schema has null."""
+    """Returns the bytes of a value that is not null; null may be encoded only if the schema has null."""
     from pyspark.sql.avro.functions import to_avro
 
     return fit.data or (lambda c: to_avro(fit.convert(c), render(schema)))
 
 
 def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
-    """A schema for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type there."""
+    """Returns a schema for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type
+    there.
+    """
     return _named(WALK.derive(kind, like), name, {})
 
 
 def _named(kind: Schema, name: str, known: dict[str, Schema]) -> Schema:
-    """The type with a name for each record in it that has none. A name that another type already has gets a number, because names
-    made of columns' names may coincide.
+    """Returns the type with a name for each record in it that has none. A name that another type already has gets a
+    number, because names made of columns' names may coincide.
     """
     first = full = (kind.name or name) if kind.kind == "record" else kind.name
     number, kind = 2, replace(kind, name=full)
@@ -248,7 +250,8 @@ class AvroWalk(Walk[Schema, AvroField]):
 
 
 def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
-    """The bytes of a union: the type's number, and the value of that type. Null if no column is set and the union has no null.
+    """Returns the bytes of a union: the type's number, and the value of that type. Null if no column is set and the
+    union has no null.
 
     `taken` gives, by the identity of a type in the union, the column of its values and how they are written.
     """
@@ -279,7 +282,7 @@ def _always_null(schema: Schema) -> Fit:
 
 
 def _row_check(schema: Schema, path: str) -> Check | None:
-    """The check of what depends on a row's value."""
+    """Returns the check of what depends on a row's value."""
     from pyspark.sql import functions as F
 
     def unless(fits: Check, why: str) -> Check:

@@ -19,7 +19,7 @@ MOST_EMPTY = 10_000  # items without bytes in a record's arrays; a few bytes cou
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag integer of at most 64 bits, in at most ten bytes."""
+    """Returns a zigzag integer of at most 64 bits, in at most ten bytes."""
     byte, shift = data[at], 7
     number, at = byte & 127, at + 1
     while byte > 127:
@@ -162,7 +162,9 @@ def then(read: Read, convert: Convert | None) -> Read:
 
 
 def _checked(convert: Convert | None) -> Convert | None:
-    """A conversion that only checks a value by a logical type that the reader does not have, and returns it unchanged."""
+    """Returns a conversion that only checks a value by a logical type that the reader does not have, and returns it
+    unchanged.
+    """
     return convert and (lambda value: (convert(value), value)[1])
 
 
@@ -177,8 +179,8 @@ def _promoted(writer: str, reader: str, at: str) -> Convert | None:
 
 
 def _as_float(number: int) -> float:
-    """The nearest float. Rounding to a double first could give another float, so the low bits are replaced by one bit that says
-    whether any was set.
+    """Returns the nearest float. Rounding to a double first could give another float, so the low bits are replaced by
+    one bit that says whether any was set.
     """
     if abs(number) >> 53:
         number = (number >> 11 | bool(number & 0x7FF)) << 11
@@ -197,7 +199,7 @@ def _text(at: str) -> Convert:
 
 
 def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
-    """How many items follow, where they end if the block says it, and where they begin."""
+    """Returns how many items follow, where they end if the block says it, and where they begin."""
     count, at = read_long(data, at)
     if count >= 0:
         return count, None, at
@@ -206,18 +208,18 @@ def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
 
 
 def more_than_left(count: int, left: int, where: str, one: str = "item", more: str = "") -> Malformed:
-    """The error for a block that has more items than bytes are left, although each item takes at least one."""
+    """Returns the error for a block that has more items than bytes are left, although each item takes at least one."""
     return Malformed(f"{where}: {count_of(count, one, more)}, and {count_of(left, 'byte is', 'bytes are')} left")
 
 
 def check_block(end: int | None, at: int, where: str) -> None:
-    """Check that a block ends where it says."""
+    """Checks that a block ends where it says."""
     if end is not None and end != at:  # some readers skip the block by its size, and would read different values
         raise Malformed(f"{where}: a block of items does not end where it says")
 
 
 def takes_no_bytes(kind: AvroType) -> bool:
-    """Whether a value of this type takes no bytes, such as null."""
+    """Returns whether a value of this type takes no bytes, such as null."""
     if kind.kind == "record":
         return all(takes_no_bytes(one.type) for one in kind.fields)
     return kind.kind == "null" or (kind.kind == "fixed" and not kind.size)

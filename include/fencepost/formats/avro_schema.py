@@ -94,28 +94,28 @@ class AvroType:
 
     @property
     def whole(self) -> AvroType:
-        """The full type; for a type of kind `ITSELF`, the record that it stands for."""
+        """Returns the full type; for a type of kind `ITSELF`, the record that it stands for."""
         found = self.defined[self.name] if self.kind == ITSELF else self
         assert found is not None, "all definitions are read"
         return found
 
     @property
     def simple_name(self) -> str:
-        """The name without its namespace; for a type without a name, its kind."""
+        """Returns the name without its namespace; for a type without a name, its kind."""
         return self.name.rpartition(".")[2] or self.kind
 
     @property
     def nullable(self) -> bool:
-        """Whether it is a union with null."""
+        """Returns whether it is a union with null."""
         return any(branch.kind == "null" for branch in self.branches)
 
     @property
     def others(self) -> tuple[AvroType, ...]:
-        """A union's types without null; for any other type, the type itself."""
+        """Returns a union's types without null; for any other type, the type itself."""
         return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
 
     def describe(self) -> str:
-        """The type for a person, such as `long (timestamp-millis)`."""
+        """Returns the type for a person, such as `long (timestamp-millis)`."""
         if self.kind == "union":
             return " or ".join(branch.describe() for branch in self.branches)
         if self.logical == "decimal":
@@ -126,8 +126,8 @@ class AvroType:
 
 
 def parse(text: str, references: Sequence[str] = ()) -> AvroType:
-    """The type in a schema's text. `references` are the texts of the schemas whose names it uses, each after those that it uses
-    itself.
+    """Returns the type in a schema's text. `references` are the texts of the schemas whose names it uses, each after
+    those that it uses itself.
 
     Raises:
         BadSchema: it is not an Avro schema.
@@ -161,7 +161,7 @@ def _no_constant(name: str) -> Never:
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is a text of whole characters. JSON may contain half of a surrogate pair."""
+    """Returns whether it is a text of whole characters. JSON may contain half of a surrogate pair."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
@@ -174,7 +174,7 @@ def _dumps(value: Any) -> str:
 
 
 def contains_itself(kind: AvroType) -> bool:
-    """Whether any type within it is only a name, because it contains itself."""
+    """Returns whether any type within it is only a name, because it contains itself."""
     return any(one.kind == ITSELF for one in _all(kind))
 
 
@@ -266,7 +266,7 @@ class _TypeParser:
 
 
 def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
-    """The type with its logical type, if it is one that Avro allows there."""
+    """Returns the type with its logical type, if it is one that Avro allows there."""
     logical = raw.get("logicalType")
     if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
         return found
@@ -282,17 +282,17 @@ def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
 
 
 def digits(size: int) -> int:
-    """How many decimal digits always fit in this many bytes."""
+    """Returns how many decimal digits always fit in this many bytes."""
     return math.floor(math.log10(2) * (8 * size - 1)) if size else 0
 
 
 def render(kind: AvroType) -> str:
-    """The schema's text: with full names and without documentation."""
+    """Returns the schema's text: with full names and without documentation."""
     return _dumps(to_json(kind))
 
 
 def to_json(kind: AvroType, defined: dict[str, AvroType] | None = None) -> Any:
-    """The schema as JSON. A name is defined where it is first used.
+    """Returns the schema as JSON. A name is defined where it is first used.
 
     Raises:
         Incompatible: two types have one name.
@@ -342,7 +342,7 @@ def _field_to_json(one: AvroField, defined: dict[str, AvroType]) -> dict[str, An
 
 
 def check_holdable(kind: AvroType, path: str = "") -> None:
-    """Check that a Spark type holds every value of this type.
+    """Checks that a Spark type holds every value of this type.
 
     Raises:
         BadSchema: names the field and the reason.
@@ -367,7 +367,7 @@ def check_holdable(kind: AvroType, path: str = "") -> None:
 
 
 def check_names(kind: AvroType, path: str = "") -> None:
-    """Check that the names in a schema follow the specification, because Spark's library refuses to write others.
+    """Checks that the names in a schema follow the specification, because Spark's library refuses to write others.
 
     Raises:
         BadSchema: names the field and the name.
@@ -385,7 +385,7 @@ def union_members(kind: AvroType) -> dict[str, AvroType]:
 
 
 def is_struct_of_members(kind: AvroType) -> bool:
-    """Whether Spark reads this union as a struct with a column for each type.
+    """Returns whether Spark reads this union as a struct with a column for each type.
 
     Int with long becomes one number, and float with double, unless one has a logical type: a day and a millisecond are not the
     same number.
@@ -396,7 +396,7 @@ def is_struct_of_members(kind: AvroType) -> bool:
 
 
 def parts(kind: AvroType) -> Iterator[tuple[str, AvroType]]:
-    """The types directly within a type, each with its step of a path."""
+    """Yields the types directly within a type, each with its step of a path."""
     for one in kind.fields:
         yield f".{one.name}", one.type
     if kind.items is not None:

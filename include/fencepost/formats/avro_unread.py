@@ -123,5 +123,5 @@ class SkippedValue:
 
 
 def _past(read: Read) -> Step:
-    """A step that reads a value which contains no other."""
+    """Returns a step that reads a value which contains no other."""
     return lambda data, at, left: read(data, at)[1]

@@ -23,7 +23,8 @@ is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").ful
 
 
 def logical(kind: AvroType, at: str) -> Convert | None:
-    """The conversion of a value without its logical type to what pyarrow takes for it; None if both are the same.
+    """Returns the conversion of a value without its logical type to what pyarrow takes for it, or None if both are the
+    same.
 
     The conversion raises `Malformed` for a value that the type does not have.
     """
@@ -37,7 +38,7 @@ def logical(kind: AvroType, at: str) -> Convert | None:
 
 
 def without_sparks_bounds(kind: AvroType) -> AvroType:
-    """The type without logical types that hold fewer values in Spark than in Avro."""
+    """Returns the type without logical types that hold fewer values in Spark than in Avro."""
     return replace(kind, logical=None) if kind.logical in MILLIS else kind
 
 
@@ -81,7 +82,9 @@ def _uuid(at: str) -> Convert:
 
 
 def member_of(branch: AvroType, union: AvroType) -> Convert | None:
-    """The conversion of a value of a union's type to the union's value, if Spark reads the union as a struct; otherwise None."""
+    """Returns the conversion of a value of a union's type to the union's value, if Spark reads the union as a struct;
+    otherwise None.
+    """
     if branch.kind == "null" or not is_struct_of_members(union):
         return None
     place, several = union.others.index(branch), len(union.others)
@@ -89,7 +92,7 @@ def member_of(branch: AvroType, union: AvroType) -> Convert | None:
 
 
 def default_of(value: Any, kind: AvroType, at: str) -> Any:
-    """A default in JSON, in the form that pyarrow takes.
+    """Returns a default in JSON, in the form that pyarrow takes.
 
     Raises:
         Incompatible: it is not a value of the type.
@@ -125,7 +128,7 @@ def _of_json(value: Any, kind: AvroType, at: str) -> Any:
 
 
 def _nearest(value: Any, kind: str, at: str) -> float:
-    """The float or double nearest to a number, as in JSON records."""
+    """Returns the float or double nearest to a number, as in JSON records."""
     with suppress(OverflowError):
         number = float(value)
         if isfinite(number):
@@ -134,7 +137,7 @@ def _nearest(value: Any, kind: str, at: str) -> float:
 
 
 def _is_default(value: Any, kind: AvroType) -> bool:
-    """Whether a default in JSON may be a value of the type, judged by the outermost type alone."""
+    """Returns whether a default in JSON may be a value of the type, judged by the outermost type alone."""
     if kind.kind in ("record", "map"):
         return isinstance(value, dict) and all(map(is_text, value))
     if kind.kind == "enum":

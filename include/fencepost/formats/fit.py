@@ -36,7 +36,7 @@ M = TypeVar("M")  # a member of a struct, with its type
 
 
 def same(column: Column) -> Column:
-    """The column."""
+    """Returns the column."""
     return column
 
 
@@ -65,50 +65,54 @@ class Walk(ABC, Generic[S, M]):
 
     @abstractmethod
     def fit(self, kind: DataType, schema: S, path: str) -> Fit:
-        """How values of Spark's type become values of the schema, nulls included."""
+        """Returns how values of Spark's type become values of the schema, nulls included."""
 
     @abstractmethod
     def fit_simple(self, kind: DataType, schema: S, path: str) -> Fit | None:
-        """How values are written that are neither null nor a struct, an array or a map; None if the type does not fit."""
+        """Returns how values are written that are neither null nor a struct, an array or a map, or None if the type
+        does not fit.
+        """
 
     @abstractmethod
     def fit_struct(self, fits: Mapping[str, Fit], schema: S, problem: Check | None) -> Fit:
-        """How a struct is written, given how its members are written."""
+        """Returns how a struct is written, given how its members are written."""
 
     @abstractmethod
     def absent(self, member: M, path: str) -> Fit | None:
-        """How a member without a column is written; None if it is left out. Unfit: the member is required."""
+        """Returns how a member without a column is written, or None if it is left out. Unfit: the member is required."""
 
     @abstractmethod
     def members(self, schema: S) -> Mapping[str, M] | None:
-        """The members of a struct type; None for another type."""
+        """Returns the members of a struct type; None for another type."""
 
     @abstractmethod
     def type_of(self, member: M) -> S:
-        """The type of a member's values."""
+        """Returns the type of a member's values."""
 
     @abstractmethod
     def derive_simple(self, kind: DataType) -> S | None:
-        """A type for values that are neither struct, array nor map; None if the format has none."""
+        """Returns a type for values that are neither struct, array nor map, or None if the format has none."""
 
     @abstractmethod
     def new_member(self, field: StructField, schema: S, old: M | None, before: S | None, path: str) -> M:
-        """A member for a column. `old` is the member in `before`, an earlier version of the struct, if there is one."""
+        """Returns a member for a column. `old` is the member in `before`, an earlier version of the struct, if there is
+        one.
+        """
 
     @abstractmethod
     def new_struct(self, members: Sequence[M], before: S | None) -> S:
-        """The type of a struct with these members."""
+        """Returns the type of a struct with these members."""
 
     @abstractmethod
     def or_null(self, schema: S) -> S:
-        """The type that also allows null."""
+        """Returns the type that also allows null."""
 
     @abstractmethod
     def not_null(self, schema: S) -> S | None:
-        """The type without null; None if it leaves several types."""
+        """Returns the type without null, or None if it leaves several types."""
 
     def key_problem(self, path: str) -> Check:
-        """Why a map's key is not a name in the format; null if it is one."""
+        """Returns why a map's key is not a name in the format, or null if it is one."""
         from pyspark.sql import functions as F
 
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: a name that is not UTF-8"))
@@ -160,7 +164,9 @@ class Walk(ABC, Generic[S, M]):
         return self.fit_struct(fits, schema, first_of([of_field(fit.problem, name) for name, fit in fits.items()]))
 
     def derive(self, kind: DataType, like: S | None, path: str = "") -> S:
-        """A type for values that are not null. Where the type fits `like`, an earlier type, it keeps the type there."""
+        """Returns a type for values that are not null. Where the type fits `like`, an earlier type, it keeps the type
+        there.
+        """
         from pyspark.sql.types import ArrayType, StructType
 
         if isinstance(kind, StructType):
@@ -201,15 +207,15 @@ class Walk(ABC, Generic[S, M]):
 
 
 def is_map(kind: DataType) -> TypeGuard[MapType]:
-    """Whether it is a map whose keys are texts. No format has maps with other keys."""
+    """Returns whether it is a map whose keys are texts. No format has maps with other keys."""
     from pyspark.sql.types import MapType, StringType
 
     return isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
 
 
 def name_twice(path: str) -> Check:
-    """The check that a map has no key twice. A map of Spark may have one, JSON would keep both, and Avro's map would lose an
-    entry.
+    """Returns the check that a map has no key twice. A map of Spark may have one, JSON would keep both, and Avro's map
+    would lose an entry.
     """
     from pyspark.sql import functions as F
 
@@ -218,19 +224,19 @@ def name_twice(path: str) -> Check:
 
 
 def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
-    """The error: the type has values that are not values of the schema."""
+    """Returns the error: the type has values that are not values of the schema."""
     return Unfit(
         f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.describe()}. Cast it."
     )
 
 
 def _each(inner: Fit, convert: Callable[[Column, Check], Column]) -> Check:
-    """The conversion of a column of several values, given how each value is converted."""
+    """Returns the conversion of a column of several values, given how each value is converted."""
     return same if inner.convert is same else lambda c: convert(c, inner.convert)
 
 
 def each(inner: Check | None, values: Check) -> Check | None:
-    """The first problem among a column's several values."""
+    """Returns the first problem among a column's several values."""
     from pyspark.sql import functions as F
 
     if inner is None:
@@ -239,12 +245,12 @@ def each(inner: Check | None, values: Check) -> Check | None:
 
 
 def of_field(inner: Check | None, name: str) -> Check | None:
-    """The problem of a struct's field."""
+    """Returns the problem of a struct's field."""
     return inner and (lambda c: inner(c[name]))
 
 
 def first_of(checks: Sequence[Check | None]) -> Check | None:
-    """The first problem that one of the checks finds."""
+    """Returns the first problem that one of the checks finds."""
     from pyspark.sql import functions as F
 
     found = [check for check in checks if check is not None]

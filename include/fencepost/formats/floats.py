@@ -13,7 +13,7 @@ END = 2.0**128 - 2.0**103
 
 
 def nearest_float(number: float, exact: Callable[[], Decimal]) -> float:
-    """The float nearest to the number that `exact` returns. `number` is the double nearest to it.
+    """Returns the float nearest to the number that `exact` returns. `number` is the double nearest to it.
 
     `exact` is needed because the double may lie midway between two floats although the number does not.
 

@@ -40,7 +40,7 @@ def taken_names(names: Iterable[str]) -> list[str]:
 
 
 def check_written_names(names: Iterable[str]) -> None:
-    """Check that columns with these names can be written.
+    """Checks that columns with these names can be written.
 
     Raises:
         BadSchema: names those that cannot.
@@ -52,7 +52,7 @@ def check_written_names(names: Iterable[str]) -> None:
 
 
 def framing_of(schemas: ReadSchemas) -> Framing:
-    """The header of records that are read with these schemas."""
+    """Returns the header of records that are read with these schemas."""
     return Framing(frozenset(writer.id for writer in schemas.writers), dict(schemas.refused), UNKNOWN_ID)
 
 
@@ -65,7 +65,7 @@ def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Cal
 
 
 def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decoder], keep: str | None) -> DataFrame:
-    """Decode the frame's first column.
+    """Decodes the frame's first column.
 
     The result has the decoded fields, the encoded column under the name `keep` if it is given, the other columns, `_tombstone`
     (it is null) and `_malformed` (the reason, or null). The fields of a tombstone and of a malformed record are null.
@@ -104,7 +104,7 @@ class Declared:
 
     @property
     def frozen(self) -> ReadSchemas:
-        """The schemas, for a format with a registry."""
+        """Returns the schemas, for a format with a registry."""
         assert self.schemas is not None, "a plan of such a pipeline freezes its schemas"
         return self.schemas
 
@@ -129,14 +129,15 @@ class Format(Protocol):
     has_registry: bool
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Refuse columns that the format does not use, and the lack of columns that it needs.
+        """Refuses columns that the format does not use, and the lack of columns that it needs.
 
         Raises:
             ValueError: says what is wrong, for a person.
         """
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
-        """The connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and `_malformed`.
+        """Returns the connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and
+        `_malformed`.
 
         The record's encoded value may be kept too, as `_value`.
 
@@ -145,14 +146,14 @@ class Format(Protocol):
         """
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
-        """The value of these fields of a transform's result.
+        """Returns the value of these fields of a transform's result.
 
         Raises:
             Unfit: the format cannot express a column.
         """
 
     def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        """The frame's columns with the values that `parse` gives back for what `write` writes."""
+        """Returns the frame's columns with the values that `parse` gives back for what `write` writes."""
 
     def parse(
         self,
@@ -173,7 +174,7 @@ class KeyFormat(Protocol):
     """Writes a record's key from one column of a transform's result. `schema` is as for a value."""
 
     def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
-        """The key that this column gives; null if it is null.
+        """Returns the key that this column gives, or null if it is null.
 
         Raises:
             Unfit: the format cannot express the column.
@@ -184,8 +185,8 @@ class RegistryKeyFormat(KeyFormat, Protocol):
     """A format of keys with schemas in a registry."""
 
     def read_key(self, frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
-        """The frame with the keys of the binary column `raw` as the column `into`, and `<into>_malformed` with the reason why
-        there is no key.
+        """Returns the frame with the keys of the binary column `raw` as the column `into`, and `<into>_malformed` with
+        the reason why there is no key.
 
         Null is neither a key nor malformed. A key with an id that the schemas do not know fails the job, with `UNKNOWN_ID`. The
         frame must not have a column `_tombstone` or `_malformed`.
@@ -200,22 +201,22 @@ class RegistryFormat(Format, Protocol):
     def reader(
         self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
     ) -> str:
-        """The schema that records are read with. With `columns` its fields become a transform's columns. The fields `declared`
-        have their types from the pipeline's settings.
+        """Returns the schema that records are read with. With `columns` its fields become a transform's columns. The
+        fields `declared` have their types from the pipeline's settings.
 
         Raises:
             BadSchema: Spark cannot hold its values.
         """
 
     def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
-        """How records written with a schema become records of the reader's schema.
+        """Returns how records written with a schema become records of the reader's schema.
 
         Raises:
             ValueError: they cannot.
         """
 
     def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
-        """The schema that records are written with. With `columns` its fields are a transform's columns.
+        """Returns the schema that records are written with. With `columns` its fields are a transform's columns.
 
         Raises:
             BadSchema: Spark cannot hold its values, or no row can be one.
@@ -225,18 +226,19 @@ class RegistryFormat(Format, Protocol):
         """The names of the outermost fields of a reader's schema."""
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
-        """Check that a column of this type can be written with a schema, as far as types show. Needs a Spark session.
+        """Checks that a column of this type can be written with a schema, as far as types show. Needs a Spark session.
 
         Raises:
             Unfit: names the field of the schema, or the column, and the fix.
         """
 
     def derive(self, kind: DataType, name: str, like: str | None) -> str:
-        """A schema to register for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type there.
+        """Returns a schema to register for a column of this type. Where the type fits `like`, an earlier schema, it
+        keeps the type there.
 
         Raises:
             Unfit: the format has no such type.
         """
 
     def difference(self, new: str, old: str) -> str:
-        """What may be incompatible between two schemas, for a person; empty if that is not known."""
+        """Returns what may be incompatible between two schemas, for a person; empty if that is not known."""

@@ -19,12 +19,12 @@ class UnknownId(Exception):
 
 
 def header(schema_id: int) -> bytes:
-    """The header of a record whose schema has this id."""
+    """Returns the header of a record whose schema has this id."""
     return b"\0" + schema_id.to_bytes(HEADER - 1)
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """The schema id in a record's header; None if the header is not one that a registry's serializers write."""
+    """Returns the schema id in a record's header, or None if the header is not one that a registry's serializers write."""
     return int.from_bytes(value[1:HEADER]) if len(value) >= HEADER and not value[0] else None
 
 
@@ -39,7 +39,7 @@ class Framing:
     unknown: str = "unknown schema id"
 
     def split(self, value: bytes) -> tuple[int, bytes]:
-        """The schema id, and the bytes after the header.
+        """Returns the schema id, and the bytes after the header.
 
         Raises:
             Malformed: there is no id, or it is refused.

@@ -81,7 +81,7 @@ class Json:
 
 
 def fields_of(types: Mapping[str, str]) -> StructType:
-    """The struct of fields with these Spark SQL types."""
+    """Returns the struct of fields with these Spark SQL types."""
     from pyspark.sql.types import StructType
 
     declared = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
@@ -100,7 +100,7 @@ def read_json(
 
 
 def check_sayable(fields: StructType) -> None:
-    """Check that JSON can express these columns.
+    """Checks that JSON can express these columns.
 
     Raises:
         Unfit: JSON cannot express one of them; the text has the fix.
@@ -111,8 +111,8 @@ def check_sayable(fields: StructType) -> None:
 
 
 def check_of(kind: DataType, path: str) -> Check | None:
-    """Why JSON cannot express a row's value of this type so that it is read back unchanged: a text, or null. None if it can
-    express every value.
+    """Returns why JSON cannot express a row's value of this type so that it is read back unchanged: a text, or null.
+    None if it can express every value.
 
     Spark replaces bytes that are not UTF-8, so that two texts may become one. It writes years that no reader takes. It also
     writes NaN as a text, which a source of this format calls malformed, and an object with a name twice, which is malformed too.
@@ -123,7 +123,7 @@ def check_of(kind: DataType, path: str) -> Check | None:
 
 
 def minus_zero_check(kind: DataType, path: str) -> Check | None:
-    """Why PostgreSQL's `jsonb` does not keep a row's value of this type, or null: its 0 has no minus."""
+    """Returns why PostgreSQL's `jsonb` does not keep a row's value of this type, or null: its 0 has no minus."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, FloatType
 
@@ -142,7 +142,7 @@ def _within(
     of_leaf: Callable[[DataType, str], Check | None],
     of_map: Callable[[str], Sequence[Check | None]],
 ) -> Check | None:
-    """The first problem of a value. `of_leaf` checks what is in it, and `of_map` its maps."""
+    """Returns the first problem of a value. `of_leaf` checks what is in it, and `of_map` its maps."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -172,7 +172,7 @@ def _leaf_check(kind: DataType, path: str) -> Check | None:
 
 
 def name_check(path: str) -> Check:
-    """Why a map's key is not a JSON name that Spark reads back, or null."""
+    """Returns why a map's key is not a JSON name that Spark reads back, or null."""
     from pyspark.sql import functions as F
 
     too_long = F.lit(f"{path}: a name of more than {LONGEST_NAME:,} bytes")
@@ -181,8 +181,8 @@ def name_check(path: str) -> Check:
 
 
 def unsayable(kind: DataType) -> str | None:
-    """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it; None if there is
-    none.
+    """Returns the part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or
+    None if there is none.
     """
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType, VariantType
 

@@ -61,13 +61,13 @@ class Values:
         return found.take(pa.array(np.arange(len(found)), mask=self.null)) if self.null.any() else found
 
     def signs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which values have a minus, and where their digits begin."""
+        """Returns which values have a minus, and where their digits begin."""
         minus = self.packed.data[self.begin] == MINUS
         return minus, self.begin + minus
 
     def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The parts of numbers with or without a fraction: which have a minus, all digits as a whole number if there are at most
-        19, the number of digits, and how many of them belong to the fraction.
+        """Returns the parts of numbers with or without a fraction: which have a minus, all digits as a whole number if
+        there are at most 19, the number of digits, and how many of them belong to the fraction.
         """
         minus, begin = self.signs()
         size = self.end - begin
@@ -90,7 +90,7 @@ Column = Callable[[Values], pa.Array]
 
 
 def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
-    """The distance from each offset to the next dot, or 16 if none is nearer."""
+    """Returns the distance from each offset to the next dot, or 16 if none is nearer."""
     found = np.full(len(at), 16)
     for number in (1, 0):
         other = packed.words(at + 8 * number) ^ U(0x2E2E2E2E2E2E2E2E)
@@ -157,7 +157,7 @@ def _decimals(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def _are_booleans(values: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Which values are true, and which are true or false."""
+    """Returns which values are true, and which are true or false."""
     size, word = values.end - values.begin, values.packed.words(values.begin)
     true = (word & KEEP[4] == TRUE) & (size == 4) & ~values.text
     return true, true | (word & KEEP[5] == FALSE) & (size == 5) & ~values.text
@@ -186,7 +186,7 @@ def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
 
 
 def _anything(values: Values) -> None:
-    """Mark values that are not valid JSON, in a member that has no column."""
+    """Marks values that are not valid JSON, in a member that has no column."""
     _, booleans = _are_booleans(values)
     _texts(replace(values, null=~values.text))
     _doubles(replace(values, null=values.null | values.text | booleans))
@@ -225,8 +225,8 @@ class AlikeReader:
         self._is_worth_it = len(self._columns) == len(schema)
 
     def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
-        """The columns of records without nulls, and a mask of the records for which they are valid. None if there are few
-        records, or if fewer than half would be valid.
+        """Returns the columns of records without nulls, and a mask of the records for which they are valid. None if
+        there are few records, or if fewer than half would be valid.
 
         The records are compared with the shape of the previous ones, and otherwise with one of themselves. Once fewer than half
         are alike, no further attempt is made.
@@ -258,7 +258,7 @@ class AlikeReader:
 
 
 def _shape_of(record: bytes) -> Shape | None:
-    """The shape of a record; None if other records cannot be read by it."""
+    """Returns the shape of a record, or None if other records cannot be read by it."""
     if len(record) > LONGEST or not is_flat(record):
         return None
     names, between, end = list[str](), list[bytes](), 0
@@ -273,7 +273,7 @@ def _shape_of(record: bytes) -> Shape | None:
 
 
 def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> Iterator[tuple[str, Values]]:
-    """Each member's values. Records with escapes and control characters are marked first."""
+    """Yields each member's values. Records with escapes and control characters are marked first."""
     rows, count = np.arange(len(packed.starts)), int(packed.ends[-1])
     strange = np.flatnonzero((packed.data[:count] < SPACE) | (packed.data[:count] == BACKSLASH))
     packed.marked[np.searchsorted(packed.ends, strange, side="right")] = True
@@ -298,7 +298,9 @@ def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> 
 
 
 def _passed(packed: Packed, rows: np.ndarray, at: np.ndarray, what: bytes) -> np.ndarray:
-    """The offsets after this text, which stands at each offset. Records that have another text there are marked."""
+    """Returns the offsets after this text, which stands at each offset. Records that have another text there are
+    marked.
+    """
     for begin in (*range(0, len(what) - 8, 8), max(len(what) - 8, 0)):
         part = what[begin : begin + 8]
         word = packed.words(at + begin) & KEEP[len(part)]

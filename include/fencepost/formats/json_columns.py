@@ -60,7 +60,7 @@ class JsonColumn:
     make: Make
 
     def at_once(self, values: Sequence[Any]) -> pa.Array | None:
-        """The column of these values, or None if they have to be converted one by one."""
+        """Returns the column of these values, or None if they have to be converted one by one."""
         if self.usual.issuperset(map(type, values)):
             with suppress(ValueError, ArithmeticError):
                 return self.make(values)
@@ -68,19 +68,21 @@ class JsonColumn:
 
 
 def needs_digits(kind: pa.DataType) -> bool:
-    """Whether a column of this type needs the text of a number with a fraction, because a double is not exact enough."""
+    """Returns whether a column of this type needs the text of a number with a fraction, because a double is not exact
+    enough.
+    """
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return pa.types.is_decimal(kind) or pa.types.is_float32(kind) or any(map(needs_digits, inner))
 
 
 def levels_of(kind: pa.DataType) -> int:
-    """How many arrays and objects are nested in a value of this type."""
+    """Returns how many arrays and objects are nested in a value of this type."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     return 1 + max(map(levels_of, inner)) if inner else 0
 
 
 def column_of(kind: pa.DataType, at: str) -> JsonColumn:
-    """The column of this type at this place in the record."""
+    """Returns the column of this type at this place in the record."""
     usual = set[type]()
     make: Make = partial(pa.array, type=kind)
     if pa.types.is_integer(kind):
@@ -101,7 +103,7 @@ def column_of(kind: pa.DataType, at: str) -> JsonColumn:
 
 
 def converter(kind: pa.DataType, at: str) -> Convert:
-    """The function that converts one value for this type."""
+    """Returns the function that converts one value for this type."""
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width, at)
     if pa.types.is_decimal(kind):
@@ -144,7 +146,7 @@ is_zero = re.compile(rb"-?0(?:\.0+)?(?:[eE].*)?").fullmatch
 
 
 def exact(value: Any) -> Decimal:
-    """The exact number in a JSON text.
+    """Returns the exact number in a JSON text.
 
     Raises:
         DecimalException: its exponent has more digits than a value of any type can have.
@@ -160,7 +162,7 @@ def exact(value: Any) -> Decimal:
 
 
 def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
-    """The arguments with which `quantize` gives a number the scale, and raises instead of rounding."""
+    """Returns the arguments with which `quantize` gives a number the scale, and raises instead of rounding."""
     return Decimal((0, (1,), -scale)), Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
@@ -274,7 +276,7 @@ def _time(at: str, read: Callable[[str], Any], what: str) -> Convert:
 
 
 def _is_too_fine(text: str, read: Callable[[str], Any]) -> bool:
-    """Whether `read` would accept the text without its digits below the microsecond."""
+    """Returns whether `read` would accept the text without its digits below the microsecond."""
     cut = BELOW_MICROSECOND.sub(r"\1", text)
     try:
         read(cut)
@@ -341,7 +343,7 @@ def _local(text: str) -> int:
 
 
 def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """A column of days or times that are all written like `like`."""
+    """Returns a column of days or times that are all written like `like`."""
     texts = pa.array(values, pa.string())
     if not pc.all(pc.match_substring_regex(texts, f"^{like}$"), min_count=0).as_py():
         raise ValueError("another text")
@@ -353,7 +355,7 @@ def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def _timestamps(values: Sequence[Any]) -> pa.Array:
-    """A column of times that all have a zone, or all have none."""
+    """Returns a column of times that all have a zone, or all have none."""
     in_utc = pa.timestamp("us", tz="UTC")
     with suppress(ValueError):
         return _alike(ZONED, in_utc, values)

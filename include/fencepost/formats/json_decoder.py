@@ -61,7 +61,7 @@ class JsonDecoder(Decoder):
             yield np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)), *found
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """The columns, and the reasons of malformed records.
+        """Returns the columns, and the reasons of malformed records.
 
         1. Parse the records, and create columns from them.
         2. Read the texts of records for which the parser loses a detail, and create columns from these. Later records may be
@@ -106,7 +106,9 @@ class JsonDecoder(Decoder):
 def _without(
     framing: Framing, values: Collection[bytes | None], ids: dict[int, int], why: dict[int, str]
 ) -> list[bytes | None]:
-    """The records without their headers. Fills in the ids of their schemas, and the reasons why a record has no valid header."""
+    """Returns the records without their headers. Fills in the ids of their schemas, and the reasons why a record has no
+    valid header.
+    """
     texts = list[bytes | None]()
     for row, value in enumerate(values):
         texts.append(None)
@@ -131,7 +133,9 @@ class _Piece:
     row: int = 0  # the row whose value is being converted
 
     def records(self, parse: Parse) -> list[dict[str, Any]]:
-        """The parsed records; `NOTHING` for a tombstone, for a malformed record, and for one whose text has to be read."""
+        """Returns the parsed records; `NOTHING` for a tombstone, for a malformed record, and for one whose text has to
+        be read.
+        """
         records = [NOTHING] * len(self.texts)
         for row, text in enumerate(self.texts):
             if text is None:
@@ -153,7 +157,7 @@ class _Piece:
         return records
 
     def column(self, column: JsonColumn, values: Sequence[Any]) -> pa.Array:
-        """The column of these values; null for a malformed record and for one whose text has to be read."""
+        """Returns the column of these values; null for a malformed record and for one whose text has to be read."""
         if (found := column.at_once(values)) is not None:
             return found
         converted = []
@@ -172,14 +176,14 @@ class _Piece:
         return None
 
     def _has_minus_zero(self) -> bool:
-        """Whether the row's text may have -0. A text is searched once, however many zeros it has."""
+        """Returns whether the row's text may have -0. A text is searched once, however many zeros it has."""
         if self.row not in self.signed:
             self.signed[self.row] = MINUS_ZERO.search(self.texts[self.row] or b"") is not None
         return self.signed[self.row]
 
 
 def parsed_record(value: bytes) -> dict[str, Any]:
-    """The object in a record, with values in the form that columns take, at any depth.
+    """Returns the object in a record, with values in the form that columns take, at any depth.
 
     Raises:
         Malformed: the record is not an object.
@@ -204,7 +208,7 @@ BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def _reason(error: ValueError, text: bytes) -> str:
-    """Why the parser refuses a text. The reason quotes nothing of the text."""
+    """Returns why the parser refuses a text. The reason quotes nothing of the text."""
     words = str(error)
     if words.startswith("Detected duplicate key"):
         return "a duplicate name in one object"
@@ -227,7 +231,7 @@ OPENS = 2
 
 
 def _reason_in_parts(value: bytes) -> str | None:
-    """Why a record that exceeds the parser's limits is malformed, or None.
+    """Returns why a record that exceeds the parser's limits is malformed, or None.
 
     The parser reads it in parts. Each array or object whose level is a multiple of `PART` is a part, and is replaced by a 0 in
     the part around it. Digits of long numbers are left out.
@@ -288,7 +292,7 @@ class _Array(JsonWithText, list[Any]):
 
 
 def _with_sources(text: str, levels: int = DEEPEST) -> dict[str, Any]:
-    """The object in a JSON text. Arrays and objects know their own text, and -0 and long numbers are texts.
+    """Returns the object in a JSON text. Arrays and objects know their own text, and -0 and long numbers are texts.
 
     What is nested deeper than `levels` is left out, because its text is enough.
     """

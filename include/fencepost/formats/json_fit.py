@@ -39,7 +39,7 @@ DERIVED = {
 
 
 def fit_object(kind: StructType, schema: Schema) -> Check | None:
-    """Why a row with these columns is not a value of the schema: a text, or null. None if every row is one.
+    """Returns why a row with these columns is not a value of the schema: a text, or null. None if every row is one.
 
     Raises:
         Unfit: no row is one.
@@ -126,7 +126,7 @@ WALK = JsonWalk()
 
 
 def _said(name: str) -> Check:
-    """A value of an enum, as JSON text."""
+    """Returns a value of an enum, as JSON text."""
     from pyspark.sql import functions as F
 
     if name in ("timestamp", "timestamp_ntz"):

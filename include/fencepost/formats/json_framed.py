@@ -160,7 +160,7 @@ def _check_writable(kind: Schema, at: str) -> None:
 
 
 def to_spark(kind: Schema) -> DataType:
-    """The type of a column for a schema's values. Nested fields may all be null, as in declared types."""
+    """Returns the type of a column for a schema's values. Nested fields may all be null, as in declared types."""
     from pyspark.sql import types as T
 
     simple = {
@@ -187,7 +187,7 @@ def _json(names: Sequence[str], nulls: bool) -> Column:
 
 
 def _joined(texts: Sequence[Column]) -> Column:
-    """One JSON object with the fields of several."""
+    """Returns one JSON object with the fields of several."""
     from pyspark.sql import functions as F
 
     inner = [F.nullif(F.regexp_replace(text, r"^\{|\}$", ""), F.lit("")) for text in texts]
@@ -195,7 +195,7 @@ def _joined(texts: Sequence[Column]) -> Column:
 
 
 def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
-    """The columns whose nulls are written, within them too, and the columns whose nulls are left out.
+    """Returns the columns whose nulls are written, within them too, and the columns whose nulls are left out.
 
     Raises:
         Unfit: a column needs both.
@@ -215,7 +215,7 @@ def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
 
 
 def _nulls_of(kind: DataType, one: Property) -> tuple[bool, bool]:
-    """Whether every null in a property may be written as null, and whether every null may be left out."""
+    """Returns whether every null in a property may be written as null, and whether every null may be left out."""
     own = (one.type.nullable or one.required, not (one.type.nullable and one.required))
     inner = _nulls_within(kind, one.type)
     return own[0] and inner[0], own[1] and inner[1]

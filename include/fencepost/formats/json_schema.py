@@ -59,14 +59,14 @@ class JsonType:
     undeclared: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """The type for a person, such as `integer` or `string (date)`."""
+        """Returns the type for a person, such as `integer` or `string (date)`."""
         if self.kind in FORMATS:
             return f"string ({self.kind})"
         return "object (additionalProperties)" if self.kind == "map" else self.kind
 
 
 def parse(text: str, references: Sequence[SchemaReference] = (), without: Collection[str] = ()) -> JsonType:
-    """The type in a schema's text. The outermost properties in `without` are left out, whatever their types.
+    """Returns the type in a schema's text. The outermost properties in `without` are left out, whatever their types.
 
     Raises:
         BadSchema: it is not a JSON Schema.
@@ -232,7 +232,9 @@ class _SchemaParser:
 
 
 def _named(document: str, place: _Place) -> _Place | None:
-    """The document that a reference names: by the name that the registry uses, or by the document's own address."""
+    """Returns the document that a reference names: by the name that the registry uses, or by the document's own
+    address.
+    """
     from referencing.exceptions import Unresolvable
 
     if document in place.names:
@@ -245,7 +247,7 @@ def _named(document: str, place: _Place) -> _Place | None:
 
 
 def check_names(names: Collection[str], at: str) -> None:
-    """Check that a struct may have fields of these names.
+    """Checks that a struct may have fields of these names.
 
     Raises:
         NoColumn: names those that it may not have.
@@ -264,7 +266,7 @@ def _draft7(raw: Any) -> Any:
 
 
 def _says_types(raw: Any) -> bool:
-    """Whether a schema within oneOf, anyOf or allOf gives a type, and not only a constraint such as `required`."""
+    """Returns whether a schema within oneOf, anyOf or allOf gives a type, and not only a constraint such as `required`."""
     if not isinstance(raw, dict):
         return False
     return (
@@ -279,7 +281,7 @@ def _is_null(raw: Any) -> bool:
 
 
 def _inferred(raw: Mapping[str, Any], listed: Sequence[Any] | None) -> Iterator[str]:
-    """The types that a schema without `type` implies."""
+    """Yields the types that a schema without `type` implies."""
     for value in listed or ():
         yield next(name for kind, name in PYTHON if isinstance(value, kind))
     if {"properties", "additionalProperties", "patternProperties"} & raw.keys():
@@ -300,7 +302,7 @@ PYTHON: list[tuple[type, str]] = [
 
 
 def _distinct(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values without repetitions. Here true is not equal to 1."""
+    """Returns the values without repetitions. Here true is not equal to 1."""
     found: list[Any] = []
     for value in values:
         if not any(type(value) is type(other) and value == other for other in found):
@@ -317,7 +319,7 @@ def _escaped(name: str) -> str:
 
 
 def to_json(kind: JsonType) -> dict[str, Any]:
-    """The schema of a type. `parse` reads it as the same type."""
+    """Returns the schema of a type. `parse` reads it as the same type."""
     name = {"date": "string", "date-time": "string", "map": "object"}.get(kind.kind, kind.kind)
     found: dict[str, Any] = {"type": [name, "null"] if kind.nullable else name}
     if kind.kind in FORMATS:
@@ -338,5 +340,5 @@ def to_json(kind: JsonType) -> dict[str, Any]:
 
 
 def render(kind: JsonType) -> str:
-    """The schema's text, as a plan stores it."""
+    """Returns the schema's text, as a plan stores it."""
     return json.dumps(to_json(kind), separators=(",", ":"), ensure_ascii=False)

@@ -48,7 +48,7 @@ class Packed:
         return cast("np.ndarray", np.minimum(at, ends))
 
     def words(self, at: np.ndarray) -> np.ndarray:
-        """The eight bytes at each offset as a little-endian number. Beyond the last word, the last word."""
+        """Returns the eight bytes at each offset as a little-endian number. Beyond the last word, the last word."""
         return cast("np.ndarray", self._words[np.minimum(at, len(self._words) - 1)])
 
     def slices(self, rows: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:

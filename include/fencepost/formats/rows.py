@@ -33,7 +33,7 @@ class Decoder:
         self.bytes_at_once = BYTES_AT_ONCE * USUAL_FIELDS // max(USUAL_FIELDS, fields)
 
     def decode(self, value: bytes) -> Sequence[Any]:
-        """One record's fields, in the schema's order and as pyarrow takes them.
+        """Returns one record's fields, in the schema's order and as pyarrow takes them.
 
         Raises:
             Malformed: the record is not exactly a value of its types.
@@ -41,7 +41,7 @@ class Decoder:
         raise NotImplementedError
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """The schema's columns, and for each record the reason why it is malformed, or None."""
+        """Returns the schema's columns, and for each record the reason why it is malformed, or None."""
         nothing: Sequence[Any] = [None] * len(self._schema)
         rows, why = list[Sequence[Any]](), list[str | None]()
         for value in values:
@@ -63,7 +63,9 @@ class Decoder:
         yield from ()
 
     def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The result of `decode_values` for a column: values of the usual form many at a time, the others one by one."""
+        """Returns the result of `decode_values` for a column: values of the usual form many at a time, the others one
+        by one.
+        """
         found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
         left = np.ones(len(values), np.bool_)
         for rows, columns, sound in self.read_usual(values):
@@ -91,21 +93,21 @@ class Decoder:
 
 
 def fields_of_items(kind: pa.DataType) -> int:
-    """The largest number of fields in the items of an array or map within this type."""
+    """Returns the largest number of fields in the items of an array or map within this type."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
     own = [] if pa.types.is_struct(kind) else map(fields_of, inner)
     return max([*own, *map(fields_of_items, inner)], default=0)
 
 
 def fields_of(kind: pa.DataType) -> int:
-    """How many places in Arrow's columns a value of this type takes, even a null."""
+    """Returns how many places in Arrow's columns a value of this type takes, even a null."""
     return sum(fields_of(f.type) for f in kind) if pa.types.is_struct(kind) else 1
 
 
 def decode_first(
     make: Callable[[], Decoder], names: Sequence[str], *, keep: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that decodes the first column.
+    """Yields the function for `mapInArrow` that decodes the first column.
 
     The result begins with the decoder's columns, null if the value is null or malformed. Then come the encoded column if it is
     kept, the other columns unchanged, whether the value is null, and the reason why it is malformed, or null. `names` are the
@@ -129,7 +131,7 @@ def decode_first(
 
 
 def _pieces(values: pa.Array, most: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of the pieces that are decoded at once. A record above the limit is a piece of its own."""
+    """Begins and ends of the pieces that are decoded at once. A record above the limit is a piece of its own."""
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):

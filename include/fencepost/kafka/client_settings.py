@@ -24,24 +24,25 @@ class ClientSettings:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the cluster, for messages."""
+        """Returns the address of the cluster, for messages."""
         return self.values.get("bootstrap.servers", "")
 
     def common(self) -> dict[str, str]:
-        """The settings that every kind of client understands."""
+        """Returns the settings that every kind of client understands."""
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY | CONSUMER_ONLY}
 
     def for_producer(self) -> dict[str, str]:
-        """The settings for a producer: without those that only consumers understand."""
+        """Returns the settings for a producer: without those that only consumers understand."""
         return {k: v for k, v in self.values.items() if k not in CONSUMER_ONLY}
 
     def for_consumer(self) -> dict[str, str]:
-        """The settings for a consumer: without those that only producers understand."""
+        """Returns the settings for a consumer: without those that only producers understand."""
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
 
 
 def client_settings(config: ClientConfig) -> ClientSettings:
-    """The Kafka settings of a pipeline or a reader, with their secrets in plain text. Only clients may get them.
+    """Returns the Kafka settings of a pipeline or a reader, with their secrets in plain text. Only clients may get
+    them.
 
     Raises:
         SettingsError: `bootstrap.servers` is missing, or in a connection that was not looked up.
@@ -58,6 +59,8 @@ def client_settings(config: ClientConfig) -> ClientSettings:
 
 
 def lineage_namespace(config: ClientConfig, named: str | None) -> str:
-    """The namespace of topics. OpenLineage's specification names a cluster by its first broker; `named` replaces that."""
+    """Returns the namespace of topics. OpenLineage's specification names a cluster by its first broker; `named`
+    replaces that.
+    """
     first = client_settings(config).bootstrap.partition(",")[0].strip()
     return f"kafka://{named or first}"

@@ -50,7 +50,7 @@ PRODUCER_FIXED: dict[str, Any] = {
 
 @contextmanager
 def _settings_refused(doing: str) -> Iterator[None]:
-    """Raise SettingsError if librdkafka refuses a client's settings."""
+    """Raises SettingsError if librdkafka refuses a client's settings."""
     try:
         yield
     except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
@@ -61,14 +61,14 @@ def _settings_refused(doing: str) -> Iterator[None]:
 
 
 def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
-    """A client with Fencepost's logger and error callback. SettingsError if librdkafka refuses the settings."""
+    """Returns a client with Fencepost's logger and error callback. SettingsError if librdkafka refuses the settings."""
     with _settings_refused(doing):
         # log_level 3 is error: librdkafka writes its first lines to stderr, until its log queue is set.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
 
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
-    """A producer. Drop it after an error; never use it again."""
+    """Returns a producer. Drop it after an error; never use it again."""
     complaints = Complaints(
         *([RequiredRight("Write", "transactional id", transactional_id)] if transactional_id else [])
     )
@@ -103,7 +103,7 @@ class ConsumerReports(Complaints):
 def make_consumer(
     settings: ClientSettings, group: str, *, committed_only: bool = True
 ) -> tuple[Consumer, ConsumerReports]:
-    """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
+    """Returns a consumer for assigned ranges, or for a group's offsets. It never subscribes."""
     reports = ConsumerReports(RequiredRight("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # all reads have an end; by default the broker waits half a second for more at each end

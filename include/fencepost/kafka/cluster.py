@@ -88,7 +88,7 @@ class Cluster:
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any, *needs: RequiredRight) -> Any:
-        """One answer. A time-out of this class raises the same error as one of librdkafka.
+        """Returns one answer. A time-out of this class raises the same error as one of librdkafka.
 
         The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
         unknown.
@@ -122,8 +122,8 @@ class Cluster:
         return self._once_known(lambda: self._describe(topic), LEARNT)
 
     def find(self, topic: str) -> Topic | None:
-        """The topic, as `describe`; None if the answering broker knows none. For callers that only show the topic, or create
-        it.
+        """Returns the topic, as `describe`, or None if the answering broker knows none. For callers that only show the
+        topic, or create it.
         """
         try:
             return self._describe(topic)
@@ -143,7 +143,8 @@ class Cluster:
         return sorted(name for name in listed if not name.startswith("__"))
 
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
-        """The operations that this user may do on each topic, by Kafka's names; empty for a topic that the user may not see.
+        """Returns the operations that this user may do on each topic, by Kafka's names; empty for a topic that the user
+        may not see.
 
         Topics that do not exist are left out, as are those for which an old cluster does not report rights.
         """
@@ -166,19 +167,19 @@ class Cluster:
         return found
 
     def copies(self, topic: str) -> Replicas:
-        """The replicas of a topic; TopicMissing if it does not exist."""
+        """Returns the replicas of a topic; TopicMissing if it does not exist."""
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
         return Replicas(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
 
     @cached_property
     def id(self) -> str:
-        """The cluster's id."""
+        """Returns the cluster's id."""
         answer = self._admin.describe_cluster(request_timeout=self._timeout)
         return str(self._ask("describing the cluster", answer).cluster_id)
 
     def brokers(self) -> int:
-        """The number of brokers in the cluster now. Always a new request."""
+        """Returns the number of brokers in the cluster now. Always a new request."""
         answer = self._admin.describe_cluster(request_timeout=self._timeout)
         return len(self._ask("describing the cluster", answer).nodes)
 
@@ -205,8 +206,8 @@ class Cluster:
         )
 
     def _settled(self, ask: Callable[[], T], moving: Container[int]) -> T:
-        """The answer. The request is repeated while it fails with these codes: a leader or a coordinator is being elected or has
-        moved.
+        """Returns the answer. The request is repeated while it fails with these codes: a leader or a coordinator is
+        being elected or has moved.
         """
         deadline = time.monotonic() + self._timeout
         while True:
@@ -220,7 +221,7 @@ class Cluster:
             time.sleep(0.05)
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """The topic, created if it is missing (replication factor: the cluster's default).
+        """Returns the topic, created if it is missing (replication factor: the cluster's default).
 
         Raises:
             AccessDenied: the topic is missing, and this user may not create it; or this user may not see it.
@@ -231,7 +232,7 @@ class Cluster:
         return self._once_known(lambda: self._describe(topic))
 
     def check_may_create(self, topic: str) -> None:
-        """Check that this user may create a missing topic. The cluster judges the request, and creates nothing.
+        """Checks that this user may create a missing topic. The cluster judges the request, and creates nothing.
 
         Raises:
             AccessDenied: the user may not.
@@ -240,7 +241,7 @@ class Cluster:
         self._create(NewTopic(topic, num_partitions=1, replication_factor=-1), validate_only=True)
 
     def _create(self, new: NewTopic, *, validate_only: bool = False) -> None:
-        """Create the topic, unless another run has created it."""
+        """Creates the topic, unless another run has created it."""
         name = new.topic
         futures = self._admin.create_topics([new], request_timeout=self._timeout, validate_only=validate_only)
         try:
@@ -251,7 +252,7 @@ class Cluster:
                 raise
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until it is gone. Does nothing if there is none.
+        """Deletes a topic, and waits until it is gone. Does nothing if there is none.
 
         Raises:
             AccessDenied: this user may not.
@@ -267,7 +268,7 @@ class Cluster:
             time.sleep(0.05)
 
     def groups(self) -> list[str]:
-        """The consumer groups that this user may see, in order.
+        """Returns the consumer groups that this user may see, in order.
 
         Raises:
             KafkaUnavailable: a broker does not answer, so some groups may be missing.
@@ -280,7 +281,7 @@ class Cluster:
         return sorted(group.group_id for group in listed.valid)
 
     def delete_group(self, group: str) -> None:
-        """Delete a consumer group and its offsets. Does nothing if there is none.
+        """Deletes a consumer group and its offsets. Does nothing if there is none.
 
         Raises:
             AccessDenied: this user may not.
@@ -303,7 +304,9 @@ class Cluster:
                 raise
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """The topic with this many partitions, which is at least as many as it has. The answering broker knows them on return."""
+        """Returns the topic with this many partitions, which is at least as many as it has. The answering broker knows
+        them on return.
+        """
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
         futures = self._admin.create_partitions([new], request_timeout=self._timeout)
@@ -323,15 +326,17 @@ class Cluster:
         return grown
 
     def topic_config(self, topic: str, name: str) -> str:
-        """One setting of an existing topic."""
+        """Returns one setting of an existing topic."""
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """All settings of an existing topic, by name. AccessDenied without the right to read them."""
+        """Returns all settings of an existing topic, by name. AccessDenied without the right to read them."""
         return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
     def _once_known(self, ask: Callable[[], T], limit: float | None = None) -> T:
-        """The answer about a topic or a partition that may just have been created. A broker may learn of it a moment later."""
+        """Returns the answer about a topic or a partition that may just have been created. A broker may learn of it a
+        moment later.
+        """
         deadline = time.monotonic() + (self._timeout if limit is None else limit)
         while True:
             try:
@@ -342,7 +347,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def broker_config(self, name: str, default: str) -> str:
-        """One setting of a broker; the default without the right to read it."""
+        """Returns one setting of a broker; the default without the right to read it."""
         doing = f"reading broker setting {name}"
         brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
         if not brokers:  # the cluster is starting
@@ -353,7 +358,7 @@ class Cluster:
             return default
 
     def marks_kept_for(self) -> timedelta:
-        """How long a mark certainly lives: the shorter of the two broker retentions that it depends on."""
+        """Returns how long a mark certainly lives: the shorter of the two broker retentions that it depends on."""
         offsets = timedelta(minutes=int(self.broker_config("offsets.retention.minutes", "10080")))
         ids = timedelta(milliseconds=int(self.broker_config("transactional.id.expiration.ms", "604800000")))
         return min(offsets, ids)
@@ -369,7 +374,7 @@ class Cluster:
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def earliest(self, topic: Topic) -> list[int]:
-        """The first offset that each partition still has."""
+        """Returns the first offset that each partition still has."""
         return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
@@ -388,8 +393,8 @@ class Cluster:
         starts: Sequence[int] | None = None,
         until: int | None = None,
     ) -> list[int | None]:
-        """The offset of each partition's first committed record, from `starts` on, with at least this timestamp; None if there is
-        none.
+        """Returns the offset of each partition's first committed record, from `starts` on, with at least this
+        timestamp, or None if there is none.
 
         Records with a timestamp after `until` do not count; the first such record in a partition is logged.
 
@@ -429,8 +434,8 @@ class Cluster:
         return result
 
     def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
-        """The first offset of each partition with a timestamp at or after this time, or else its stable end, by Kafka's search
-        alone.
+        """Returns the first offset of each partition with a timestamp at or after this time, or else its stable end, by
+        Kafka's search alone.
 
         That search finds aborted records and markers too, so `first_at_or_after` may find a later offset.
         """
@@ -439,8 +444,8 @@ class Cluster:
         return [end if offset < 0 else offset for offset, end in zip(found, self.last_stable(topic), strict=True)]
 
     def record_times(self, topic: Topic, offsets: Mapping[int, int], group: str) -> dict[int, datetime]:
-        """The timestamp of the first record at or after the offset in each partition, committed or not. Partitions without such a
-        record are left out.
+        """Returns the timestamp of the first record at or after the offset in each partition, committed or not.
+        Partitions without such a record are left out.
 
         A consumer names a group that its user may read, and does not join it.
         """
@@ -480,7 +485,7 @@ class Cluster:
         return [one.offset for one in self._listed(topic, spec, isolation)]
 
     def _listed(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[Any]:
-        """The answer for each partition.
+        """Returns the answer for each partition.
 
         The request is repeated if a leader is being elected or has moved, or does not know the topic yet. It is also repeated if
         a partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
@@ -499,7 +504,7 @@ class Cluster:
         return self._once_known(lambda: self._settled(ask, LEADER_MOVED))
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
-        """Wait until a read_committed reader sees everything below `ends`.
+        """Waits until a read_committed reader sees everything below `ends`.
 
         Raises:
             OpenTransaction: a transaction still hides part of it after `limit` seconds.
@@ -525,7 +530,8 @@ class Cluster:
 
 
 def check_allowed(cluster: Cluster, needs: Iterable[RequiredRight], doing: str) -> None:
-    """Check that the user has these rights on topics, as far as the cluster reports them. A missing topic needs none yet.
+    """Checks that the user has these rights on topics, as far as the cluster reports them. A missing topic needs none
+    yet.
 
     Raises:
         AccessDenied: names all that are lacking.

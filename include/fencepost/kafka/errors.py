@@ -240,7 +240,9 @@ def translate(
     complaints: Complaints | None = None,
     needs: Iterable[RequiredRight] = (),
 ) -> FencepostError:
-    """The FencepostError for a KafkaError that occurred while `doing` something. `needs` are the rights that this requires."""
+    """Returns the FencepostError for a KafkaError that occurred while `doing` something. `needs` are the rights that
+    this requires.
+    """
     code = error.code()
     denied = complaints.denied if complaints else None
     if code in DENIED or denied is not None:
@@ -264,7 +266,7 @@ def translate(
 
 
 def _said(error: KafkaError, at: ClientSettings) -> str:
-    """Kafka's own name and text of the error, and whether a broker or the client reported it."""
+    """Returns Kafka's own name and text of the error, and whether a broker or the client reported it."""
     answer = error.code() > 0 or error.code() == K.UNKNOWN
     who = f"Kafka at {at.bootstrap} answered" if answer else "Kafka's client reports"
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
@@ -291,7 +293,7 @@ def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[R
 
 
 def not_authorized(refused: str, lacking: Iterable[RequiredRight]) -> AccessDenied:
-    """The error of a user who lacks rights. A topic that the user may not see may also be missing."""
+    """Returns the error of a user who lacks rights. A topic that the user may not see may also be missing."""
     lacking = list(lacking)
     named = "; ".join(dict.fromkeys(map(str, lacking)))
     unseen = (
@@ -320,7 +322,7 @@ def _silence(error: KafkaError, doing: str, at: ClientSettings, complaints: Comp
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise a KafkaException instead of confluent-kafka's SystemError.
+    """Raises a KafkaException instead of confluent-kafka's SystemError.
 
     A client can fail for good, for example because it was fenced, while a call serves its callbacks. The call then ends with a
     SystemError. Its cause is the KafkaException, or it has no cause *(measured)*; then the transaction has to be aborted.
@@ -339,7 +341,7 @@ def unwrapped() -> Iterator[None]:
 def translated(
     doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: RequiredRight
 ) -> Iterator[None]:
-    """Raise Fencepost's errors instead of confluent-kafka's. The message says what was being done."""
+    """Raises Fencepost's errors instead of confluent-kafka's. The message says what was being done."""
     try:
         with unwrapped():
             yield

@@ -128,7 +128,7 @@ class _Library:
 
 @cache
 def library() -> _Library:
-    """The librdkafka that confluent-kafka is linked with.
+    """Returns the librdkafka that confluent-kafka is linked with.
 
     Raises:
         NeedsOperator: its functions cannot be called from here, or belong to another librdkafka.
@@ -166,7 +166,7 @@ class _Heard:
     topics: dict[str, int] = field(default_factory=dict)
 
     def delivered(self, client: int, message: Any, opaque: int | None) -> None:
-        """Keep the error of the first record that could not be delivered. librdkafka calls this only for such records."""
+        """Keeps the error of the first record that could not be delivered. librdkafka calls this only for such records."""
         if self.failed is None:
             self.failed = _fatal(client) or KafkaError(message.contents.err)
             self.failed_topic = _text(library().topic_name(message.contents.rkt))
@@ -211,16 +211,16 @@ class Producer:
 
     @property
     def failed(self) -> KafkaError | None:
-        """The error of the first record that could not be delivered, among the callbacks served so far."""
+        """Returns the error of the first record that could not be delivered, among the callbacks served so far."""
         return self._heard.failed
 
     @property
     def failed_topic(self) -> str:
-        """The topic of that record; empty if all were delivered."""
+        """Returns the topic of that record; empty if all were delivered."""
         return self._heard.failed_topic
 
     def topic(self, name: str) -> int:
-        """The address of librdkafka's topic of that name."""
+        """Returns the address of librdkafka's topic of that name."""
         topics = self._heard.topics
         if name not in topics:
             topics[name] = library().topic_new(self._client, name.encode(), None)
@@ -230,7 +230,7 @@ class Producer:
         return topics[name]
 
     def enqueue(self, starts: Sequence[int], counts: Sequence[int]) -> int:
-        """Enqueue records in order, and return how many: fewer than given if the queue is full.
+        """Enqueues records in order, and returns how many: fewer than given if the queue is full.
 
         `starts` has the address of each record's arguments (rd_kafka_vu_t), `counts` their number. No Python code runs for a
         single record.
@@ -245,20 +245,20 @@ class Producer:
         return len(starts) - length_hint(records) - 1
 
     def queued(self) -> int:
-        """How many records wait to be sent or acknowledged, and how many callbacks wait to be served."""
+        """Returns how many records wait to be sent or acknowledged, and how many callbacks wait to be served."""
         return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
-        """Serve callbacks, and wait for one if there is none."""
+        """Serves callbacks, and waits for one if there is none."""
         library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:
-        """Send without delay and serve callbacks until nothing is queued. Returns how many records still are."""
+        """Sends without delay and serves callbacks until nothing is queued. Returns how many records still are."""
         library().flush(self._client, round(timeout * 1000))
         return self.queued()
 
     def init_transactions(self, timeout: float) -> None:
-        """See rdkafka.h. After a time-out this may be called again, and so may commit and abort.
+        """Sees rdkafka.h. After a time-out this may be called again, and so may commit and abort.
 
         It first waits for any answer of a broker. While its first connection is being replaced, init finds no broker and tries
         again only half a second later *(measured: a third of all inits)*.
@@ -269,11 +269,11 @@ class Producer:
         self._check(library().init(self._client, round(timeout * 1000)))
 
     def begin_transaction(self) -> None:
-        """Begin a transaction. Records belong to it from here on."""
+        """Begins a transaction. Records belong to it from here on."""
         self._check(library().begin(self._client))
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
-        """Commit a group's offsets with the transaction. The group has no members, so its generation is not checked."""
+        """Commits a group's offsets with the transaction. The group has no members, so its generation is not checked."""
         places, metadata = library().list_new(len(offsets)), library().group_new(group.encode())
         try:
             for offset in offsets:
@@ -284,11 +284,11 @@ class Producer:
             library().group_destroy(metadata)
 
     def commit_transaction(self, timeout: float) -> None:
-        """Deliver what is queued, then commit."""
+        """Delivers what is queued, then commits."""
         self._check(library().commit(self._client, round(timeout * 1000)))
 
     def abort_transaction(self, timeout: float) -> None:
-        """Drop what is queued, then abort."""
+        """Drops what is queued, then aborts."""
         self._check(library().abort(self._client, round(timeout * 1000)))
 
     def _check(self, error: int | None) -> None:
@@ -296,7 +296,9 @@ class Producer:
             raise KafkaException(self._taken(error))
 
     def _taken(self, error: int) -> KafkaError:
-        """The KafkaError for an rd_kafka_error_t, which this function destroys. A fatal error of the client takes precedence."""
+        """Returns the KafkaError for an rd_kafka_error_t, which this function destroys. A fatal error of the client
+        takes precedence.
+        """
         try:
             return _fatal(self._client) or KafkaError(
                 library().error_code(error),
@@ -310,7 +312,7 @@ class Producer:
 
 
 def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) -> None:
-    """Destroy a client. Its callbacks live until here."""
+    """Destroys a client. Its callbacks live until here."""
     for topic in topics.values():
         library().topic_destroy(topic)
     library().destroy(client)
@@ -326,7 +328,7 @@ def _fill(element: _TopicPartition, given: TopicPartition) -> None:
 
 
 def _fatal(client: int) -> KafkaError | None:
-    """The error that ended the client for good, or None."""
+    """Returns the error that ended the client for good, or None."""
     text = ctypes.create_string_buffer(ERROR_SIZE)
     code = library().fatal_error(client, text, ERROR_SIZE)
     return KafkaError(code, _text(text.value), True) if code else None

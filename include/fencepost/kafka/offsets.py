@@ -32,7 +32,7 @@ def read_until(
     timeout: float = REQUEST_TIMEOUT,
     until: float = math.inf,
 ) -> Iterator[Message]:
-    """The messages of `batches_until`, one by one."""
+    """Yields the messages of `batches_until`, one by one."""
     for messages in batches_until(consumer, reports, settings, ends, doing, timeout, until):
         yield from messages
 
@@ -99,7 +99,7 @@ def batches_until(
 def messages_of(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], doing: str
 ) -> Iterator[list[Message]]:
-    """The committed messages of these ranges of one topic, as they come, in the order of each partition.
+    """Yields the committed messages of these ranges of one topic, as they come, in the order of each partition.
 
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
@@ -123,7 +123,7 @@ def _reads(consumer: Consumer) -> list[RequiredRight]:
 def committed_offsets(
     settings: ClientSettings, group: str, partitions: Sequence[TopicPartition], doing: str, *, stable: bool = True
 ) -> dict[tuple[str, int], TopicPartition]:
-    """A group's committed offsets with their metadata.
+    """Returns a group's committed offsets with their metadata.
 
     With `settled`, no open transaction is about to change one of them. On UNSTABLE_OFFSET_COMMIT librdkafka and this function
     repeat the request until it times out, which may be as long as a dead producer's transaction is open. Without it, the function

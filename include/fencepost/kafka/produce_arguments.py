@@ -38,7 +38,7 @@ _EMPTY = ctypes.create_string_buffer(1)  # the address of an empty value, which 
 
 
 def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
-    """The address of each value of a binary or string column, and its size in bytes; 0 and 0 for a null."""
+    """Returns the address of each value of a binary or string column, and its size in bytes; 0 and 0 for a null."""
     large = column.type in (pa.large_binary(), pa.large_string())
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)[
@@ -77,7 +77,7 @@ def arguments_of(
     header: tuple[str, bytes] | None = None,
     staging_timestamp: int | None = None,
 ) -> ProduceArguments:
-    """The arguments that produce these rows to a topic. `topic` is the address of librdkafka's topic.
+    """Returns the arguments that produce these rows to a topic. `topic` is the address of librdkafka's topic.
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null means
     now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same name.
@@ -147,7 +147,7 @@ def _timestamps(column: pa.Array) -> Addresses:
 
 
 def _header_name(name: bytes) -> Any:
-    """A header's name for librdkafka, which reads it up to the first NUL."""
+    """Returns a header's name for librdkafka, which reads it up to the first NUL."""
     try:
         if "\0" not in name.decode():
             return ctypes.create_string_buffer(name)
@@ -176,7 +176,7 @@ class _Headers:
 
     @classmethod
     def of(cls, column: pa.Array, reserved: Sequence[str]) -> _Headers:
-        """The column's headers, without those that have a reserved name."""
+        """Returns the column's headers, without those that have a reserved name."""
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         rows = np.repeat(np.arange(len(column)), lengths)
         flat = column.flatten()
@@ -200,6 +200,6 @@ class _Headers:
         )
 
     def places(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Each header's place in the table; the headers of row i begin at `first[i]`."""
+        """Returns each header's place in the table; the headers of row i begin at `first[i]`."""
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(first - before, self.lengths) + np.arange(len(self.names))

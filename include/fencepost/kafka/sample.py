@@ -49,12 +49,12 @@ class Sample:
 
     @property
     def offsets(self) -> int:
-        """The number of the topic's offsets; some of them may have no record."""
+        """Returns the number of the topic's offsets; some of them may have no record."""
         return sum(end - first for first, end in zip(self.earliest, self.ends, strict=True))
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sample has every record of the topic, as far as offsets show."""
+        """Returns whether the sample has every record of the topic, as far as offsets show."""
         return len(self.records) >= self.offsets
 
 
@@ -67,8 +67,8 @@ def take_sample(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """A sample of `wanted` records: half of them the newest of the topic's partitions, the others from places all over each
-    partition.
+    """Returns a sample of `wanted` records: half of them the newest of the topic's partitions, the others from places
+    all over each partition.
 
     It ends early at `most_bytes` of keys and values, of which each half gets half, or after `seconds`. `group` is a group that
     the user may read.
@@ -107,7 +107,7 @@ def take_newest(
 
 
 def allot(wanted: int, sizes: Sequence[int]) -> list[int]:
-    """Divide `wanted` into equal shares, none larger than its size. What one cannot take goes to the others."""
+    """Divides `wanted` into equal shares, none larger than its size. What one cannot take goes to the others."""
     shares, left = [0] * len(sizes), min(wanted, sum(sizes))
     while left:
         open_ = [p for p, size in enumerate(sizes) if shares[p] < size]
@@ -167,7 +167,7 @@ class _Reading:
         return Sample(self.topic, records, tuple(self.earliest), tuple(self.ends), self.cut)
 
     def newest(self, wanted: int, most_bytes: int) -> list[int]:
-        """Read `wanted` records from the ends backwards. Returns the offsets where the reads began.
+        """Reads `wanted` records from the ends backwards. Returns the offsets where the reads began.
 
         The stretches grow. So large records fill the bytes with the newest ones, and where few offsets have a record, the
         stretches soon contain enough.
@@ -199,7 +199,7 @@ class _Reading:
         return min(length, ceil((quota - have) * seen / have)) if have else length
 
     def spread(self, wanted: int, ends: Sequence[int], most_bytes: int) -> None:
-        """Read `wanted` further records before `ends`, at `PLACES` places in each partition."""
+        """Reads `wanted` further records before `ends`, at `PLACES` places in each partition."""
         sizes = [max(0, end - first) for first, end in zip(self.earliest, ends, strict=True)]
         quota = allot(max(0, wanted), sizes)
         places = min(PLACES, max(quota, default=0))
@@ -232,8 +232,8 @@ class _Reading:
         most_bytes: int,
         each: int = MOST_BYTES,
     ) -> list[tuple[int, int, list[Sampled]]]:
-        """The records of these stretches: partition, begin, records. From each stretch at most its share, if it has one, and
-        `each` bytes.
+        """Returns the records of these stretches: partition, begin, records. From each stretch at most its share, if it
+        has one, and `each` bytes.
 
         Raises:
             _Full: the limit was reached; what was read is kept.
@@ -290,7 +290,7 @@ class _Reading:
 
 
 def sampled(message: Message) -> Sampled:
-    """A consumer's message as a record of a sample."""
+    """Returns a consumer's message as a record of a sample."""
     kind, at = message.timestamp()
     key, value = message.key(), message.value()
     return Sampled(

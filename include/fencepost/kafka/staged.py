@@ -26,7 +26,8 @@ Header = tuple[str, bytes | None]
 def read_staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
 ) -> Generator[pa.RecordBatch]:
-    """The batch's records of these ranges of its staging topic, with read_committed, in the order of each partition.
+    """Yields the batch's records of these ranges of its staging topic, with read_committed, in the order of each
+    partition.
 
     Columns: partition, key, value, hash, and where any row has one: timestamp (the row's own), headers.
 
@@ -37,7 +38,8 @@ def read_staged(
 
 
 def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
-    """The offset of one of the batch's records in this range of its staging topic, by its number from 0; None if it is deleted.
+    """Returns the offset of one of the batch's records in this range of its staging topic, by its number from 0, or
+    None if it is deleted.
 
     In each partition the batch's records always have the same order.
 
@@ -74,7 +76,7 @@ def _read(
     batch: str,
     is_own: Callable[[Message], bool],
 ) -> Generator[list[Message]]:
-    """The batch's own messages, as they come: in the order of each partition."""
+    """Yields the batch's own messages, as they come: in the order of each partition."""
     doing = f"batch {batch}: reading its records in {describe_topics(ranges)}"
     with without_collector():  # the collector would walk over every message again and again, for half of the time
         for messages in messages_of(settings, group, ranges, doing):
@@ -110,7 +112,7 @@ def _rows(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def binary(values: Sequence[bytes | None]) -> pa.Array:
-    """A binary column; None is a null."""
+    """Returns a binary column; None is a null."""
     count = len(values)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter((len(v) if v else 0 for v in values), np.int64, count), out=offsets[1:])
@@ -125,12 +127,12 @@ def _numbers(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None 
 
 
 def _mask(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
-    """The bitmap of values that are not null, in Arrow's form."""
+    """Returns the bitmap of values that are not null, in Arrow's form."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
-    """A column of headers in the form that the writers have."""
+    """Returns a column of headers in the form that the writers have."""
     offsets = np.zeros(len(headers) + 1, np.int32)
     np.cumsum([len(one) for one in headers], out=offsets[1:])
     flat = [header for one in headers for header in one]
@@ -141,7 +143,7 @@ def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
 
 
 def hashes(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
-    """The value of `spark.fingerprint.fingerprint_hash` for these records.
+    """Returns the value of `spark.fingerprint.fingerprint_hash` for these records.
 
     Spark's xxhash64 is XXH64 with seed 42, and each argument's hash is the seed of the next argument; a null passes its seed on.
     The last argument says which of the two are null, as a 32-bit number.

@@ -75,7 +75,7 @@ class Transaction:
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
     def _error(self, error: KafkaError, doing: str, *needs: RequiredRight) -> FencepostError:
-        """The FencepostError for a KafkaError.
+        """Returns the FencepostError for a KafkaError.
 
         librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long and
         fenced its producer *(measured)*. The duration distinguishes them. This measurement starts before the broker's.
@@ -95,7 +95,7 @@ class Transaction:
         reached(f"{self._failpoint}.{step}", self._task)
 
     def init(self) -> None:
-        """Fence older producers with this id. From then on they have no open transaction and can begin none."""
+        """Fences older producers with this id. From then on they have no open transaction and can begin none."""
         self._at("init")
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
@@ -126,7 +126,7 @@ class Transaction:
         partition: int | None = None,
         header: tuple[str, bytes] | None = None,
     ) -> None:
-        """Enqueue one record."""
+        """Enqueues one record."""
         row = pa.RecordBatch.from_arrays([_one(key), _one(value)], ["key", "value"])
         self.produce_rows(topic, row, partition=partition, header=header)
 
@@ -139,7 +139,7 @@ class Transaction:
         header: tuple[str, bytes] | None = None,
         staging_timestamp: int | None = None,
     ) -> None:
-        """Enqueue rows in order, with the columns of `arguments_of`. Waits for room if librdkafka's queue is full."""
+        """Enqueues rows in order, with the columns of `arguments_of`. Waits for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
         self._topics[topic] = RequiredRight("Write", "topic", topic)
         with self._translated("producing records"):
@@ -156,13 +156,15 @@ class Transaction:
                     done += self._producer.enqueue(given.starts[done:], given.counts[done:])
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group: str) -> None:
-        """Add offsets of a group, which commit with the records or not at all. They are sent once all records are delivered."""
+        """Adds offsets of a group, which commit with the records or not at all. They are sent once all records are
+        delivered.
+        """
         self._offsets.append((list(offsets), group))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, in numbered steps; abort if anything before the commit fails.
+        """Commits, in numbered steps; aborts if anything before the commit fails.
 
         1. deliver every record, or abort with the record's own error;
         2. send the groups' offsets into the transaction;
@@ -189,7 +191,7 @@ class Transaction:
         self._raise_failed()
 
     def _waiting(self) -> bool:
-        """Serve callbacks for a while. Returns whether any record is still not delivered."""
+        """Serves callbacks for a while. Returns whether any record is still not delivered."""
         with self._translated("delivering records"):
             return self._producer.flush(SLICE) > 0
 
@@ -239,7 +241,7 @@ class Transaction:
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
-        """Abort. A call of a fenced client may end without a reason; the abort then returns it.
+        """Aborts. A call of a fenced client may end without a reason; the abort then returns it.
 
         If the user may not write to a topic, librdkafka drops the records and may not say why *(measured)*. So the cluster is
         asked for the rights.
@@ -253,7 +255,7 @@ class Transaction:
             raise self._error(answer, "abort_transaction") from failed
 
     def _abort(self) -> KafkaError | None:
-        """Abort if the brokers answer. If they do not, the next init_transactions aborts."""
+        """Aborts if the brokers answer. If they do not, the next init_transactions aborts."""
         try:
             self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
@@ -263,7 +265,7 @@ class Transaction:
 
 
 def _one(value: bytes | None) -> pa.Array:
-    """An array of one value. `pa.array` would load pandas, which takes half a second."""
+    """Returns an array of one value. `pa.array` would load pandas, which takes half a second."""
     if value is None:
         return pa.nulls(1, pa.binary())
     offsets = struct.pack("=ii", 0, len(value))

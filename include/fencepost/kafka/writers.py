@@ -48,15 +48,17 @@ class Writers:
     )
 
     def init(self, task: int) -> tuple[Transaction, Receipt | None]:
-        """A transaction that has fenced every earlier attempt at a task-partition, and the mark that was read after that."""
+        """Returns a transaction that has fenced every earlier attempt at a task-partition, and the mark that was read
+        after that.
+        """
         transaction = self.fence(task)
         mark = self._mark(task)
         reached(f"{self.failpoint}.mark-read", task)
         return transaction, mark
 
     def fence(self, task: int) -> Transaction:
-        """Fence a task-partition, so that no earlier attempt can commit. Returns the transaction that did so; it is not begun
-        yet.
+        """Fences a task-partition, so that no earlier attempt can commit. Returns the transaction that did so; it is
+        not begun yet.
         """
         id_ = self.transactional_ids[task - self.first]
         transaction = Transaction(self.settings, id_, self.failpoint, task, self.shorter)
@@ -68,7 +70,8 @@ class Writers:
         return compare_mark(mark, self.lease, self.ledger, opened=self.opened)
 
     def close(self, task: int) -> Receipt:
-        """End a task-partition with what this lease has committed of it, so that no attempt writes any more. Returns the receipt.
+        """Ends a task-partition with what this lease has committed of it, so that no attempt writes any more. Returns
+        the receipt.
 
         If nothing was committed, this writes an empty mark as an attempt without rows would. Every later attempt finds the mark
         and writes nothing. A later lease's mark has the same effect, and is left alone.
@@ -83,15 +86,15 @@ class Writers:
         return closed
 
     def restore(self, task: int, stood_for: Callable[[int], Receipt]) -> None:
-        """Write a task-partition's mark again if it is lost. `stood_for` determines what it said, while nobody else can
-        commit.
+        """Writes a task-partition's mark again if it is lost. `stood_for` determines what it said, while nobody else
+        can commit.
         """
         transaction, mark = self.init(task)
         if mark is None:
             self._commit_mark(transaction, stood_for(task))
 
     def found_marks(self) -> tuple[Receipt | None, ...]:
-        """Every task-partition's mark as it is committed now, whatever its lease; None if there is none.
+        """Returns every task-partition's mark as it is committed now, whatever its lease, or None if there is none.
 
         A mark may not be visible right after its commit, so missing marks are awaited.
         """
@@ -99,7 +102,7 @@ class Writers:
         return tuple(marks if None not in marks else self._all_marks(stable=True))
 
     def committed_receipts(self) -> list[Receipt] | None:
-        """The receipts of all task-partitions if this lease has committed every one of them, otherwise None.
+        """Returns the receipts of all task-partitions if this lease has committed every one of them, otherwise None.
 
         This is sound without init_transactions, because such a mark is final: its writer had fenced every attempt before it, and
         every attempt after it reads the mark first. It does not wait for open transactions. The next init_transactions ends that
@@ -110,17 +113,17 @@ class Writers:
         return done if len(done) == len(self.marks) else None
 
     def nothing(self, task: int) -> Receipt:
-        """The receipt of no row."""
+        """Returns the receipt of no row."""
         return Receipt(task=task, ledger=self.ledger, lease=self.lease, topics={})
 
     def add_mark(self, transaction: Transaction, receipt: Receipt) -> None:
-        """Make an open transaction commit the mark with this receipt."""
+        """Makes an open transaction commit the mark with this receipt."""
         topic, partition, offset = self.marks[receipt.task - self.first]
         mark = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
         transaction.add_offsets([mark], self.group)
 
     def describe_task(self, task: int) -> str:
-        """A task-partition's name in messages."""
+        """Returns a task-partition's name in messages."""
         return f"batch {self.batch}, task-partition {task}"
 
     def _commit_mark(self, transaction: Transaction, receipt: Receipt) -> None:
@@ -144,12 +147,14 @@ class Writers:
 
 
 def mark_offsets(group: str, topic: str, receipts: Sequence[Receipt]) -> Offsets:
-    """The marks of a topic's task-partitions with these receipts, by group, for a transaction of another producer."""
+    """Returns the marks of a topic's task-partitions with these receipts, by group, for a transaction of another
+    producer.
+    """
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
 def fence_unused(settings: ClientSettings, ids: Mapping[int, str]) -> None:
-    """End transactions that may be open under transactional ids, by task-partition, that nobody uses now.
+    """Ends transactions that may be open under transactional ids, by task-partition, that nobody uses now.
 
     Until it times out, an open transaction hides later records from readers. A fence takes a second, and needs a separate
     producer.

@@ -8,17 +8,19 @@ from fencepost.model import StepResult
 
 
 def asset_name(pipeline: str, output: str) -> str:
-    """The asset's name in Airflow."""
+    """Returns the asset's name in Airflow."""
     return f"{pipeline}: {output}"
 
 
 def asset_uri(pipeline: str, output: str) -> str:
-    """The asset's URI in Airflow."""
+    """Returns the asset's URI in Airflow."""
     return f"fencepost://{pipeline}/{output}"
 
 
 def extra_of(result: StepResult) -> dict[str, JsonValue]:
-    """The event's `extra`: the announcement in the result of the step advance. `fencepost.read_validated` accepts it."""
+    """Returns the event's `extra`: the announcement in the result of the step advance. `fencepost.read_validated`
+    accepts it.
+    """
     announcement = result.details["announcement"]
     assert isinstance(announcement, dict), f"batch {result.batch} is {result.state}, and was not announced"
     return announcement

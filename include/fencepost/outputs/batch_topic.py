@@ -49,25 +49,25 @@ class BatchTopic(ABC):
         self._known = known
 
     def now(self) -> TopicEnds:
-        """The topic's id and its present high watermarks."""
+        """Returns the topic's id and its present high watermarks."""
         ends = tuple(self._cluster.high_watermarks(self._topic))
         return TopicEnds(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait up to `limit` seconds until the last stable offsets have passed the ends of the batch's ranges."""
+        """Waits up to `limit` seconds until the last stable offsets have passed the ends of the batch's ranges."""
         self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
     def identity(self) -> str:
-        """The topic's present id."""
+        """Returns the topic's present id."""
         return self._topic.id
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The parts of a batch's ranges here that were deleted, by retention or by a person."""
+        """Returns the parts of a batch's ranges here that were deleted, by retention or by a person."""
         return self._kept_and_deleted(batch)[1]
 
     @abstractmethod
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in this topic; empty before the batch is written there."""
+        """Returns the batch's ranges in this topic; empty before the batch is written there."""
 
     @property
     def _topic(self) -> Topic:
@@ -84,36 +84,41 @@ class RecordTopic(BatchTopic):
 
     @abstractmethod
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that own the newest records of each partition."""
+        """Returns the batches of this pipeline that own the newest records of each partition."""
 
     @abstractmethod
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Why a topic with these settings would refuse the interval's records or delete them too early; None if it keeps them."""
+        """Returns why a topic with these settings would refuse the interval's records or delete them too early, or None
+        if it keeps them.
+        """
 
     @abstractmethod
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The batch's records in its ranges here, as far as their offsets still exist; columns as in `read_named`."""
+        """Returns the batch's records in its ranges here, as far as their offsets still exist; columns as in
+        `read_named`.
+        """
 
     @abstractmethod
     def _names_batches(self, batch: Batch) -> bool:
-        """Whether the batch's records can be distinguished from others here."""
+        """Returns whether the batch's records can be distinguished from others here."""
 
     @abstractmethod
     def _id_then(self, batch: Batch) -> str:
-        """The topic's id when the batch's records were written here."""
+        """Returns the topic's id when the batch's records were written here."""
 
     @property
     def name(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name."""
         return self._name
 
     @property
     def partitions(self) -> int:
-        """The topic's number of partitions."""
+        """Returns the topic's number of partitions."""
         return self._topic.partitions
 
     def check_keeps(self, interval: Interval) -> None:
-        """Check that the topic accepts the interval's records and keeps them until they are judged. Skipped without the right.
+        """Checks that the topic accepts the interval's records and keeps them until they are judged. Skipped without
+        the right.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -121,7 +126,7 @@ class RecordTopic(BatchTopic):
         self.check(interval, "Nothing was planned.")
 
     def check_fits(self, staging: StagingTopic) -> None:
-        """Check that the topic accepts record batches as large as the staging topic does. Skipped without the right.
+        """Checks that the topic accepts record batches as large as the staging topic does. Skipped without the right.
 
         Raises:
             NeedsOperator: names both settings, and what to do.
@@ -134,7 +139,7 @@ class RecordTopic(BatchTopic):
             )
 
     def settings(self) -> Mapping[str, str]:
-        """The topic's settings by name; empty if the user may not read them."""
+        """Returns the topic's settings by name; empty if the user may not read them."""
         try:
             return self._cluster.topic_configs(self._name)
         except AccessDenied:
@@ -149,7 +154,7 @@ class RecordTopic(BatchTopic):
             )
 
     def is_compacted(self) -> bool:
-        """Whether the topic is compacted; False if the user may not read its settings."""
+        """Returns whether the topic is compacted; False if the user may not read its settings."""
         try:
             return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
         except AccessDenied:
@@ -168,7 +173,9 @@ class RecordTopic(BatchTopic):
         return self.read_back(spark, batch)
 
     def _lost(self, batch: Batch) -> Obstacle | None:
-        """Why the batch's records are incomplete or cannot be distinguished from others, with the next step; None if neither."""
+        """Returns why the batch's records are incomplete or cannot be distinguished from others, with the next step, or
+        None if neither.
+        """
         if batch.require_written.rows and not self._names_batches(batch):
             return Obstacle(
                 "its records have no header that names their batch (output.batch_header: false)",
@@ -199,7 +206,8 @@ class StagingTopic(RecordTopic):
     role = "staging"
 
     def prepare_like(self, outputs: Sequence[RecordTopic]) -> None:
-        """Create the topic if it is missing, and give it as many partitions as the output topic, so that keys get the same ones.
+        """Creates the topic if it is missing, and gives it as many partitions as the output topic, so that keys get the
+        same ones.
 
         A new topic accepts records as large as the output topic does. Without an output topic, the number of partitions comes
         from the pipeline's settings.
@@ -233,7 +241,7 @@ class StagingTopic(RecordTopic):
         return config | ({"max.message.bytes": largest[0]} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The deleted parts of the batch's ranges. Before it is written, of all offsets since it was planned."""
+        """Returns the deleted parts of the batch's ranges. Before it is written, of all offsets since it was planned."""
         if batch.written is not None:
             return self.deleted(batch)
         starts, ends = batch.require_staging.ends, self._cluster.high_watermarks(self._topic)
@@ -244,7 +252,7 @@ class StagingTopic(RecordTopic):
         return without_expired(ranges, by_partition(self._name, self._cluster.earliest(self._topic)))[1]
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches that own the newest records, by the records' timestamps. They may be in another ledger."""
+        """Returns the batches that own the newest records, by the records' timestamps. They may be in another ledger."""
         return newest_batches(self._ledger, self._topic, staged=True)
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
@@ -252,7 +260,7 @@ class StagingTopic(RecordTopic):
         return what_staging_needs(settings) or loss_reason(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records with the batch's timestamp."""
+        """Returns the records with the batch's timestamp."""
         kept, _ = self._kept_and_deleted(batch)
         raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")
@@ -270,7 +278,7 @@ class StagingTopic(RecordTopic):
 def staged_records(
     spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> DataFrame:
-    """The batch's records in these ranges of its staging topic, with the columns of `read_ranges`.
+    """Returns the batch's records in these ranges of its staging topic, with the columns of `read_ranges`.
 
     Records of other batches in the same ranges are left out.
     """
@@ -279,7 +287,7 @@ def staged_records(
 
 
 def read_named(spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], batch: str) -> DataFrame:
-    """The records in these ranges whose header names this batch. Records of other batches are left out.
+    """Returns the records in these ranges whose header names this batch. Records of other batches are left out.
 
     Columns: key, value (binary), topic, partition, offset.
     """

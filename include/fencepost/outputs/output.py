@@ -42,20 +42,21 @@ class Target(Protocol):
     """What plan and write need of an output. Errors are Fencepost's and name the output."""
 
     def prepare(self) -> object:
-        """Create what is missing. Raises NeedsOperator if this pipeline may not write to the output."""
+        """Creates what is missing. Raises NeedsOperator if this pipeline may not write to the output."""
         ...
 
     def planned(self) -> PlannedOutput:
-        """The output as a plan freezes it."""
+        """Returns the output as a plan freezes it."""
         ...
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that the output has, or for a topic, those that own the newest records."""
+        """Returns the batches of this pipeline that the output has, or for a topic, those that own the newest records."""
         ...
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raise NeedsOperator unless the output accepts the interval's records. If they are judged there, it has to keep them
-        too."""
+        """Raises NeedsOperator unless the output accepts the interval's records. If they are judged there, it has to
+        keep them too.
+        """
         ...
 
 
@@ -63,13 +64,15 @@ class Publisher(Protocol):
     """Publishes a staged batch to an output exactly once, however many attempts there are."""
 
     def ready(self, batch: Batch) -> Beginning:
-        """Check the output, and return what the batch's publication begins with. Raises NeedsOperator if the output does not
-        accept the batch."""
+        """Checks the output, and returns what the batch's publication begins with. Raises NeedsOperator if the output
+        does not accept the batch.
+        """
         ...
 
     def state(self, batch: Batch, *, publishing: bool) -> OutputState | None:
-        """The present state of the output, with `publishing` also what the batch's publication has committed. None while the
-        batch needs nothing of the output."""
+        """Returns the present state of the output, with `publishing` also what the batch's publication has committed.
+        None while the batch needs nothing of the output.
+        """
         ...
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
@@ -77,8 +80,8 @@ class Publisher(Protocol):
         ...
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
-        """Publish what earlier attempts have not published yet; returns the end of the publication. `spark` is None if the
-        publication does not need it.
+        """Publishes what earlier attempts have not published yet; returns the end of the publication. `spark` is None
+        if the publication does not need it.
 
         Raises:
             ReceiptsDisagree: the staged records differ from those that were written.
@@ -87,7 +90,9 @@ class Publisher(Protocol):
         ...
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Make sure that no attempt at the publication, not even a late one, can commit. None if all of it is committed."""
+        """Makes sure that no attempt at the publication, not even a late one, can commit. None if all of it is
+        committed.
+        """
         ...
 
 
@@ -95,19 +100,21 @@ class KafkaOffsets(Protocol):
     """The offsets that an output commits in Kafka: the marks of a publication, and how far its records are validated."""
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
-        """The offsets that the transaction which begins a publication commits together with the ledger's record."""
+        """Returns the offsets that the transaction which begins a publication commits together with the ledger's
+        record.
+        """
         ...
 
     def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
-        """Restore lost commit marks. Returns whether any were missing."""
+        """Restores lost commit marks. Returns whether any were missing."""
         ...
 
     def validated(self, view: View) -> Mapping[PartitionId, int]:
-        """The offsets of group `<pipeline>.validated`, which tell readers how far the output is validated."""
+        """Returns the offsets of group `<pipeline>.validated`, which tell readers how far the output is validated."""
         ...
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """The partitions whose offsets in that group a transition of these batches may move."""
+        """Returns the partitions whose offsets in that group a transition of these batches may move."""
         ...
 
 
@@ -115,12 +122,15 @@ class Columns(Protocol):
     """Checks the columns of a transform's result against the output."""
 
     def check_result(self, interval: Interval, schema: StructType) -> None:
-        """Raise NeedsOperator unless the output accepts rows with these columns. Called before the first row is written."""
+        """Raises NeedsOperator unless the output accepts rows with these columns. Called before the first row is
+        written.
+        """
         ...
 
     def would_take(self, interval: Interval | None, schema: StructType) -> str:
-        """What a run would change in the output for these columns, in words; empty if nothing. Changes nothing, and raises the
-        errors of `check_result`. Without an interval, the rows are a sample."""
+        """Returns what a run would change in the output for these columns, in words; empty if nothing. Changes nothing,
+        and raises the errors of `check_result`. Without an interval, the rows are a sample.
+        """
         ...
 
 
@@ -128,7 +138,7 @@ class Contents(Protocol):
     """Compares an output's contents with the ledger. Such an output belongs to one pipeline on one cluster."""
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """The published batches that the output lacks, with the commands that bring them back; empty if none.
+        """Returns the published batches that the output lacks, with the commands that bring them back; empty if none.
 
         `read` reads the ledger again.
 
@@ -138,8 +148,9 @@ class Contents(Protocol):
         ...
 
     def move_here(self, view: View) -> None:
-        """Register the output for this cluster, after the pipeline has moved here from another one. Raises LedgerLost if the
-        output has a batch that is not in this cluster's ledger."""
+        """Registers the output for this cluster, after the pipeline has moved here from another one. Raises LedgerLost
+        if the output has a batch that is not in this cluster's ledger.
+        """
         ...
 
 
@@ -151,22 +162,22 @@ class Output(Target, Publisher, Protocol):
 
     @property
     def topics(self) -> Sequence[RecordTopic]:
-        """The Kafka topics that hold the output's records."""
+        """Returns the Kafka topics that hold the output's records."""
         ...
 
     @property
     def offsets(self) -> KafkaOffsets | None:
-        """The offsets that it commits in Kafka."""
+        """Returns the offsets that it commits in Kafka."""
         ...
 
     @property
     def columns(self) -> Columns | None:
-        """The check of a result's columns."""
+        """Returns the check of a result's columns."""
         ...
 
     @property
     def contents(self) -> Contents | None:
-        """The comparison with the ledger."""
+        """Returns the comparison with the ledger."""
         ...
 
 
@@ -178,22 +189,22 @@ class Inspected(Protocol):
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline with its settings."""
+        """Returns the pipeline with its settings."""
         ...
 
     @property
     def ledger(self) -> Ledger:
-        """The pipeline's ledger."""
+        """Returns the pipeline's ledger."""
         ...
 
     @property
     def cluster(self) -> Cluster:
-        """The Kafka cluster."""
+        """Returns the Kafka cluster."""
         ...
 
     @property
     def view(self) -> View:
-        """The ledger's contents; empty if there is no ledger."""
+        """Returns the ledger's contents; empty if there is no ledger."""
         ...
 
 
@@ -207,21 +218,25 @@ class Checks:
 
 
 def checks_of(pipeline: Pipeline) -> Checks | None:
-    """The doctor's checks for the kind of the pipeline's output; None if it has none."""
+    """Returns the doctor's checks for the kind of the pipeline's output, or None if it has none."""
     kind = pipeline.output.kind
     checks: Checks | None = part_of(kind, "doctor", "CHECKS") if has_part(kind, "doctor") else None
     return checks
 
 
 def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
-    """The pipeline's output. With a batch, the output that the batch was planned for, even if the pipeline now has another."""
+    """Returns the pipeline's output. With a batch, the output that the batch was planned for, even if the pipeline now
+    has another.
+    """
     chosen = ledger.pipeline.output if batch is None else batch.plan.output
     opened: OpenOutput = part_of(chosen.kind, "output", "OUTPUT")
     return opened(ledger, chosen.name)
 
 
 def missing_of(ledger: Ledger) -> str:
-    """The published batches that the pipeline's output lacks; empty if none, or if this kind of output is not compared."""
+    """Returns the published batches that the pipeline's output lacks; empty if none, or if this kind of output is not
+    compared.
+    """
     contents = output_of(ledger).contents
     return contents.missing_batches(ledger.read) if contents is not None else ""
 
@@ -235,7 +250,7 @@ def missing_or_why_not(ledger: Ledger) -> str:
 
 
 def written_to(ledger: Ledger, batch: Batch) -> RecordTopic:
-    """The topic that the batch is written to and judged in: its staging topic or its output."""
+    """Returns the topic that the batch is written to and judged in: its staging topic or its output."""
     staging = batch.plan.staging
     return _topic_of(ledger, batch) if staging is None else StagingTopic(ledger, staging.topic)
 
@@ -258,23 +273,23 @@ class Destination:
     staging: StagingTopic | None = None
 
     def prepare(self) -> None:
-        """Create what is missing."""
+        """Creates what is missing."""
         self.output.prepare()
         if self.staging is not None:
             self.staging.prepare_like(self.output.topics)
 
     def now(self) -> tuple[PlannedOutput, TopicEnds | None]:
-        """Both as a plan freezes them, created if they are missing."""
+        """Returns both as a plan freezes them, created if they are missing."""
         self.prepare()
         return self.output.planned(), self.staging.now() if self.staging is not None else None
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that own the newest records of the output and the staging topic."""
+        """Returns the batches of this pipeline that own the newest records of the output and the staging topic."""
         staged = self.staging.newest_batches() if self.staging is not None else iter(())
         return chain(self.output.newest_batches(), staged)
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raise NeedsOperator unless written records stay until they are judged and the output accepts them."""
+        """Raises NeedsOperator unless written records stay until they are judged and the output accepts them."""
         self.output.check_keeps(interval)
         if self.staging is not None:
             self.staging.check_keeps(interval)
@@ -283,12 +298,12 @@ class Destination:
 
     @property
     def topics(self) -> tuple[RecordTopic, ...]:
-        """The topics of the output and the staging topic."""
+        """Returns the topics of the output and the staging topic."""
         return (*self.output.topics, *([self.staging] if self.staging is not None else []))
 
 
 def destination_of(ledger: Ledger) -> Destination:
-    """The destination of batches that the pipeline plans now."""
+    """Returns the destination of batches that the pipeline plans now."""
     settings = ledger.pipeline.output
     staging = StagingTopic(ledger, ledger.pipeline.staging_topic) if settings.is_staged else None
     return Destination(output_of(ledger), staging)

@@ -45,14 +45,16 @@ class QuarantineTopic(BatchTopic):
         super().__init__(ledger, planned.topic if planned else ledger.pipeline.quarantine_topic)
 
     def prepare(self) -> str:
-        """Create the topic if it is missing; return its id."""
+        """Creates the topic if it is missing; returns its id."""
         self._known = self._cluster.find(self._name)
         if self._known is None:
             self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, self._settings())
         return self._known.id
 
     def _settings(self) -> dict[str, str]:
-        """The settings of a new topic. A source record may have any timestamp, and be as large as the source topic allows."""
+        """Returns the settings of a new topic. A source record may have any timestamp, and be as large as the source
+        topic allows.
+        """
         config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
         config |= {"message.timestamp.before.max.ms": str(FOREVER), "message.timestamp.after.max.ms": str(FOREVER)}
         try:
@@ -64,7 +66,7 @@ class QuarantineTopic(BatchTopic):
         return config
 
     def check_keeps(self) -> None:
-        """Check that the topic keeps its records. Skipped if the user may not read its settings.
+        """Checks that the topic keeps its records. Skipped if the user may not read its settings.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -80,7 +82,7 @@ class QuarantineTopic(BatchTopic):
 
     @staticmethod
     def refusal(settings: Mapping[str, str]) -> str | None:
-        """Why a topic with these settings would lose quarantined records, and what to do, or None."""
+        """Returns why a topic with these settings would lose quarantined records, and what to do, or None."""
         policy = settings.get("cleanup.policy", "delete")
         if "compact" not in policy:
             return None
@@ -90,13 +92,13 @@ class QuarantineTopic(BatchTopic):
         )
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The quarantined records of a written batch that still exist: the connector's columns, with headers."""
+        """Returns the quarantined records of a written batch that still exist: the connector's columns, with headers."""
         kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def some(self, batch: Batch, most: int) -> list[QuarantinedRecord]:
-        """Up to `most` of the batch's remaining records, from the start of its ranges. Needs no Spark."""
+        """Returns up to `most` of the batch's remaining records, from the start of its ranges. Needs no Spark."""
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
         own, found = (BATCH_HEADER, str(batch.id).encode()), list[QuarantinedRecord]()

@@ -33,7 +33,7 @@ class RowsRequest:
 
 
 def rows_of(request: RowsRequest) -> DataFrame:
-    """Read the rows by the kind of the batch's output.
+    """Reads the rows by the kind of the batch's output.
 
     Raises:
         SettingsError: this release does not know the kind.

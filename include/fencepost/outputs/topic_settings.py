@@ -17,7 +17,7 @@ FOREVER = 2**62  # milliseconds; a limit of at least this length never applies
 
 
 def what_needs_keys(settings: Mapping[str, str]) -> str | None:
-    """Why the topic refuses records without keys, and what to do; None if it accepts them."""
+    """Returns why the topic refuses records without keys, and what to do, or None if it accepts them."""
     policy = settings.get("cleanup.policy", "delete")
     if "compact" not in policy:
         return None
@@ -28,8 +28,9 @@ def what_needs_keys(settings: Mapping[str, str]) -> str | None:
 
 
 def what_staging_needs(settings: Mapping[str, str]) -> str | None:
-    """Why the topic would replace or refuse the timestamps that identify staged batches, and what to do; None if it keeps
-    them."""
+    """Returns why the topic would replace or refuse the timestamps that identify staged batches, and what to do, or
+    None if it keeps them.
+    """
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return (
             "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which identify their batches. Set "
@@ -44,7 +45,8 @@ def what_staging_needs(settings: Mapping[str, str]) -> str | None:
 
 
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
-    """Why the topic would refuse records with timestamps of the interval, and what to do; None if it accepts them.
+    """Returns why the topic would refuse records with timestamps of the interval, and what to do, or None if it accepts
+    them.
 
     The records are assumed to be as old as the interval's start.
     """
@@ -66,7 +68,8 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
 def loss_reason(
     settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
 ) -> str | None:
-    """Why the topic would refuse the interval's records or delete them too early, and what to do; None if it keeps them.
+    """Returns why the topic would refuse the interval's records or delete them too early, and what to do, or None if it
+    keeps them.
 
     `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start. `judged`: they are read
     back from the topic to be judged. If they are not, only a topic that would delete them right after publication is reported.
@@ -102,7 +105,9 @@ def loss_reason(
 
 
 def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> str | None:
-    """Why the output may refuse records that the staging topic accepts, by their size, and what to do; None if it accepts all."""
+    """Returns why the output may refuse records that the staging topic accepts, by their size, and what to do, or None
+    if it accepts all.
+    """
     taken, staged = (int(settings.get("max.message.bytes") or 0) for settings in (output, staging))
     if taken >= staged:
         return None

@@ -83,7 +83,7 @@ def batches(
     number: Annotated[int, Query(alias="page")] = 1,
     last: int = TRENDS[0],
 ) -> Response:
-    """The intervals of one pipeline."""
+    """Returns the intervals of one pipeline."""
     pipeline = _pipeline(dag_id)
     shown_pipeline = _shown_pipeline(pipeline)
     snapshot = shown_pipeline.known()
@@ -111,7 +111,7 @@ def batches(
 
 @app.get("/pipelines/{dag_id}/{interval}", dependencies=[MayReadDag])
 def batch(request: Request, dag_id: str, interval: str) -> Response:
-    """Everything that the ledger knows about one interval."""
+    """Returns everything that the ledger knows about one interval."""
     pipeline = _pipeline(dag_id)
     shown_pipeline = _shown_pipeline(pipeline)
     row = shown_pipeline.known().by_key.get(interval)
@@ -130,7 +130,7 @@ def batch(request: Request, dag_id: str, interval: str) -> Response:
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
 def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
-    """The report of one revision, framed by a page with links."""
+    """Returns the report of one revision, framed by a page with links."""
     shown_pipeline = _shown_pipeline(_pipeline(dag_id))
     found = shown_pipeline.known().find(interval, revision)
     if found is None:
@@ -140,13 +140,13 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
-    """The report alone: one file that loads nothing else. Its headers isolate it."""
+    """Returns the report alone: one file that loads nothing else. Its headers isolate it."""
     return report_document(report_file(dag_id, _batch(dag_id, interval, revision), ".html"), theme)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.json", dependencies=[MayReadLogs])
 def report_json(dag_id: str, interval: str, revision: int) -> Response:
-    """The report's content as JSON, for programs."""
+    """Returns the report's content as JSON, for programs."""
     found = _batch(dag_id, interval, revision)
     name = f"{dag_id}-{interval}-{revision}.json"
     return FileResponse(
@@ -156,7 +156,7 @@ def report_json(dag_id: str, interval: str, revision: int) -> Response:
 
 @app.get("/runs/{dag_id}/{run_id:path}", dependencies=[MayReadRuns, MayReadLogs])
 def run_report(request: Request, dag_id: str, run_id: str) -> Response:
-    """The report of the revision that a DAG run is about. All tasks of the run show the same report."""
+    """Returns the report of the revision that a DAG run is about. All tasks of the run show the same report."""
     pipeline = _pipeline(dag_id)
     run = run_of(dag_id, run_id)
     if run is None:
@@ -170,7 +170,7 @@ def run_report(request: Request, dag_id: str, run_id: str) -> Response:
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """The style sheet or the script, which contain no data; 404 for any other name."""
+    """Returns the style sheet or the script, which contain no data; 404 for any other name."""
     return asset(name)
 
 
@@ -184,14 +184,14 @@ class ShownPipeline:
     awaiting: tuple[Awaiting, ...] = ()
 
     def known(self) -> Snapshot:
-        """The snapshot. Raises the failure if there is none."""
+        """Returns the snapshot. Raises the failure if there is none."""
         if self.snapshot is None:
             assert self.failure is not None
             raise self.failure
         return self.snapshot
 
     def of(self, row: Row) -> Awaiting | None:
-        """What awaits a person in that interval, or None."""
+        """Returns what awaits a person in that interval, or None."""
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
@@ -240,7 +240,7 @@ def _card(shown_pipeline: ShownPipeline, length: int) -> Card:
 
 
 def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> UnplannedIntervals:
-    """The intervals of the schedule that have neither a batch nor a run, although a later interval has one."""
+    """Returns the intervals of the schedule that have neither a batch nor a run, although a later interval has one."""
     found = UnplannedIntervals.of(left_out(pipeline.schedule, [row.interval for row in snapshot.rows]))
     runs = runs_of(pipeline.name, found.intervals)
     return found.without({one for one in found.intervals if one.start in runs})
@@ -266,7 +266,7 @@ def _batch(dag_id: str, interval: str, revision: int) -> Batch:
 
 @app.exception_handler(StarletteHTTPException)
 def refuse(request: Request, error: StarletteHTTPException) -> Response:
-    """Show Airflow's status on a page that looks like the others."""
+    """Shows Airflow's status on a page that looks like the others."""
     titles = {401: "Please log in", 403: "Not allowed", 404: "Nothing here"}
     return page(
         request,
@@ -280,7 +280,7 @@ def refuse(request: Request, error: StarletteHTTPException) -> Response:
 
 @app.exception_handler(ReportMissing)
 def no_report(request: Request, error: ReportMissing) -> Response:
-    """Say that a report does not exist or cannot be shown."""
+    """Says that a report does not exist or cannot be shown."""
     return page(request, "message", 404, title="No report", text=str(error), retry=False)
 
 

@@ -40,7 +40,7 @@ class Card:
 def card_of(
     pipeline: Pipeline, snapshot: Snapshot, lag: Lag | None, length: int, awaiting: tuple[Awaiting, ...] = ()
 ) -> Card:
-    """A pipeline's last verdict and its trend over `length` batches."""
+    """Returns a pipeline's last verdict and its trend over `length` batches."""
     points = trend(snapshot, length)
     outcomes = [p.row.telling.verdict.outcome for p in points if p.row.telling.verdict is not None]
     return Card(
@@ -58,7 +58,7 @@ def card_of(
 
 
 def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
-    """The measures of a trend: quality, volume, time."""
+    """Returns the measures of a trend: quality, volume, time."""
     labels = [f"{p.row.interval.start:%Y-%m-%d %H:%M}" for p in points]
     rows = [p.row for p in points]
     written = [r.telling.written for r in rows]

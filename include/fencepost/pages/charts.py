@@ -38,7 +38,7 @@ class Chart:
 
 
 def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """A bar for each batch; several series are stacked."""
+    """Returns a bar for each batch; several series are stacked."""
     highest = top or max((sum(v or 0 for v in column) for column in _columns(series)), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -59,7 +59,7 @@ def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """A line through the batches, broken where a value is missing. Each batch has an area with its tool tip."""
+    """Returns a line through the batches, broken where a value is missing. Each batch has an area with its tool tip."""
     highest = top or max((v for s in series for v in s.values if v is not None), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -85,7 +85,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def strip(verdicts: Sequence[tuple[str, str]]) -> Markup:
-    """A block for each batch, coloured by its class; `verdicts` are (class, tool tip)."""
+    """Returns a block for each batch, coloured by its class; `verdicts` are (class, tool tip)."""
     step = WIDTH / max(len(verdicts), PLACES)
     width = max(step * 0.82, 0.6)
     blocks = "".join(

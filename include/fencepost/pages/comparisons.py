@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def is_late(self) -> bool:
-        """Whether the page should tell a person that the result is missing."""
+        """Returns whether the page should tell a person that the result is missing."""
         waited = (utc_now() - self.asked_at).total_seconds() if self.asked_at else 0.0
         return bool(self.failure) or waited > PROMPT
 
@@ -66,7 +66,9 @@ class Comparisons:
         self._kept: dict[Hashable, _ComparedTable] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
-        """The pipeline's comparison, at once; None if the output is not compared. If one is due, it starts in the background."""
+        """Returns the pipeline's comparison, at once, or None if the output is not compared. If one is due, it starts
+        in the background.
+        """
         if not pipeline.output.is_compared:
             return None
         with self._lock:
@@ -98,8 +100,8 @@ class Comparisons:
 
 
 def _table_of(pipeline: Pipeline) -> Hashable:
-    """The key of a pipeline's table on its server. Changed settings give another key, so the new server is asked even while the
-    old one does not answer.
+    """Returns the key of a pipeline's table on its server. Changed settings give another key, so the new server is
+    asked even while the old one does not answer.
     """
     reached_by = frozenset(pipeline.postgres.items()), pipeline.connections.get("postgres")
     return pipeline.name, pipeline.output.description, reached_by

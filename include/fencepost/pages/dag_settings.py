@@ -29,7 +29,7 @@ class DagSettings:
         self._known: dict[str, tuple[str, Public | None]] = {}
 
     def read(self) -> dict[str, tuple[str, Public]]:
-        """The settings of each DAG that carries any, with the DAG's hash, by DAG id."""
+        """Returns the settings of each DAG that carries any, with the DAG's hash, by DAG id."""
         with self._lock, create_session(scoped=False) as session:
             hashes = _hashes(session)
             changed = [name for name, found in hashes.items() if self._known.get(name, ("", None))[0] != found]
@@ -40,7 +40,7 @@ class DagSettings:
 
 
 def _hashes(session: Session) -> dict[str, str]:
-    """The newest hash of each Fencepost DAG that Airflow has not marked stale."""
+    """Returns the newest hash of each Fencepost DAG that Airflow has not marked stale."""
     ours = select(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
     ours = ours.where(DagTag.name == TAG, DagModel.is_stale.is_(False))
     versions = (
@@ -58,7 +58,7 @@ def _settings(session: Session, names: Iterable[str]) -> dict[str, tuple[str, Pu
 
 
 def public_of(data: Any) -> Public | None:
-    """The settings in a serialized DAG; None if it carries none, or is not Fencepost's."""
+    """Returns the settings in a serialized DAG, or None if it carries none, or is not Fencepost's."""
     found = data
     for name in ("dag", "timetable", "__var", "pipeline"):
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -77,11 +77,11 @@ class Ledgers:
         self._answered: dict[str, float] = {}  # when each address last answered anybody
 
     def deadline(self) -> float:
-        """The time until which a page that starts now may wait for clusters that have never answered."""
+        """Returns the time until which a page that starts now may wait for clusters that have never answered."""
         return time.monotonic() + self._timeout
 
     def snapshot(self, pipeline: Pipeline, until: float | None = None) -> Snapshot:
-        """The pipeline's present ledger. `until` is the `deadline` of a page that shows several pipelines.
+        """Returns the pipeline's present ledger. `until` is the `deadline` of a page that shows several pipelines.
 
         Raises:
             FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
@@ -104,7 +104,7 @@ class Ledgers:
             return kept.snapshot
 
     def source_ends(self, pipeline: Pipeline) -> dict[PartitionId, int] | None:
-        """The high watermark of every partition of the source; None if the topic does not exist.
+        """Returns the high watermark of every partition of the source, or None if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
@@ -119,7 +119,7 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
-        """The first offset that each partition of the source still has; empty if the topic does not exist.
+        """Returns the first offset that each partition of the source still has; empty if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
@@ -132,7 +132,7 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def missing_batches(self, pipeline: Pipeline) -> str:
-        """What the pipeline's output table lacks of what its ledger has published there; empty if nothing.
+        """Returns what the pipeline's output table lacks of what its ledger has published there; empty if nothing.
 
         This waits for the database, so `pages/comparisons.py` calls it in the background.
 
@@ -146,7 +146,9 @@ class Ledgers:
         return self._logged_in(pipeline, ask)
 
     def _logged_in(self, pipeline: Pipeline, ask: Callable[[Pipeline], T]) -> T:
-        """The answer of `ask`, which needs a login. If the login is refused, its connection is looked up again, once."""
+        """Returns the answer of `ask`, which needs a login. If the login is refused, its connection is looked up again,
+        once.
+        """
         whole = self._with_connections(pipeline)
         try:
             return ask(whole)
@@ -157,8 +159,8 @@ class Ledgers:
             return ask(renewed)
 
     def _with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """The pipeline with the settings of its connections, as they were within the last minute, or after `since` if it is
-        given.
+        """Returns the pipeline with the settings of its connections, as they were within the last minute, or after
+        `since` if it is given.
 
         If they have changed, the client with the old settings is closed, because it would go on trying the old password.
         """
@@ -175,13 +177,15 @@ class Ledgers:
         return whole
 
     def _refused_at(self, whole: Pipeline) -> float:
-        """When the cluster refused this login. A connection that was looked up after that time need not be looked up again."""
+        """Returns when the cluster refused this login. A connection that was looked up after that time need not be
+        looked up again.
+        """
         with self._lock:
             failure = self._failed.get(frozenset(client_settings(whole).values.items()))
         return failure.at if failure is not None else time.monotonic()
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
-        """The cluster's answer, or its error if it failed within the last `PAUSE` seconds."""
+        """Returns the cluster's answer, or its error if it failed within the last `PAUSE` seconds."""
         identity, address = frozenset(settings.values.items()), settings.bootstrap
         cluster, began = self._client(identity, settings, until), time.monotonic()
         try:
@@ -203,7 +207,7 @@ class Ledgers:
         return answer
 
     def _client(self, identity: Identity, settings: ClientSettings, until: float | None) -> Cluster:
-        """The client of that login, created if it is missing. Unused clients are closed.
+        """Returns the client of that login, created if it is missing. Unused clients are closed.
 
         Raises:
             FencepostError: the cluster failed within the last `PAUSE` seconds, or the page has waited long enough for other

@@ -39,7 +39,7 @@ class ListQuery:
 
     @classmethod
     def of(cls, state: str, sort: str, order: str, size: int, page: int) -> ListQuery:
-        """The wish in a query string."""
+        """Returns the wish in a query string."""
         return cls(
             state=AWAITING if state == AWAITING else State(state) if state in set(State) else None,
             sort=sort if sort in SORTS else "interval",
@@ -49,7 +49,9 @@ class ListQuery:
         )
 
     def query(self, **changes: Any) -> str:
-        """The query string of this wish with the changes. Any change except that of the page starts at page 1 again."""
+        """Returns the query string of this wish with the changes. Any change except that of the page starts at page 1
+        again.
+        """
         asked = {
             "state": self.state or "",
             "sort": self.sort,
@@ -78,7 +80,7 @@ class Page(Generic[T]):
 
 
 def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
-    """The page of that number, or the last page if there are fewer."""
+    """Returns the page of that number, or the last page if there are fewer."""
     pages = max(1, ceil(len(items) / size))
     number = min(max(page, 1), pages)
     begin = (number - 1) * size
@@ -86,7 +88,7 @@ def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
 
 
 def page_of(snapshot: Snapshot, wish: ListQuery, awaiting: Collection[str] = ()) -> Page[Row]:
-    """The rows that a wish asks for. `awaiting` has the keys of rows that await a person."""
+    """Returns the rows that a wish asks for. `awaiting` has the keys of rows that await a person."""
     rows: Sequence[Row] = snapshot.rows
     if wish.state == AWAITING:
         rows = [r for r in rows if r.key in awaiting]

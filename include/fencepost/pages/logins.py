@@ -22,13 +22,13 @@ class Connections(Protocol):
     """The connections of this Airflow, as its own processes look them up."""
 
     def team_of(self, dag_id: str) -> str | None:
-        """The team that the DAG belongs to; None without teams."""
+        """Returns the team that the DAG belongs to; None without teams."""
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """The team's connection of that name, or the one that is for all teams."""
+        """Returns the team's connection of that name, or the one that is for all teams."""
 
     def mask(self, pipeline: Pipeline) -> None:
-        """Mask the secrets of these settings in the logs."""
+        """Masks the secrets of these settings in the logs."""
 
 
 @dataclass
@@ -49,8 +49,8 @@ class Logins:
         self._kept: dict[tuple[str | None, str], _KnownConnection] = {}
 
     def with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """The pipeline with the settings of its connections, as they were within the last minute, or after `since`, a time of
-        `time.monotonic`, if it is given.
+        """Returns the pipeline with the settings of its connections, as they were within the last minute, or after
+        `since`, a time of `time.monotonic`, if it is given.
 
         Raises:
             FencepostError: Airflow has no such connection or does not give it, or it holds no valid settings.

@@ -32,7 +32,8 @@ class Pipelines:
         self._loaded: Loaded = ({}, {})
 
     def load(self) -> Loaded:
-        """The valid pipelines by name, and the errors of the others. A local folder takes precedence over what a DAG carries.
+        """Returns the valid pipelines by name, and the errors of the others. A local folder takes precedence over what
+        a DAG carries.
 
         Raises:
             SettingsError: the folder of pipelines does not exist, and no DAG carries settings.

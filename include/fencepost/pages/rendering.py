@@ -42,7 +42,9 @@ ASSETS = {
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A template as a response. In it, `root` is the path of this application, and `ui` is the path of Airflow's UI."""
+    """Returns a template as a response. In it, `root` is the path of this application, and `ui` is the path of
+    Airflow's UI.
+    """
     root = str(request.scope.get("root_path", "")).rstrip("/")
     ui = root.rpartition("/")[0]
     text = _environment().get_template(f"{template}.html.j2").render(root=root, ui=ui, version=_version(), **values)
@@ -50,7 +52,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 
 
 def report_document(file: Path, theme: str = "") -> Response:
-    """A report file. A report runs no script, so its style sheet is changed here to the UI's theme."""
+    """Returns a report file. A report runs no script, so its style sheet is changed here to the UI's theme."""
     text = file.read_text(encoding="utf-8")
     if theme in THEMES:
         text = text.replace(DARK, THEMES[theme], 1)  # the first occurrence is in the style sheet, before any data
@@ -58,7 +60,7 @@ def report_document(file: Path, theme: str = "") -> Response:
 
 
 def asset(name: str) -> Response:
-    """One of Fencepost's static files; 404 for any other name."""
+    """Returns one of Fencepost's static files; 404 for any other name."""
     if name not in ASSETS:
         raise HTTPException(404, "No such file.")
     # The address has a version, so a browser may keep the file.

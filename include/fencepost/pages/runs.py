@@ -34,7 +34,7 @@ class DagRunFacts:
 
 
 def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
-    """Run ids by the interval's start; one query for a whole page."""
+    """Runs ids by the interval's start; one query for a whole page."""
     if not intervals:
         return {}
     # The logical date is unique by DAG, and so indexed. It is the interval's start for the runs that a pipeline's DAG
@@ -47,7 +47,7 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
 
 
 def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
-    """The intervals whose run has failed and that have not changed since, so that no run continues them."""
+    """Returns the intervals whose run has failed and that have not changed since, so that no run continues them."""
     if not rows:
         return set()
     query = select(DagRun.logical_date, DagRun.end_date).where(
@@ -82,7 +82,7 @@ def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
 
 
 def about(run: DagRunFacts, row: Row) -> Batch:
-    """The revision that a run is about.
+    """Returns the revision that a run is about.
 
     It is the newest one in the results of the run's steps. A step that planned a revision and then failed has no result, so a run
     that did not succeed also owns the revisions planned while it ran. The same holds for a run whose results are not in Airflow's

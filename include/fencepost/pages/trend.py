@@ -33,7 +33,7 @@ class TrendPoint:
 
 
 def trend(snapshot: Snapshot, length: int) -> list[TrendPoint]:
-    """The last `length` intervals, oldest first."""
+    """Returns the last `length` intervals, oldest first."""
     begin = max(len(snapshot.rows) - length, 0)
     run = snapshot.rows[snapshot.first :]
     lags = lags_of(run, max(begin - snapshot.first, 0))

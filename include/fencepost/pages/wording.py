@@ -56,7 +56,7 @@ def span(start: datetime, end: datetime) -> str:
 
 
 def verdict_style(batch: Batch) -> str:
-    """A class for the verdict's colour."""
+    """Returns a class for the verdict's colour."""
     if batch.state is State.SKIPPED:
         return "skipped"
     if batch.verdict is None:
@@ -67,7 +67,7 @@ def verdict_style(batch: Batch) -> str:
 
 
 def verdict_words(batch: Batch) -> str:
-    """The verdict in two or three words."""
+    """Returns the verdict in two or three words."""
     verdict = batch.verdict
     if verdict is None:
         return "not judged"
@@ -77,7 +77,7 @@ def verdict_words(batch: Batch) -> str:
 
 
 def tip(row: Row) -> str:
-    """One line about an interval, for a tool tip."""
+    """Returns one line about an interval, for a tool tip."""
     described = f"{span(row.interval.start, row.interval.end)} UTC: {row.batch.state}, {verdict_words(row.batch)}"
     if row.replayed is not None:
         described += f"; {count_of(row.replayed[0], 'record')} replayed, {count_of(row.replayed[1], 'row')} added"
@@ -87,7 +87,7 @@ def tip(row: Row) -> str:
 
 
 def standing(row: Row, batch: Batch) -> str:
-    """How a revision relates to the others of its interval; empty if it is the newest and in force."""
+    """Returns how a revision relates to the others of its interval; empty if it is the newest and in force."""
     newest, counts = row.newest, row.batch
     described = []
     adds = "" if newest.adds_to is None else f", an addition to revision {newest.adds_to},"

@@ -52,7 +52,7 @@ class RevisionDifference(Frozen):
 def difference(
     spark: SparkSession, ledger: Ledger, before: PastRevision, after: PastRevision, key: Sequence[str]
 ) -> RevisionDifference:
-    """Compare two revisions, each with its published additions, after comparing each with its receipts.
+    """Compares two revisions, each with its published additions, after comparing each with its receipts.
 
     Raises:
         NeedsOperator: records of a revision were deleted; the error names it.
@@ -86,7 +86,7 @@ def difference(
 
 
 def _read(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame | None:
-    """The records of a revision; None if it has none."""
+    """Returns the records of a revision, or None if it has none."""
     try:
         if past.batch.written is None:
             raise NotReadable(f"it is {past.batch.state}, and the ledger does not say that it was written")
@@ -100,7 +100,7 @@ def _read(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame 
 
 
 def _types(frame: DataFrame) -> dict[str, str]:
-    """The value's columns, and the record's key, with their types."""
+    """Returns the value's columns, and the record's key, with their types."""
     return {
         f.name: f.dataType.simpleString() for f in frame.schema.fields if not f.name.startswith("_") or f.name == KEY
     }

@@ -49,7 +49,7 @@ class JudgedRevision(Frozen):
 def judge_past(
     spark: SparkSession, ledger: Ledger, view: View, pasts: Sequence[PastRevision], suite: Suite, file: Path
 ) -> Iterator[JudgedRevision]:
-    """Each of these revisions, judged by the suite under the pipeline's present settings."""
+    """Yields each of these revisions, judged by the suite under the pipeline's present settings."""
     for past in pasts:
         try:
             yield _judged(spark, ledger, view, past, suite, file)
@@ -60,7 +60,7 @@ def judge_past(
 def _judged(
     spark: SparkSession, ledger: Ledger, view: View, past: PastRevision, suite: Suite, file: Path
 ) -> JudgedRevision:
-    """Judge one revision.
+    """Judges one revision.
 
     1. Read it back, and compare it with its receipts.
     2. Remove the rows that a rule would have taken, and count them.
@@ -97,7 +97,7 @@ def _judged(
 def _without_taken(
     frame: DataFrame, past: PastRevision, rules: Sequence[DeclaredExpectation], file: Path
 ) -> tuple[DataFrame, dict[str, int]]:
-    """The rows that no rule would have taken, and how many rows each rule would have taken."""
+    """Returns the rows that no rule would have taken, and how many rows each rule would have taken."""
     names = [name for name in frame.columns if not name.startswith("_")]
     marked = frame.withColumn("_rule", first_failed(frame.select(*(f"`{name}`" for name in names)), rules, file))
     counts = [F.count_if(F.col("_rule") == n).alias(f"rule_{n}") for n in range(len(rules))]
@@ -109,14 +109,14 @@ def _without_taken(
 
 
 def _of_rows(history: History, rows: int) -> History:
-    """The history, with this number of rows for the batch."""
+    """Returns the history, with this number of rows for the batch."""
     return history.model_copy(update={"batch": history.batch.model_copy(update={"rows": rows})})
 
 
 def _concluded(
     past: PastRevision, pipeline: Pipeline, suite: Suite, evaluation: Evaluation, taken: Mapping[str, int]
 ) -> JudgedRevision:
-    """The verdict, after comparing what would be in quarantine with the limit."""
+    """Returns the verdict, after comparing what would be in quarantine with the limit."""
     written = past.batch.require_written
     known = {name: rows for name, rows in written.rules.items() if name in rule_names(suite.rules)}
     accounts = Accounts.of(past.batch.plan, written)

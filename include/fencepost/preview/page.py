@@ -21,7 +21,7 @@ WIDE, HIGH = 160, 28  # size of a line of figures, in pixels
 def write_judged(
     pipeline: Pipeline, suite: Path, published: Sequence[JudgedRevision], rejected: Sequence[JudgedRevision]
 ) -> Path:
-    """The page of `fencepost judge`."""
+    """Returns the page of `fencepost judge`."""
     html = template_of("fencepost.preview", "review.html.j2").render(
         title=f"The verdicts of {suite.name} on past batches",
         pipeline=pipeline.name,
@@ -39,7 +39,7 @@ def write_judged(
 def write_suggested(
     pipeline: Pipeline, suggestions: Sequence[Suggestion], unread: Mapping[Interval, str], batches: int
 ) -> Path:
-    """The page of `fencepost suggest`."""
+    """Returns the page of `fencepost suggest`."""
     html = template_of("fencepost.preview", "review.html.j2").render(
         title=f"Suggested from {count_of(batches, 'batch', 'batches')}",
         pipeline=pipeline.name,
@@ -55,7 +55,9 @@ def write_suggested(
 
 
 def checks_of(judged: Sequence[JudgedRevision]) -> list[tuple[str, str, int, list[tuple[Interval, str]]]]:
-    """Each check: its title and description, how many batches it judged, and those that it did not pass, with a word for each."""
+    """Returns each check: its title and description, how many batches it judged, and those that it did not pass, with a
+    word for each.
+    """
     found: dict[int, tuple[str, str, int, list[tuple[Interval, str]]]] = {}
     for one in judged:
         for check in one.checks:
@@ -68,7 +70,7 @@ def checks_of(judged: Sequence[JudgedRevision]) -> list[tuple[str, str, int, lis
 
 
 def line(figures: Sequence[float]) -> str:
-    """The points of a line through the figures, in a drawing of size `WIDE` and `HIGH`."""
+    """Returns the points of a line through the figures, in a drawing of size `WIDE` and `HIGH`."""
     low, high = min(figures), max(figures)
     span = (high - low) or 1.0
     step = (WIDE - 4) / max(1, len(figures) - 1)

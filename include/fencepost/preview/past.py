@@ -38,22 +38,22 @@ class PastRevision:
 
     @property
     def all(self) -> tuple[Batch, ...]:
-        """The batch, then its additions."""
+        """Returns the batch, then its additions."""
         return (self.batch, *self.additions)
 
     @property
     def promised(self) -> Tally:
-        """The sum of the receipts of all of them."""
+        """Returns the sum of the receipts of all of them."""
         return Tally.total(one.written.tally for one in self.all if one.written is not None)
 
     @property
     def name(self) -> str:
-        """The revision, and those of its additions: `2`, or `2 +3 +4`."""
+        """Returns the revision, and those of its additions: `2`, or `2 +3 +4`."""
         return " ".join([str(self.batch.revision), *(f"+{one.revision}" for one in self.additions)])
 
 
 def newest_published(view: View, over: int) -> list[PastRevision]:
-    """The `over` newest intervals that have a published batch, in order of time, each with the batch in force."""
+    """Returns the `over` newest intervals that have a published batch, in order of time, each with the batch in force."""
     found: list[PastRevision] = []
     for _, revisions in reversed(view.in_order):
         if len(found) == over:
@@ -64,7 +64,7 @@ def newest_published(view: View, over: int) -> list[PastRevision]:
 
 
 def rejected_since(view: View, first: Interval) -> list[PastRevision]:
-    """The rejected batches of the intervals from `first` on, in order of time."""
+    """Returns the rejected batches of the intervals from `first` on, in order of time."""
     since = [revisions for interval, revisions in view.in_order if interval.start >= first.start]
     return [PastRevision(b) for revisions in since for b in revisions.batches if b.state is State.REJECTED]
 
@@ -79,7 +79,8 @@ def revision_of(revisions: Revisions, number: int) -> PastRevision | None:
 
 
 def read_past(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame:
-    """The records: the value's columns, the coordinates, `_key` and `_hash`. They are not compared with the receipts yet.
+    """Returns the records: the value's columns, the coordinates, `_key` and `_hash`. They are not compared with the
+    receipts yet.
 
     A column that an addition does not have is null in its records.
 
@@ -98,12 +99,12 @@ def read_past(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFr
 
 
 def columns_of(batch: Batch) -> StructType:
-    """The value's columns, with the types that the transform gave them."""
+    """Returns the value's columns, with the types that the transform gave them."""
     return StructType.fromJson(json.loads(batch.require_written.value_schema))
 
 
 def check_receipts(frame: DataFrame, past: PastRevision) -> None:
-    """Compare the records of `read_past` with the receipts.
+    """Compares the records of `read_past` with the receipts.
 
     Raises:
         NotReadable: they differ.
@@ -112,7 +113,7 @@ def check_receipts(frame: DataFrame, past: PastRevision) -> None:
 
 
 def as_promised(past: PastRevision, rows: int, fingerprint: int) -> None:
-    """Raise NotReadable if number and fingerprint of the rows differ from the receipts."""
+    """Raises NotReadable if number and fingerprint of the rows differ from the receipts."""
     if (rows, fingerprint) != (past.promised.rows, past.promised.fingerprint):
         raise NotReadable(
             f"its records no longer match the receipts: {past.promised.rows:,} were written, and {rows:,} are there"

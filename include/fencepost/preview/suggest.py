@@ -50,18 +50,18 @@ class Suggestion(Frozen):
 
     @property
     def arguments(self) -> str:
-        """The arguments as YAML on one line."""
+        """Returns the arguments as YAML on one line."""
         return "{" + ", ".join(f"{name}: {as_json(value)}" for name, value in self.kwargs.items()) + "}"
 
     @property
     def yaml(self) -> str:
-        """The suggestion as an entry of expectations.yaml."""
+        """Returns the suggestion as an entry of expectations.yaml."""
         said = f"  - type: {self.type}\n    severity: warning\n    description: {as_json(self.description)}\n"
         return f"{said}    kwargs: {self.arguments}\n"
 
 
 def as_json(value: object) -> str:
-    """A value in JSON. If a character in it draws nothing or moves others, the text is in ASCII."""
+    """Returns a value in JSON. If a character in it draws nothing or moves others, the text is in ASCII."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
 
@@ -117,7 +117,7 @@ def suggest(
 
 
 def drawn(figures: Sequence[BatchFigures], kinds: Mapping[str, Kind]) -> Iterator[Suggestion]:
-    """The suggestions that follow from the figures of batches, in order of time, and their columns. Pure."""
+    """Yields the suggestions that follow from the figures of batches, in order of time, and their columns. Pure."""
     rows = [float(one.rows) for one in figures]
     low, high = bounds(rows, whole=True, least=0)
     yield Suggestion(
@@ -217,7 +217,9 @@ def _of_texts(name: str, figures: Sequence[BatchFigures]) -> Iterator[Suggestion
 
 
 def grows(lows: Sequence[float], highs: Sequence[float]) -> bool:
-    """Whether each batch begins above the previous one, or each below it: such as ids, times and counters. Pure."""
+    """Returns whether each batch begins above the previous one, or each below it: such as ids, times and counters.
+    Pure.
+    """
     pairs = list(pairwise(zip(lows, highs, strict=True)))
     up = all(after[0] > before[1] for before, after in pairs)
     down = all(after[1] < before[0] for before, after in pairs)
@@ -258,7 +260,7 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: PastRevision) ->
 
 
 def _beside(value: float | Decimal, way: float) -> float:
-    """The number as a double. If no double equals it, the next double in the given direction."""
+    """Returns the number as a double. If no double equals it, the next double in the given direction."""
     near = float(value)
     exact, stands_for = Fraction(value) if math.isfinite(near) else None, number_of(near)
     if exact is None or stands_for is None or (exact - Fraction(stands_for)) * (1 if way > 0 else -1) <= 0:
@@ -267,7 +269,7 @@ def _beside(value: float | Decimal, way: float) -> float:
 
 
 def _times(frame: DataFrame, name: str) -> dict[str, int]:
-    """How often each text occurs in a column of few distinct texts."""
+    """Returns how often each text occurs in a column of few distinct texts."""
     value = prepared_column(name, frame.schema[name].dataType)
     rows = frame.where(value.isNotNull()).groupBy(value.alias("value")).count().limit(4 * MOST_VALUES).collect()
     return {row["value"]: row["count"] for row in rows}

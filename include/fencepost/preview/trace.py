@@ -41,7 +41,7 @@ class RecordLocation(Frozen):
 
     @property
     def range(self) -> OffsetRange:
-        """The range of this record alone."""
+        """Returns the range of this record alone."""
         return OffsetRange(topic=self.topic, partition=self.partition, start=self.offset, end=self.offset + 1)
 
 
@@ -68,7 +68,7 @@ class TraceResult(Frozen):
 
 
 def location_of(option: str, text: str) -> RecordLocation:
-    """The place in `TOPIC:PARTITION:OFFSET`."""
+    """Returns the place in `TOPIC:PARTITION:OFFSET`."""
     match = re.fullmatch(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)", text)
     if match is None:
         raise SettingsError(f"{option} {text}: expected TOPIC:PARTITION:OFFSET, such as orders:0:1234.")
@@ -76,7 +76,7 @@ def location_of(option: str, text: str) -> RecordLocation:
 
 
 def check_output(ledger: Ledger, view: View, place: RecordLocation) -> None:
-    """Refuse a place that no output record of the pipeline has or ever had. Needs no Spark.
+    """Refuses a place that no output record of the pipeline has or ever had. Needs no Spark.
 
     Raises:
         SettingsError, TopicMissing: says what there is instead.
@@ -93,7 +93,7 @@ def check_output(ledger: Ledger, view: View, place: RecordLocation) -> None:
 
 
 def check_source(ledger: Ledger, view: View, place: RecordLocation) -> None:
-    """Refuse a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
+    """Refuses a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
     topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
     _check_topic(ledger.pipeline.name, place, "reads", topics)
@@ -110,7 +110,7 @@ def _check_topic(pipeline: str, place: RecordLocation, does: str, topics: Sequen
 
 
 def _check_offset(ledger: Ledger, place: RecordLocation) -> Topic:
-    """The topic, if it has the record's partition and the partition has reached its offset."""
+    """Returns the topic, if it has the record's partition and the partition has reached its offset."""
     topic = ledger.cluster.describe(place.topic)
     if place.partition >= topic.partitions:
         raise SettingsError(
@@ -124,8 +124,8 @@ def _check_offset(ledger: Ledger, place: RecordLocation) -> Topic:
 
 
 def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
-    """The batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged record, by its
-    timestamp.
+    """Returns the batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged
+    record, by its timestamp.
 
     Raises:
         SettingsError: there is no such record.
@@ -152,7 +152,9 @@ def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: RecordL
 
 
 def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
-    """The batches that read a source record, its records in quarantine, and under layout `source` where its rows are now."""
+    """Returns the batches that read a source record, its records in quarantine, and under layout `source` where its
+    rows are now.
+    """
     read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
     if not read:
         return TraceResult(place=place, found=(_unread(view, place),))
@@ -176,7 +178,7 @@ def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordL
 
 
 def _record(spark: SparkSession, ledger: Ledger, place: RecordLocation) -> Any:
-    """The record, as the connector gives it, and its timestamp in milliseconds as `millis`.
+    """Returns the record, as the connector gives it, and its timestamp in milliseconds as `millis`.
 
     Raises:
         SettingsError: there is none.
@@ -194,7 +196,7 @@ def _record(spark: SparkSession, ledger: Ledger, place: RecordLocation) -> Any:
 
 
 def _holds(batch: Batch, place: RecordLocation) -> bool:
-    """Whether the offsets of the batch's records include this place."""
+    """Returns whether the offsets of the batch's records include this place."""
     return any(part.holds((place.topic, place.partition), place.offset) for part in batch.published_ranges)
 
 
@@ -223,7 +225,7 @@ def _unread(view: View, place: RecordLocation) -> str:
 
 
 def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> list[QuarantineEntry]:
-    """The records in quarantine that came from this source record."""
+    """Returns the records in quarantine that came from this source record."""
     if batch.plan.quarantine is None or batch.written is None or not batch.written.quarantined:
         return []
     found = QuarantineTopic(ledger, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
@@ -235,7 +237,7 @@ def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocati
 def _rows(
     spark: SparkSession, ledger: Ledger, past: PastRevision, place: RecordLocation
 ) -> tuple[tuple[RecordLocation, ...], str]:
-    """The places of the rows that today's transform makes from the record, and a sentence about them."""
+    """Returns the places of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
             record, tombstones = _record(spark, ledger, place), ledger.pipeline.source.tombstones
@@ -277,7 +279,7 @@ def _read_back(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataF
 
 
 def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> set[int]:
-    """The hashes of the rows that today's transform makes from the record."""
+    """Returns the hashes of the rows that today's transform makes from the record."""
     # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
     # rules say.
     path = RowPath(ledger.pipeline, batch.plan.schemas, rules=None)

@@ -76,7 +76,7 @@ class Trial:
 
     @property
     def verdict(self) -> str:
-        """How a run of these records would end, in a few words."""
+        """Returns how a run of these records would end, in a few words."""
         if self.stops:
             return "would fail"
         return {
@@ -86,12 +86,12 @@ class Trial:
 
     @property
     def passes(self) -> bool:
-        """Whether the records would be published."""
+        """Returns whether the records would be published."""
         return not self.stops and self.evaluation.outcome is Outcome.PASSED
 
 
 def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -> Trial:
-    """Try a run of these records.
+    """Tries a run of these records.
 
     1. read them, and decode them with the schemas that a plan would freeze;
     2. transform, and encode the rows as records, each for the output or for quarantine;
@@ -178,7 +178,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -
 
 
 def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
-    """The schemas that a plan would freeze, with those that the write job would look up."""
+    """Returns the schemas that a plan would freeze, with those that the write job would look up."""
     found = freeze_schemas(pipeline)
     if found is None:
         return Schemas()
@@ -191,7 +191,7 @@ def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
 
 
 def _kept(routed: DataFrame) -> DataFrame:
-    """The rows that would be written to the output."""
+    """Returns the rows that would be written to the output."""
     kept = routed.where(F.col(QUARANTINED).isNull())
     return kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False))) if WITHHELD in routed.columns else kept
 
@@ -206,7 +206,7 @@ def _judged(
     read: int,
     newest_ms: int | None,
 ) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
-    """The suite's evaluation of the records as they would be read back, and the first rows that have a value."""
+    """Returns the suite's evaluation of the records as they would be read back, and the first rows that have a value."""
     pipeline = ledger.pipeline
     topic = F.lit(pipeline.output.name).alias("topic")
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
@@ -227,7 +227,7 @@ def _judged(
 
 
 def _shown(field: StructField) -> Column:
-    """The column as shown to a person: bytes as UTF-8 text, or as hex if they are not valid UTF-8."""
+    """Returns the column as shown to a person: bytes as UTF-8 text, or as hex if they are not valid UTF-8."""
     column = F.col(f"`{field.name}`")
     if not isinstance(field.dataType, BinaryType):
         return column

@@ -26,7 +26,7 @@ class TrialInput:
 
 
 def newest(ledger: Ledger, records: int) -> TrialInput:
-    """The ranges of the source's newest records, `records` in all."""
+    """Returns the ranges of the source's newest records, `records` in all."""
     topic = ledger.cluster.describe(ledger.pipeline.source.topic)
     sample = take_newest(ledger.cluster, topic, ledger.pipeline.group, min(records, MOST_RECORDS))
     begins = dict(enumerate(sample.ends))
@@ -39,7 +39,9 @@ def newest(ledger: Ledger, records: int) -> TrialInput:
 
 
 def of_interval(ledger: Ledger, interval: Interval) -> TrialInput:
-    """The ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS` offsets."""
+    """Returns the ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS`
+    offsets.
+    """
     view = ledger.peek()
     holder = view.range_owner(interval)
     near = Neighbours.of(view, interval)
@@ -56,6 +58,6 @@ def of_interval(ledger: Ledger, interval: Interval) -> TrialInput:
 
 
 def check_records(last: int) -> None:
-    """Check that the option --last is in its bounds."""
+    """Checks that the option --last is in its bounds."""
     if not 1 <= last <= MOST_RECORDS:
         raise SettingsError(f"--last {last}: allowed are 1 to {MOST_RECORDS:,}.")

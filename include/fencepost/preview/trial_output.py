@@ -23,7 +23,7 @@ OVERHEAD = 200  # bytes of a record besides key and value, such as its batch's h
 
 
 def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
-    """Why a run would fail with rows of these columns, or else what it would change in the output."""
+    """Returns why a run would fail with rows of these columns, or else what it would change in the output."""
     try:
         columns = output_of(ledger).columns
         remark = columns.would_take(interval, schema) if columns is not None else ""
@@ -33,7 +33,7 @@ def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) ->
 
 
 def of_names(ledger: Ledger) -> list[str]:
-    """Why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
+    """Returns why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
     refused = list[str]()
     for right in rights_of(ledger.pipeline):
         if right.use is not Use.CREATE:
@@ -49,8 +49,10 @@ def of_names(ledger: Ledger) -> list[str]:
 
 
 def of_sizes(ledger: Ledger, written: int, quarantined: int) -> tuple[list[str], list[str]]:
-    """Why producers would refuse the largest records, and why producers or topics may refuse them, whose limits are about
-    compressed records. `written` and `aside` are the bytes of the largest record for the output and for quarantine."""
+    """Returns why producers would refuse the largest records, and why producers or topics may refuse them, whose limits
+    are about compressed records. `written` and `aside` are the bytes of the largest record for the output and for
+    quarantine.
+    """
     pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
     topics = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
@@ -70,7 +72,7 @@ def of_sizes(ledger: Ledger, written: int, quarantined: int) -> tuple[list[str],
 
 
 def _taken(ledger: Ledger, name: str) -> int:
-    """The topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
+    """Returns the topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
     try:
         return int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
     except (AccessDenied, TopicMissing):

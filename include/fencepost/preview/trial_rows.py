@@ -47,12 +47,12 @@ class SourceSample:
 
 
 def with_size(raw: DataFrame) -> DataFrame:
-    """Add the column of each record's size: the bytes of key and value."""
+    """Adds the column of each record's size: the bytes of key and value."""
     return raw.withColumn(SIZE, _bytes_of("key", "value"))
 
 
 def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput) -> SourceSample:
-    """Count the decoded records, whose size is in the column `_size`."""
+    """Counts the decoded records, whose size is in the column `_size`."""
     at = F.col("_timestamp")
     until = None if trial_input.interval is None else credible_until(trial_input.interval, utc_now())
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
@@ -100,14 +100,16 @@ def unfit_rows(flagged: DataFrame) -> list[UnpublishedRows]:
 
 
 def _first(all_: list[UnpublishedRows]) -> list[UnpublishedRows]:
-    """The first `REASONS` reasons; the others are summed up as one."""
+    """Returns the first `REASONS` reasons; the others are summed up as one."""
     if len(all_) <= REASONS:
         return all_
     return [*all_[:REASONS], UnpublishedRows(all_[0].name, "other reasons", sum(one.rows for one in all_[REASONS:]))]
 
 
 def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
-    """The number of rows and the bytes of the largest, by the number of the failed rule, or under `written` or `withheld`."""
+    """Returns the number of rows and the bytes of the largest, by the number of the failed rule, or under `written` or
+    `withheld`.
+    """
     withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
     rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
     found = routed.select(rule.alias("rule"), withheld.alias("withheld"), _bytes_of("key", "value").alias("size"))

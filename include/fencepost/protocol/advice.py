@@ -14,7 +14,9 @@ REASON = '--reason "..."'
 
 
 def next_task(batch: Batch) -> str:
-    """The DAG's task that has to run next for an interval's newest revision. A superseded revision needs a new plan."""
+    """Returns the DAG's task that has to run next for an interval's newest revision. A superseded revision needs a new
+    plan.
+    """
     match batch.state:
         case State.PLANNED:
             return "write"
@@ -29,27 +31,27 @@ def next_task(batch: Batch) -> str:
 
 
 def in_airflow(task: str) -> str:
-    """What to do in Airflow instead of a command: clear the first task that has to run again."""
+    """Returns what to do in Airflow instead of a command: clear the first task that has to run again."""
     return f"(in Airflow: clear {task})"
 
 
 def plan_first(command: str) -> str:
-    """How to begin an interval that is not in the ledger. `command` is the `fencepost run` that plans it."""
+    """Returns how to begin an interval that is not in the ledger. `command` is the `fencepost run` that plans it."""
     return f"{command} plans it (in Airflow: the task plan)"
 
 
 def run_from(batch: Batch, task: str) -> str:
-    """How to run the interval's steps from this task on."""
+    """Returns how to run the interval's steps from this task on."""
     return f"{batch.command('run')} {in_airflow(task)}"
 
 
 def go_on(batch: Batch) -> str:
-    """How to run the remaining steps."""
+    """Returns how to run the remaining steps."""
     return run_from(batch, next_task(batch))
 
 
 def write_again(batch: Batch) -> str:
-    """How to write a new revision of a batch that cannot go on, or whose settings or transform have changed."""
+    """Returns how to write a new revision of a batch that cannot go on, or whose settings or transform have changed."""
     return f"{run_from(batch, 'write')} writes and judges a new revision"
 
 
@@ -59,17 +61,19 @@ def _or_write_again() -> str:
 
 
 def judge_again(batch: Batch) -> str:
-    """How to have a written batch judged again."""
+    """Returns how to have a written batch judged again."""
     return f"{run_from(batch, 'validate')} judges the batch again"
 
 
 def reprocess(batch: Batch) -> str:
-    """How to write a finished interval again from its source, even if nothing has changed."""
+    """Returns how to write a finished interval again from its source, even if nothing has changed."""
     return f"{batch.command('run', '--reprocess')} writes the interval again from its source"
 
 
 def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
-    """What to do about a batch of `rows` rows that was rejected. `failed` are the failed checks; none if it is only empty."""
+    """Returns what to do about a batch of `rows` rows that was rejected. `failed` are the failed checks; none if it is
+    only empty.
+    """
     right, wrong = "If the suite is wrong, fix expectations.yaml", "If the data are wrong, fix the transform"
     if set(failed) == {QUARANTINE_LIMIT}:
         right = "If so many bad records are right, raise quality.quarantine_limit"
@@ -81,12 +85,14 @@ def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
 
 
 def after_disagreement(batch: Batch, cure: str) -> str:
-    """What to do about a batch whose records differ from its receipts. `cure` removes the cause and comes first."""
+    """Returns what to do about a batch whose records differ from its receipts. `cure` removes the cause and comes
+    first.
+    """
     return f"{cure}. Then {batch.command('skip', REASON)}, and {batch.command('run', '--reprocess')}."
 
 
 def why_not_passed(batch: Batch) -> str:
-    """Why a written batch may not be published as it is; the end of an error message."""
+    """Returns why a written batch may not be published as it is; the end of an error message."""
     if batch.publication is not None and batch.publication.refused:
         return "its table refused what had passed, so a person has to decide before it is published."
     if batch.verdict is None:
@@ -97,7 +103,7 @@ def why_not_passed(batch: Batch) -> str:
 
 
 def after_refusal(batch: Batch) -> str:
-    """What to do about a publication that its output refused."""
+    """Returns what to do about a publication that its output refused."""
     taker = batch.publication.target if batch.publication else "Kafka"
     return (
         f"Once {taker} accepts it, {run_from(batch, 'advance')} publishes the batch as it is. After a change of the transform "
@@ -107,7 +113,7 @@ def after_refusal(batch: Batch) -> str:
 
 
 def after_table_refused(batch: Batch, skip: str = "") -> str:
-    """What to do about a batch whose data its table refused."""
+    """Returns what to do about a batch whose data its table refused."""
     skip = skip or f"{batch.command('skip', REASON)} drops it"
     return (
         f"None of its rows are in the table. Once the table accepts the data, {batch.command('publish', REASON)} publishes "
@@ -117,7 +123,7 @@ def after_table_refused(batch: Batch, skip: str = "") -> str:
 
 
 def or_give_up(batch: Batch) -> str:
-    """How an operator gives up a publication to a table that does not end."""
+    """Returns how an operator gives up a publication to a table that does not end."""
     return (
         f"Readers see nothing of it before its commit, so {batch.command('skip', REASON)} and "
         f"{batch.command('run', '--reprocess')} can give it up."
@@ -125,7 +131,7 @@ def or_give_up(batch: Batch) -> str:
 
 
 def table_has_to_answer(batch: Batch) -> str:
-    """Why a publication to a table cannot be given up while the database does not answer, and what to do."""
+    """Returns why a publication to a table cannot be given up while the database does not answer, and what to do."""
     return (
         f"Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may have "
         "committed there. If that database is gone for good, name another one in postgres: (a restored copy or an empty one), "
@@ -134,7 +140,7 @@ def table_has_to_answer(batch: Batch) -> str:
 
 
 def what_next(batch: Batch, older: Batch | None = None) -> str:
-    """What a person can do about an unpublished batch, in a few sentences.
+    """Returns what a person can do about an unpublished batch, in a few sentences.
 
     `older` is the revision that counts until this one is published, if there is one. For an addition it is the revision that
     the addition adds to.

@@ -116,7 +116,7 @@ class Announcement(Known):
 
     @classmethod
     def of(cls, announced: Mapping[str, Any], where: str = "the event") -> Self:
-        """Parse the `extra` of an event, or the value of a record.
+        """Parses the `extra` of an event, or the value of a record.
 
         Raises:
             SettingsError: it is not an announcement, or this release does not know its version.
@@ -143,17 +143,17 @@ class Announcement(Known):
 
     @property
     def pipeline(self) -> str:
-        """The pipeline of the batch, from the batch's name."""
+        """Returns the pipeline of the batch, from the batch's name."""
         return self.batch.partition("/")[0]
 
     @property
     def output(self) -> str:
-        """The name of the output topic or table."""
+        """Returns the name of the output topic or table."""
         return self.topic or self.table or ""
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        """The batch's ranges in the output topic, in order of partitions."""
+        """Returns the batch's ranges in the output topic, in order of partitions."""
         found = (
             OffsetRange(topic=self.output, partition=int(p), start=start, end=end)
             for p, (start, end) in self.ranges.items()
@@ -162,16 +162,17 @@ class Announcement(Known):
 
     @property
     def json_value(self) -> dict[str, JsonValue]:
-        """All fields as JSON values."""
+        """Returns all fields as JSON values."""
         return self.model_dump(mode="json")
 
     def record(self) -> bytes:
-        """The announcement as the value of a Kafka record."""
+        """Returns the announcement as the value of a Kafka record."""
         return self.model_dump_json().encode()
 
 
 def counting(announced: Iterable[Announcement]) -> list[Announcement]:
-    """The publications of one pipeline that count after these announcements, in order of time; additions follow their batches.
+    """Returns the publications of one pipeline that count after these announcements, in order of time; additions follow
+    their batches.
 
     A publication replaces everything that was published for its interval; an addition replaces nothing. A withdrawal removes
     the interval. A skip changes nothing: what was published before still counts.
@@ -186,5 +187,5 @@ def counting(announced: Iterable[Announcement]) -> list[Announcement]:
 
 
 def json_schema() -> str:
-    """The text of `docs/announcement.schema.json`."""
+    """Returns the text of `docs/announcement.schema.json`."""
     return json.dumps(Announcement.model_json_schema(mode="serialization"), indent=2) + "\n"

@@ -40,7 +40,7 @@ class AnnouncedChange:
 
 
 def announced_changes(before: View, changed: Sequence[Batch]) -> tuple[AnnouncedChange, ...]:
-    """The publications, skips and withdrawals among changed batches; none for most changes.
+    """Returns the publications, skips and withdrawals among changed batches; none for most changes.
 
     A withdrawal of several revisions of an interval is announced once, for the newest batch among them.
     """
@@ -71,7 +71,9 @@ def _without(own: Batch, revisions: Sequence[int]) -> tuple[int, ...]:
 
 
 def complete_until(view: View) -> datetime | None:
-    """The start of the first planned interval that is not published or skipped; if there is none, the end of the last one."""
+    """Returns the start of the first planned interval that is not published or skipped; if there is none, the end of
+    the last one.
+    """
     end = None
     for interval, revisions in view.in_order:
         if revisions.is_withdrawn:
@@ -83,7 +85,7 @@ def complete_until(view: View) -> datetime | None:
 
 
 def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datetime | None) -> Announcement:
-    """The announcement of a batch in this view. A skipped or withdrawn batch has no output in it."""
+    """Returns the announcement of a batch in this view. A skipped or withdrawn batch has no output in it."""
     batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
     written = batch.written if counts else None
     return Announcement(
@@ -118,13 +120,17 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
 
 
 def _is_by_person(batch: Batch) -> bool:
-    """Whether a person decided to publish: the batch did not pass, or a person published it after its table refused it."""
+    """Returns whether a person decided to publish: the batch did not pass, or a person published it after its table
+    refused it.
+    """
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     return not passed or (batch.decision is not None and batch.decision.action in PUBLISHES)
 
 
 def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
-    """The columns of the output. If the transform did not run, those of the newest batch written by then whose transform ran."""
+    """Returns the columns of the output. If the transform did not run, those of the newest batch written by then whose
+    transform ran.
+    """
     schema = batch.written.value_schema if batch.written else ""
     if not schema:
         known = [b.written for b in view.all() if b.written and b.written.value_schema and b.written.written_at <= at]
@@ -146,7 +152,8 @@ AnnouncedBatch = tuple[AnnouncedChange, datetime | None]  # with the value of `c
 
 
 def all_announced(view: View) -> Iterator[AnnouncedBatch]:
-    """Every announcement that follows from the ledger's history, in order of time; within an interval in order of revisions.
+    """Yields every announcement that follows from the ledger's history, in order of time; within an interval in order
+    of revisions.
 
     Intervals that changed within one second are in order of their start.
     """
@@ -170,17 +177,19 @@ def all_announced(view: View) -> Iterator[AnnouncedBatch]:
 
 
 def history(view: View, cluster_id: str) -> list[Announcement]:
-    """The announcements of `told`, as readers get them."""
+    """Returns the announcements of `told`, as readers get them."""
     return [announcement(view, one, cluster_id, until) for one, until in all_announced(view)]
 
 
 def last_announced(view: View, batch: Batch) -> AnnouncedBatch | None:
-    """The last announcement of a batch; None if there is none."""
+    """Returns the last announcement of a batch, or None if there is none."""
     return next((one for one in reversed([*all_announced(view)]) if one[0].batch.id == batch.id), None)
 
 
 def _moments(revisions: Revisions) -> Iterator[tuple[datetime, AnnouncedChange | None]]:
-    """An interval's announcements with their times, and None where it was planned first, or first after a withdrawal."""
+    """Yields an interval's announcements with their times, and None where it was planned first, or first after a
+    withdrawal.
+    """
     at, stands = ALWAYS, False
     for batch in revisions.all:
         at = max(at, batch.plan.planned_at)
@@ -202,7 +211,9 @@ def _moments(revisions: Revisions) -> Iterator[tuple[datetime, AnnouncedChange |
 
 
 def _passed(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange:
-    """A publication or a skip. A published batch replaces the revisions that passed since the previous published batch."""
+    """Returns a publication or a skip. A published batch replaces the revisions that passed since the previous
+    published batch.
+    """
     if event.state is State.SKIPPED or batch.adds_to is not None:
         return AnnouncedChange(batch, event)
     published = [b.revision for b in revisions.batches if b.revision < batch.revision and State.PUBLISHED in _states(b)]
@@ -217,7 +228,9 @@ def _passed(revisions: Revisions, batch: Batch, event: HistoryEntry) -> Announce
 
 
 def _withdrawn(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange | None:
-    """A withdrawal, announced once for all revisions that it withdraws: with the last of them; None for the others."""
+    """Returns a withdrawal, announced once for all revisions that it withdraws: with the last of them; None for the
+    others.
+    """
     together = [b for b in revisions.all if b.history[-1] == event]
     if batch is not together[-1]:
         return None

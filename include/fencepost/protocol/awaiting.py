@@ -39,14 +39,14 @@ class Awaiting:
 
     @property
     def advice(self) -> str:
-        """What to do, in a few sentences."""
+        """Returns what to do, in a few sentences."""
         return what_next(self.batch, self.in_force)
 
 
 def awaiting_reason(
     batch: Batch, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
 ) -> AwaitingReason | None:
-    """Why an interval's newest revision needs a person, or None while it continues by itself.
+    """Returns why an interval's newest revision needs a person, or None while it continues by itself.
 
     A revision under way is stuck if its run has `stopped`, or if it has not changed for longer than `patience`.
     """
@@ -63,13 +63,15 @@ def awaiting_reason(
 
 
 def in_force(revisions: Revisions) -> Batch | None:
-    """The older published or skipped revision that counts; None if the newest revision counts or is a finished addition."""
+    """Returns the older published or skipped revision that counts, or None if the newest revision counts or is a
+    finished addition.
+    """
     counts, last = revisions.in_force, revisions.last
     return None if last.state in PASSED or counts.revision == last.revision else counts
 
 
 def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
-    """Which older revision stays in force until `batch` is published; empty if there is none."""
+    """Returns which older revision stays in force until `batch` is published; empty if there is none."""
     if older is None:
         return ""
     if batch.adds_to is not None:
@@ -78,7 +80,7 @@ def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter and a full stop."""
+    """Returns the text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 

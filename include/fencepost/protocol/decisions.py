@@ -50,7 +50,8 @@ from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, ha
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
-    """The lowest lane, of `lanes` in all, that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
+    """Returns the lowest lane, of `lanes` in all, that no planned batch holds. `but_for` is about to be superseded, so
+    its lane is free.
 
     Additions have lanes of their own and take none of these.
 
@@ -69,7 +70,7 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
 
 
 def replay_lane(view: View, but_for: Batch | None) -> str:
-    """The lowest lane for additions that no other planned addition holds. Their number is not limited.
+    """Returns the lowest lane for additions that no other planned addition holds. Their number is not limited.
 
     Additions have lanes of their own so that one that fails does not hold up the scheduled batches.
     """
@@ -78,7 +79,7 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
 
 
 def unfinished_ids(view: View, lane: str) -> int:
-    """How many of the lane's transactional ids, counted from 0, may have an open transaction.
+    """Returns how many of the lane's transactional ids, counted from 0, may have an open transaction.
 
     A written batch leaves no open transaction: each of its task-partitions has a mark, earlier holders of the id were fenced, and
     later ones find the mark. Before it wrote, it also fenced the ids that earlier batches had left. A batch without offsets uses
@@ -97,7 +98,7 @@ def unfinished_ids(view: View, lane: str) -> int:
 def standing_plan(
     view: View, interval: Interval, reprocess: bool, given_up: AbandonedPublication | None = None
 ) -> Batch | None:
-    """The interval's newest revision, or None if one has to be planned.
+    """Returns the interval's newest revision, or None if one has to be planned.
 
     `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried request
     makes one revision, not two. It replaces a batch that is being published only if that very publication was `given_up`. It
@@ -123,7 +124,8 @@ def standing_plan(
 
 
 def answer_to(view: View, interval: Interval, request: str | None) -> Batch | None:
-    """The revision of the interval that answers the request; None if there is none, or the request has no id.
+    """Returns the revision of the interval that answers the request, or None if there is none, or the request has no
+    id.
 
     The request is then not carried out again, whatever the state of that revision.
     """
@@ -132,7 +134,7 @@ def answer_to(view: View, interval: Interval, request: str | None) -> Batch | No
 
 
 def record_answer(view: View, interval: Interval, request: str) -> tuple[Batch, ...]:
-    """Record that the interval's newest revision, which is under way, also answers this request.
+    """Records that the interval's newest revision, which is under way, also answers this request.
 
     A batch that is being published does not answer it: the request may be meant to replace that batch.
     """
@@ -153,7 +155,8 @@ def record_planned(
     adds_to: int | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """The records of a new revision: its own, and that of the unfinished revision that it supersedes, if there is one.
+    """Returns the records of a new revision: its own, and that of the unfinished revision that it supersedes, if there
+    is one.
 
     A published or skipped revision stays. `adds_to` is the revision that an addition adds to; an addition may supersede an
     unfinished addition only. A batch that is being published is superseded only if that very publication was `given_up`.
@@ -182,7 +185,8 @@ def record_planned(
 def record_schemas(
     view: View, interval: Interval, revision: int, known: Schemas | None, found: Schemas
 ) -> tuple[Batch, ...]:
-    """Record `found` as the schemas of a planned batch, if the batch still has the schemas that are `known` to this attempt.
+    """Records `found` as the schemas of a planned batch, if the batch still has the schemas that are `known` to this
+    attempt.
 
     Otherwise another attempt was faster, and both use the schemas that it recorded: a whole batch is decoded and encoded alike.
 
@@ -203,7 +207,7 @@ def record_schemas(
 def record_written(
     view: View, interval: Interval, revision: int, result: WriteSummary, receipts: Sequence[Receipt]
 ) -> tuple[Batch, ...]:
-    """Record that all task-partitions of a planned batch have committed. `result` is the sum of the receipts.
+    """Records that all task-partitions of a planned batch have committed. `result` is the sum of the receipts.
 
     Raises:
         TransitionRefused: the receipts do not cover the plan.
@@ -218,7 +222,7 @@ def record_written(
 
 
 def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> None:
-    """Check that receipts cover the plan: each task-partition once, and under the batch's own lease.
+    """Checks that receipts cover the plan: each task-partition once, and under the batch's own lease.
 
     `aside` is the number of records that bypass the transform. Without any, the task-partitions for malformed records need no
     receipts.
@@ -236,7 +240,9 @@ def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> 
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """The batch for a validate step. A batch that is published, being published or skipped is returned too; it stays as it is."""
+    """Returns the batch for a validate step. A batch that is published, being published or skipped is returned too; it
+    stays as it is.
+    """
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
@@ -246,7 +252,7 @@ def batch_to_judge(view: View, interval: Interval) -> Batch:
 
 
 def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
-    """Record a verdict on a written or rejected batch.
+    """Records a verdict on a written or rejected batch.
 
     Raises:
         Overtaken: another validation was recorded since this one began; it may have used a newer suite.
@@ -272,7 +278,7 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
 
 
 def is_carried_out(view: View, interval: Interval, decision: Decision | None) -> bool:
-    """Whether a decision that answers a question is recorded already, by a commit whose response was lost.
+    """Returns whether a decision that answers a question is recorded already, by a commit whose response was lost.
 
     Raises:
         Overtaken: the batch has changed since the question was asked, so the answer no longer applies.
@@ -296,7 +302,7 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
 
 
 def asked_about(batch: Batch) -> AskedBatch:
-    """The identity and the present verdict of a judged batch: an answer counts only while both are the same."""
+    """Returns the identity and the present verdict of a judged batch: an answer counts only while both are the same."""
     return AskedBatch(
         batch=str(batch.id),
         lease=batch.require_lease,
@@ -309,7 +315,7 @@ class Beginning(Protocol):
     """The state of an output before a batch is published there. Each kind of output has its own frozen value."""
 
     def publication(self, view: View, batch: Batch, now: datetime) -> Publication:
-        """The publication that begins now."""
+        """Returns the publication that begins now."""
         ...
 
 
@@ -325,7 +331,7 @@ class PreparedBatch:
 
 
 def to_publish(view: View, interval: Interval, decision: Decision | None = None) -> Batch | None:
-    """The newest revision, if it may be published now; None if there is nothing left to do.
+    """Returns the newest revision, if it may be published now, or None if there is nothing left to do.
 
     A revision may be published after a passed verdict, or on an operator's decision about a rejected batch. Without a decision
     a skipped batch stays as it is: the run that the operator's skip overtook has nothing left to do.
@@ -365,7 +371,7 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
 def decide_publish(
     view: View, interval: Interval, now: datetime, decision: Decision | None, prepared: PreparedBatch | None
 ) -> tuple[Batch, ...]:
-    """Publish the newest revision and supersede the one that was published or skipped before.
+    """Publishes the newest revision and supersede the one that was published or skipped before.
 
     A batch that is staged, or is for a table, begins to be published.
 
@@ -390,7 +396,8 @@ def decide_publish(
 
 
 def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
-    """The records of a batch's publication: the published batch, and the superseded older revision with its additions.
+    """Returns the records of a batch's publication: the published batch, and the superseded older revision with its
+    additions.
 
     An addition supersedes nothing.
     """
@@ -406,7 +413,8 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 def decide_skip(
     view: View, interval: Interval, decision: Decision, given_up: AbandonedPublication | None = None
 ) -> tuple[Batch, ...]:
-    """Skip the interval on an operator's decision: the frontier passes it without output. For an addition, drop only that.
+    """Skips the interval on an operator's decision: the frontier passes it without output. For an addition, drop only
+    that.
 
     A batch that is being published is skipped only if that very publication was `given_up`.
     """
@@ -433,7 +441,7 @@ def decide_skip(
 
 
 def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Withdraw an interval on an operator's decision, as if it had never been planned.
+    """Withdraws an interval on an operator's decision, as if it had never been planned.
 
     An interval without offsets can be withdrawn in any state. An interval with offsets can be withdrawn while it is not
     published or skipped and no later interval begins where it ends. Its offsets then fall in the interval that is planned next.
@@ -452,7 +460,7 @@ def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple
 
 
 def why_it_stays(view: View, interval: Interval) -> str | None:
-    """Why a planned interval cannot be withdrawn, or None."""
+    """Returns why a planned interval cannot be withdrawn, or None."""
     _known(view, interval)
     planned, after = view.known(interval), view.after(interval)
     latest = planned.last_batch
@@ -490,7 +498,9 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 
 
 def _seen(batch: Batch) -> str:
-    """What readers may already see of a publication that was not given up. A table shows nothing before the commit."""
+    """Returns what readers may already see of a publication that was not given up. A table shows nothing before the
+    commit.
+    """
     return (
         f"{batch.require_publication.target} may have committed it"
         if is_unseen(batch)
@@ -499,14 +509,14 @@ def _seen(batch: Batch) -> str:
 
 
 def record_withdrawn(batch: Batch, decision: Decision) -> Batch:
-    """The batch, withdrawn on an operator's decision."""
+    """Returns the batch, withdrawn on an operator's decision."""
     note = f"{decision.action} by {decision.by}: {decision.reason}"
     after = in_state(batch, State.WITHDRAWN, decision.decided_at, note)
     return after.model_copy(update={"decision": decision})
 
 
 def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
-    """The batch in another state, with one more line of history."""
+    """Returns the batch in another state, with one more line of history."""
     return batch.model_copy(
         update={"state": state, "history": (*batch.history, HistoryEntry(state=state, at=at, note=note))}
     )
@@ -530,7 +540,7 @@ def _standing(view: View, interval: Interval) -> Batch:
 
 
 def own_revision(view: View, interval: Interval, revision: int) -> Batch:
-    """The interval's newest revision, which has to be this one.
+    """Returns the interval's newest revision, which has to be this one.
 
     Raises:
         Superseded: a newer revision was planned, or this one was withdrawn.

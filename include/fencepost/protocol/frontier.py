@@ -66,7 +66,7 @@ def accounted_for(view: View) -> dict[PartitionId, int]:
 
 
 def _former_anchors(view: View) -> list[Batch]:
-    """The withdrawn batches that were planned before the anchor: the frontier may have started there."""
+    """Returns the withdrawn batches that were planned before the anchor: the frontier may have started there."""
     anchor = view.anchor
     if anchor is None:
         return []
@@ -74,7 +74,8 @@ def _former_anchors(view: View) -> list[Batch]:
 
 
 def holding_back(view: View) -> Batch | None:
-    """The batch that holds the frontier back: the first of the run that has offsets and is not published or skipped.
+    """Returns the batch that holds the frontier back: the first of the run that has offsets and is not published or
+    skipped.
 
     A batch that is not rejected holds it back only if a published or skipped batch follows; otherwise None.
     """

@@ -25,8 +25,8 @@ class MarkState(StrEnum):
 
 
 def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> MarkState:
-    """What a writer with this lease may do, by the mark. Valid only after init_transactions: before that, an older attempt may
-    still commit its mark.
+    """Returns what a writer with this lease may do, by the mark. Valid only after init_transactions: before that, an
+    older attempt may still commit its mark.
 
     `opened`: the task-partition had a mark before its first attempt, like every partition of a publication.
 
@@ -40,7 +40,7 @@ def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool 
 
 
 def same_rows(mark: Receipt, seen: Receipt) -> bool:
-    """Whether two attempts have the same rows: the same number and fingerprint in each topic."""
+    """Returns whether two attempts have the same rows: the same number and fingerprint in each topic."""
     one, other = (
         {topic: (tally.rows, tally.fingerprint) for topic, tally in receipt.topics.items() if tally.rows}
         for receipt in (mark, seen)
@@ -49,12 +49,12 @@ def same_rows(mark: Receipt, seen: Receipt) -> bool:
 
 
 def mark_metadata(receipt: Receipt) -> str:
-    """The receipt as text for a mark's metadata."""
+    """Returns the receipt as text for a mark's metadata."""
     return receipt.model_dump_json()
 
 
 def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
-    """Parse the receipt in a mark's metadata. `opened` is that of `compare_mark`.
+    """Parses the receipt in a mark's metadata. `opened` is that of `compare_mark`.
 
     Raises:
         NeedsOperator: the offset was not committed by Fencepost.

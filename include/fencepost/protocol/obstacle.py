@@ -62,8 +62,9 @@ class OutputState(Protocol):
     """The present state of an output, and of a batch's publication there. Each kind of output has its own class."""
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """What keeps the batch from this output, or None. `found` is everything else that was observed. For a batch that is
-        being published this is the only possible obstacle."""
+        """Returns what keeps the batch from this output, or None. `found` is everything else that was observed. For a
+        batch that is being published this is the only possible obstacle.
+        """
         ...
 
 
@@ -98,11 +99,11 @@ class Obstacle:
     refused: str = ""  # why the table refused the batch's data
 
     def next_step(self, batch: Batch) -> str:
-        """The next step of the error message: `cure`, or else a new revision."""
+        """Returns the next step of the error message: `cure`, or else a new revision."""
         return self.cure or f"{reprocess(batch) if batch.state in PASSED else write_again(batch)}."
 
     def error(self, batch: Batch) -> FencepostError:
-        """The error that ends with the next step."""
+        """Returns the error that ends with the next step."""
         message = f"batch {batch.id}: {self.why}. {self.next_step(batch)}"
         return TableRefusedData(message, self.refused) if self.refused else self.kind(message)
 
@@ -115,17 +116,17 @@ class AbandonedPublication:
     seen: int
 
     def is_of(self, batch: Batch) -> bool:
-        """Whether the given-up publication is the batch's present one."""
+        """Returns whether the given-up publication is the batch's present one."""
         return batch.publication_under(self.lease) is not None
 
     def history_note(self, batch: Batch) -> str:
-        """A line for the batch's history."""
+        """Returns a line for the batch's history."""
         rows = batch.written.rows if batch.written else 0
         return f"given up during its publication; readers may have seen {self.seen:,} of its {count_of(rows, 'record')}"
 
 
 def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
-    """What keeps a batch from going on, or None.
+    """Returns what keeps a batch from going on, or None.
 
     Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see part of it, so only an
     obstacle of the output can stop it.
@@ -143,20 +144,23 @@ def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
 
 
 def is_unseen(batch: Batch) -> bool:
-    """Whether readers see nothing of the batch's publication before its commit. Such a publication may be given up at any time,
-    even if nothing keeps it from being finished."""
+    """Returns whether readers see nothing of the batch's publication before its commit. Such a publication may be given
+    up at any time, even if nothing keeps it from being finished.
+    """
     return batch.publication is not None and batch.publication.is_unseen
 
 
 def refusal_obstacle(publication: Publication) -> Obstacle | None:
-    """The obstacle of a publication that its output has refused. The output may accept the next attempt."""
+    """Returns the obstacle of a publication that its output has refused. The output may accept the next attempt."""
     if not publication.refused:
         return None
     return Obstacle(f"{publication.target} refused its copy: {publication.refused}", lasting=False)
 
 
 def source_obstacle(batch: Batch, found: Sequence[SourceState]) -> Obstacle | None:
-    """What keeps a batch from being read from these topics. Batches whose ranges bound the next one are checked too."""
+    """Returns what keeps a batch from being read from these topics. Batches whose ranges bound the next one are checked
+    too.
+    """
     each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
     return next((one for one in each if one is not None), None)
 
@@ -194,21 +198,21 @@ def _of_source(batch: Batch, planned: TopicInput, found: SourceState) -> Obstacl
 
 
 def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceState) -> Obstacle | None:
-    """What keeps an addition from being planned that replays the quarantined records of `link`, or None."""
+    """Returns what keeps an addition from being planned that replays the quarantined records of `link`, or None."""
     what = _missing_records(read, found)
     cure = f"Nothing was planned. {reprocess(link)}."
     return Obstacle(f"its quarantined records cannot be replayed: {what}", cure=cure) if what else None
 
 
 def _missing_records(planned: TopicInput, found: SourceState) -> str:
-    """Which records the quarantine topic no longer has; empty if none are missing."""
+    """Returns which records the quarantine topic no longer has; empty if none are missing."""
     if planned.topic_id != found.topic_id:
         return f"quarantine topic {planned.topic} {remade(found.topic_id)}"
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
 
 
 def staging_obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
-    """What keeps a batch from being written, judged or published by way of its staging topic."""
+    """Returns what keeps a batch from being written, judged or published by way of its staging topic."""
     staging = batch.plan.staging
     if staging is None or not (batch.written is None or batch.is_staged):
         return None
@@ -232,7 +236,9 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
 
 
 def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None:
-    """What keeps a planned batch from being written because its records expired. A written batch no longer needs them."""
+    """Returns what keeps a planned batch from being written because its records expired. A written batch no longer
+    needs them.
+    """
     found = next((one for one in sources if one.expired), None)
     if batch.state is not State.PLANNED or found is None:
         return None
@@ -243,5 +249,7 @@ def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None
 
 
 def remade(identity: str) -> str:
-    """What happened to a topic that had another id. `identity` is its id now; empty if the topic does not exist."""
+    """Returns what happened to a topic that had another id. `identity` is its id now; empty if the topic does not
+    exist.
+    """
     return "was deleted and created again" if identity else "was deleted"

@@ -60,17 +60,17 @@ class Neighbours:
 
     @classmethod
     def of(cls, view: View, interval: Interval) -> Neighbours:
-        """The interval's neighbours in the ledger."""
+        """Returns the interval's neighbours in the ledger."""
         own = view.range_owner(interval)
         return cls(own) if own is not None else cls(None, view.before(interval), view.after(interval))
 
     @property
     def planned(self) -> tuple[Batch, ...]:
-        """The neighbours that exist."""
+        """Returns the neighbours that exist."""
         return tuple(batch for batch in (self.own, self.before, self.after) if batch is not None)
 
     def bound_alike(self, other: Neighbours) -> bool:
-        """Whether the other neighbours give the interval the same ranges. Their states do not matter."""
+        """Returns whether the other neighbours give the interval the same ranges. Their states do not matter."""
         return all(
             _bounds(one) == _bounds(two)
             for one, two in ((self.own, other.own), (self.before, other.before), (self.after, other.after))
@@ -101,12 +101,12 @@ class SourceFacts:
 
     @property
     def begins(self) -> dict[PartitionId, int]:
-        """The earliest offset of each partition."""
+        """Returns the earliest offset of each partition."""
         return by_partition(self.topic, self.earliest)
 
     @property
     def partitions(self) -> int:
-        """The number of partitions that the broker knows."""
+        """Returns the number of partitions that the broker knows."""
         return len(self.earliest)
 
 
@@ -143,7 +143,7 @@ class PlanFacts:
 
 
 def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
-    """Check that this cluster is the `known` one, to which the last publication went.
+    """Checks that this cluster is the `known` one, to which the last publication went.
 
     Raises:
         AnotherCluster: it is not. The topics here have other records, and the ledger here is empty or a copy.
@@ -157,18 +157,20 @@ def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
 
 
 def last_cluster(view: View) -> str | None:
-    """The cluster of the last publication in the ledger; None if nothing was published yet."""
+    """Returns the cluster of the last publication in the ledger, or None if nothing was published yet."""
     published = [batch for batch in view.all() if batch.state is State.PUBLISHED]
     return max(published, key=lambda batch: batch.changed_at).plan.cluster_id if published else None
 
 
 def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
-    """Whether a request that confirms a move may apply to this cluster: none of its batches was planned on another one."""
+    """Returns whether a request that confirms a move may apply to this cluster: none of its batches was planned on
+    another one.
+    """
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
-    """Check that the batch's offsets belong to this source topic, and that the broker knows all of their partitions.
+    """Checks that the batch's offsets belong to this source topic, and that the broker knows all of their partitions.
 
     Raises:
         TopicRecreated: the topic is another one, so the offsets belong to other records here.
@@ -180,12 +182,13 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
 
 
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
-    """The start of each range, for an interval that has no batch yet."""
+    """Returns the start of each range, for an interval that has no batch yet."""
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
 def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
-    """The input of the interval's next batch, and the time before the interval that the batch covers too, if any.
+    """Returns the input of the interval's next batch, and the time before the interval that the batch covers too, if
+    any.
 
     A new revision keeps the ranges of the interval's last batch. Their expired parts are recorded as lost.
 
@@ -221,7 +224,7 @@ def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tupl
 
 
 def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
-    """The plan of the interval's next revision.
+    """Returns the plan of the interval's next revision.
 
     Raises:
         FactsOutdated: the interval's neighbours have changed since the facts were gathered.
@@ -238,7 +241,8 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
 
 def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
-    """The plan of an addition: it replays all records that its link, a published batch or addition, has quarantined.
+    """Returns the plan of an addition: it replays all records that its link, a published batch or addition, has
+    quarantined.
 
     Raises:
         FactsOutdated: the interval has a newer link since the facts were gathered.
@@ -257,7 +261,7 @@ def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
 
 def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malformed: bool) -> Plan:
-    """A plan with this input and lane, and everything else from the facts.
+    """Returns a plan with this input and lane, and everything else from the facts.
 
     `malformed`: the plan has task-partitions for malformed records.
     """
@@ -290,7 +294,7 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malfor
 
 
 def _moment_of_its_own(view: View, clock: int) -> int:
-    """The first millisecond from `clock` on that is not the `staging_timestamp` of another batch in the ledger."""
+    """Returns the first millisecond from `clock` on that is not the `staging_timestamp` of another batch in the ledger."""
     taken = {batch.plan.staging_timestamp for batch in view.all()}
     return next(moment for moment in count(clock) if moment not in taken)
 
@@ -305,7 +309,7 @@ def decide_plan(
     given_up: AbandonedPublication | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """The interval's first revision, or a new one on `reprocess`; nothing if its batch stays as it is.
+    """Returns the interval's first revision, or a new one on `reprocess`; nothing if its batch stays as it is.
 
     A `request` for a reprocess is carried out once: the planned revision records the request.
 
@@ -333,7 +337,8 @@ def decide_revision(
     facts: PlanFacts | None,
     given_up: AbandonedPublication | None = None,
 ) -> tuple[Batch, ...]:
-    """The revision that replaces the batch; nothing if another run has revised it, or if no reason for a revision is left.
+    """Returns the revision that replaces the batch; nothing if another run has revised it, or if no reason for a
+    revision is left.
 
     A batch that is being published is replaced only if that very publication was given up.
     """
@@ -358,7 +363,8 @@ def decide_replay(
     decision: Decision | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """A new addition to the interval's published batch; nothing if one is under way, or nothing is left to replay.
+    """Returns a new addition to the interval's published batch; nothing if one is under way, or nothing is left to
+    replay.
 
     A `request` is carried out once, as by `decide_plan`.
     """
@@ -374,7 +380,7 @@ def decide_replay(
 
 
 def gathered(interval: Interval, facts: PlanFacts | None) -> PlanFacts:
-    """Require the facts.
+    """Requires the facts.
 
     Raises:
         FactsOutdated: none were gathered, because there was nothing to plan at that time.

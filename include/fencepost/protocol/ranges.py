@@ -16,7 +16,7 @@ CLOCKS = timedelta(minutes=5)
 
 
 def credible_until(interval: Interval, now: datetime) -> datetime | None:
-    """The latest timestamp that a record may have to end an interval's range; None if there is no limit.
+    """Returns the latest timestamp that a record may have to end an interval's range, or None if there is no limit.
 
     A record that is dated ahead of the clock does not show that its partition has reached that time. If it ended this range, it
     would also end the range of every later interval until the clock reaches its timestamp. An interval that itself ends ahead of
@@ -32,7 +32,7 @@ def range_starts(
     stable: Sequence[int],
     by_start: Sequence[int | None] | None,
 ) -> list[int]:
-    """The start of the range in each partition of a source topic.
+    """Returns the start of the range in each partition of a source topic.
 
     A range starts at the end of the preceding planned interval. If there is none, `by_start` is given: the range starts at the
     first record at or after the interval's start, or at the last stable offset if there is no such record yet. If the plan of the
@@ -55,7 +55,7 @@ def frozen_ranges(
     stable: Sequence[int],
     by_end: Sequence[int | None],
 ) -> tuple[OffsetRange, ...]:
-    """The offset range of every partition of a source topic.
+    """Returns the offset range of every partition of a source topic.
 
     A range ends at its first record at or after the interval's end that is not dated ahead of the clock, or at the last stable
     offset if there is no such record yet. It never passes the start of the following planned interval. Intervals that touch leave
@@ -89,7 +89,9 @@ def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
 def without_expired(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """The ranges without their expired parts, and those parts: the offsets before the earliest one in the topic."""
+    """Returns the ranges without their expired parts, and those parts: the offsets before the earliest one in the
+    topic.
+    """
     left, lost = [], []
     for part in ranges:
         first = min(max(part.start, earliest[part.partition_id]), part.end)

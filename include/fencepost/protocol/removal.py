@@ -13,7 +13,8 @@ LISTED = 3  # intervals in a text
 
 
 def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
-    """Why nothing may be deleted: the intervals that are published or being published, by the ledger or by the last announcement.
+    """Returns why nothing may be deleted: the intervals that are published or being published, by the ledger or by the
+    last announcement.
 
     Empty if there are none. Announcements are checked too, because they remain if the ledger is lost.
     """

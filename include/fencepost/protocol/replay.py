@@ -21,18 +21,22 @@ UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
 
 
 def is_under_way(batch: Batch) -> bool:
-    """Whether this is an unfinished addition. A request for a replay finishes it, so a retried request makes no second one."""
+    """Returns whether this is an unfinished addition. A request for a replay finishes it, so a retried request makes no
+    second one.
+    """
     return batch.adds_to is not None and batch.state in UNDER_WAY
 
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
-    """The last published batch or addition of the interval; None if the interval is not published or was never planned."""
+    """Returns the last published batch or addition of the interval, or None if the interval is not published or was
+    never planned.
+    """
     planned = view.revisions.get(interval)
     return planned.link if planned else None
 
 
 def require_link(view: View, interval: Interval) -> Batch:
-    """The link of an interval that has to be published, because an addition to it is under way.
+    """Returns the link of an interval that has to be published, because an addition to it is under way.
 
     Raises:
         NotRecorded: the interval is not published.
@@ -44,12 +48,12 @@ def require_link(view: View, interval: Interval) -> Batch:
 
 
 def left_to_replay(link: Batch) -> int:
-    """The number of records that a link has quarantined. All of them can be replayed."""
+    """Returns the number of records that a link has quarantined. All of them can be replayed."""
     return 0 if link.written is None else link.written.quarantined_tally.rows
 
 
 def can_be_replayed(view: View, interval: Interval) -> bool:
-    """Whether a replay has something to do in the interval: records are left, or an addition is under way."""
+    """Returns whether a replay has something to do in the interval: records are left, or an addition is under way."""
     try:
         link = link_to_replay(view, interval, "")
     except TransitionRefused:
@@ -58,12 +62,13 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 
 def replayed(link: Batch) -> Replayed:
-    """The records that the next addition takes from quarantine: all that this link sent there."""
+    """Returns the records that the next addition takes from quarantine: all that this link sent there."""
     return Replayed(batch=str(link.id), tally=link.require_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
 def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
-    """The link whose records a new addition replays; None if an addition is under way or no records are left.
+    """Returns the link whose records a new addition replays, or None if an addition is under way or no records are
+    left.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of its batch is under way.

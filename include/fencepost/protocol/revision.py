@@ -22,12 +22,12 @@ class CurrentInputs(ObservedState):
 
 
 def may_be_revised(batch: Batch) -> bool:
-    """Whether the batch may get a new revision without being asked. A finished batch stays as it is."""
+    """Returns whether the batch may get a new revision without being asked. A finished batch stays as it is."""
     return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING}
 
 
 def revision_reason(batch: Batch, found: CurrentInputs) -> str | None:
-    """Why the batch needs a new revision, or None if it can be written or left as it is.
+    """Returns why the batch needs a new revision, or None if it can be written or left as it is.
 
     Raises:
         TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable: neither the batch nor a new revision can go on.

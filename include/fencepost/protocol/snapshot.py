@@ -31,93 +31,103 @@ class Row:
 
     @property
     def batch(self) -> Batch:
-        """The revision that counts."""
+        """Returns the revision that counts."""
         return self.revisions.in_force
 
     @property
     def newest(self) -> Batch:
-        """The batch or addition that was planned last."""
+        """Returns the batch or addition that was planned last."""
         return self.revisions.last
 
     @property
     def interval(self) -> Interval:
-        """The batch's interval."""
+        """Returns the batch's interval."""
         return self.batch.interval
 
     @property
     def key(self) -> str:
-        """The interval's text, as in batch ids."""
+        """Returns the interval's text, as in batch ids."""
         return str(self.batch.interval)
 
     @property
     def in_force(self) -> Batch | None:
-        """The older revision that counts while the newest has not passed."""
+        """Returns the older revision that counts while the newest has not passed."""
         return in_force(self.revisions)
 
     @property
     def additions(self) -> tuple[Batch, ...]:
-        """The published additions to the revision that counts."""
+        """Returns the published additions to the revision that counts."""
         return self.revisions.additions_in_force
 
     @property
     def newer(self) -> Batch | None:
-        """The newest revision, if it is unfinished or failed and another revision counts."""
+        """Returns the newest revision, if it is unfinished or failed and another revision counts."""
         done = self.newest.adds_to is not None and self.newest.state in PASSED
         return None if done or self.newest.revision == self.batch.revision else self.newest
 
     @property
     def lines(self) -> tuple[Batch, ...]:
-        """The lines of a table: the revision that counts, its published additions, and the newest revision if it is another."""
+        """Returns the lines of a table: the revision that counts, its published additions, and the newest revision if
+        it is another.
+        """
         return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
 
     @property
     def left_in_quarantine(self) -> Mapping[str, int]:
-        """The number of records left in quarantine, by rule: what the last replay left, if there was one."""
+        """Returns the number of records left in quarantine, by rule: what the last replay left, if there was one."""
         last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
 
     @property
     def replayed(self) -> tuple[int, int] | None:
-        """How many records the published additions replayed, and how many rows they added; None without an addition."""
+        """Returns how many records the published additions replayed, and how many rows they added; None without an
+        addition.
+        """
         taken = [b.plan.replays.tally.rows for b in self.additions if b.plan.replays]
         return (sum(taken), sum(b.written.rows for b in self.additions if b.written)) if taken else None
 
     @property
     def next_step(self) -> str:
-        """What a person can do next about the newest revision, in a few sentences."""
+        """Returns what a person can do next about the newest revision, in a few sentences."""
         return what_next(self.newest, self.in_force)
 
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
     ) -> Awaiting | None:
-        """Why the interval awaits a person, or None; see `awaiting_reason`."""
+        """Returns why the interval awaits a person, or None; see `awaiting_reason`."""
         need = awaiting_reason(self.newest, now, patience, stopped=stopped)
         return None if need is None else Awaiting(self.newest, need, self.in_force)
 
     @property
     def telling(self) -> Batch:
-        """The revision whose verdict matters most now: the newest if it needs a person, else the one that counts."""
+        """Returns the revision whose verdict matters most now: the newest if it needs a person, else the one that
+        counts.
+        """
         return self.newest if awaiting_reason(self.newest) is not None else self.batch
 
     @property
     def states(self) -> set[State]:
-        """The states of the revision that counts and of a newer one beside it."""
+        """Returns the states of the revision that counts and of a newer one beside it."""
         return {self.batch.state, *((self.newer.state,) if self.newer else ())}
 
     @property
     def offsets(self) -> int:
-        """The number of source offsets in the frozen ranges."""
+        """Returns the number of source offsets in the frozen ranges."""
         return self.batch.plan.offsets
 
     @property
     def seconds(self) -> float | None:
-        """The seconds that writing took, plus those of judging if there is a verdict; None before it is written."""
+        """Returns the seconds that writing took, plus those of judging if there is a verdict; None before it is
+        written.
+        """
         written, verdict = self.batch.written, self.batch.verdict
         return None if written is None else written.seconds + (verdict.seconds if verdict else 0.0)
 
     @property
     def pass_rate(self) -> float | None:
-        """Share of the expectations that held, in percent; None if none was evaluated or the verdict is undetermined."""
+        """Shares of the expectations that held, in percent, or None if none was evaluated or the verdict is
+        undetermined.
+        """
         verdict = self.telling.verdict
         if verdict is None or not verdict.expectations or verdict.outcome is Outcome.UNDETERMINED:
             return None
@@ -146,13 +156,15 @@ class Snapshot:
 
     @cached_property
     def last_judged(self) -> Batch | None:
-        """The revision with the latest verdict of all intervals."""
+        """Returns the revision with the latest verdict of all intervals."""
         judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions.all if b.verdict is not None]
         return max(judged, key=lambda each: each[0])[1] if judged else None
 
     @property
     def is_last_verdict_final(self) -> bool | None:
-        """Whether the last verdict was passed, or a person has decided about its batch since; None before the first verdict."""
+        """Returns whether the last verdict was passed, or a person has decided about its batch since; None before the
+        first verdict.
+        """
         batch = self.last_judged
         if batch is None or batch.verdict is None:
             return None
@@ -162,7 +174,7 @@ class Snapshot:
         return batch.verdict.outcome is Outcome.PASSED and not refused
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
-        """The batch of that interval and revision; without a revision, the one that counts."""
+        """Returns the batch of that interval and revision; without a revision, the one that counts."""
         row = self.by_key.get(interval)
         if row is None or revision is None:
             return row.batch if row else None
@@ -171,13 +183,15 @@ class Snapshot:
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, stopped: Container[Interval] = ()
     ) -> tuple[Awaiting, ...]:
-        """The revisions that await a person, in order of time. `stopped` are intervals whose run has ended without success."""
+        """Returns the revisions that await a person, in order of time. `stopped` are intervals whose run has ended
+        without success.
+        """
         found = (row.awaiting(now, patience, stopped=row.interval in stopped) for row in self.unfinished)
         return tuple(one for one in found if one is not None)
 
 
 def snapshot_of(view: View) -> Snapshot:
-    """The snapshot of a view, computed once."""
+    """Returns the snapshot of a view, computed once."""
     return view.once(_snapshot_of)
 
 
@@ -209,7 +223,9 @@ def _snapshot_of(view: View) -> Snapshot:
 
 
 def _unbroken(run: Sequence[Batch]) -> int:
-    """How many intervals the frontier has passed in full. An empty batch does not stop it, as in `protocol.frontier`."""
+    """Returns how many intervals the frontier has passed in full. An empty batch does not stop it, as in
+    `protocol.frontier`.
+    """
     passed = 0
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:
@@ -220,5 +236,5 @@ def _unbroken(run: Sequence[Batch]) -> int:
 
 
 def _passed_at(revisions: Revisions) -> datetime | None:
-    """The moment from which the frontier could pass the interval."""
+    """Returns the moment from which the frontier could pass the interval."""
     return min((e.at for b in revisions.all for e in b.history if e.state in PASSED), default=None)

@@ -26,17 +26,17 @@ class UnplannedIntervals:
 
     @classmethod
     def of(cls, found: Iterable[Interval]) -> UnplannedIntervals:
-        """Take the first `MOST` of these intervals."""
+        """Takes the first `MOST` of these intervals."""
         first = tuple(islice(found, MOST + 1))
         return cls(first[:MOST], len(first) > MOST)
 
     def without(self, intervals: Container[Interval]) -> UnplannedIntervals:
-        """The intervals except these, which have a run."""
+        """Returns the intervals except these, which have a run."""
         return UnplannedIntervals(tuple(one for one in self.intervals if one not in intervals), self.more)
 
     @property
     def stretches(self) -> tuple[Interval, ...]:
-        """The time that the intervals cover, in order. Intervals that touch are one period."""
+        """Returns the time that the intervals cover, in order. Intervals that touch are one period."""
         found: list[Interval] = []
         for one in self.intervals:
             if found and found[-1].end == one.start:
@@ -47,7 +47,7 @@ class UnplannedIntervals:
 
     @property
     def description(self) -> str:
-        """How many intervals are left out, which, and why; empty if there are none."""
+        """Returns how many intervals are left out, which, and why; empty if there are none."""
         if not self.intervals:
             return ""
         stretches = self.stretches
@@ -61,7 +61,7 @@ class UnplannedIntervals:
 
     @property
     def advice(self) -> str:
-        """How to process the intervals, or to leave them out for good."""
+        """Returns how to process the intervals, or to leave them out for good."""
         return (
             f"To process them, backfill from {self.intervals[0].start.isoformat()} to "
             f"{self.intervals[-1].start.isoformat()}, with Missing Runs. They get the records that are in no batch yet. If you "
@@ -69,6 +69,6 @@ class UnplannedIntervals:
         )
 
     def command(self, pipeline: str) -> str:
-        """Airflow's command that backfills them."""
+        """Returns Airflow's command that backfills them."""
         first, last = self.intervals[0].start.isoformat(), self.intervals[-1].start.isoformat()
         return f"airflow backfill create --dag-id {pipeline} --from-date {first} --to-date {last}"

@@ -40,12 +40,12 @@ class Unread:
 
     @property
     def offsets(self) -> int:
-        """The number of offsets. Some of them may have no record."""
+        """Returns the number of offsets. Some of them may have no record."""
         return sum(part.length for part in self.ranges)
 
     @property
     def by_topic(self) -> dict[str, dict[str, tuple[int, int]]]:
-        """The ranges as JSON values: `[start, end)` by topic and partition."""
+        """Returns the ranges as JSON values: `[start, end)` by topic and partition."""
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for part in self.ranges:
             found.setdefault(part.topic, {})[str(part.partition)] = (part.start, part.end)
@@ -58,7 +58,9 @@ class Unread:
 
     @property
     def reason(self) -> str:
-        """Why the offsets are before the range, and the timestamp of the last record of each partition if it is known."""
+        """Returns why the offsets are before the range, and the timestamp of the last record of each partition if it is
+        known.
+        """
         why = (
             f"Each of their records is older than {self.start:%Y-%m-%d %H:%M} UTC, the start of the first interval, has no "
             "timestamp, or is dated ahead of the clock"
@@ -69,7 +71,7 @@ class Unread:
 
     @property
     def description(self) -> str:
-        """How many offsets no batch reads, and why; empty if there are none."""
+        """Returns how many offsets no batch reads, and why; empty if there are none."""
         if not self.ranges:
             return ""
         topic = describe_topics(self.ranges)
@@ -77,7 +79,7 @@ class Unread:
         return f"{lie} before the first range, and no batch reads them. {self.reason}"
 
     def advice(self, pipeline: str) -> str:
-        """The command that makes a batch of the offsets."""
+        """Returns the command that makes a batch of the offsets."""
         whole = Interval(start=EPOCH, end=self.start).command("run", pipeline)
         return f"{whole} reads them as a batch of its own (in Airflow: a backfill of the intervals before)"
 
@@ -96,12 +98,13 @@ class Unread:
 
 
 def unread_at_plan(batch: Batch) -> Unread:
-    """The unread offsets that a plan recorded because its interval was the first; none for any other batch."""
+    """Returns the unread offsets that a plan recorded because its interval was the first; none for any other batch."""
     return Unread(batch.interval.start, batch.plan.planned_at, batch.plan.unread)
 
 
 def unread(view: View) -> Unread:
-    """The offsets before the range of the first interval that is not withdrawn, as far as plans have recorded them.
+    """Returns the offsets before the range of the first interval that is not withdrawn, as far as plans have recorded
+    them.
 
     They become fewer when an earlier interval is planned, and more when the first interval is withdrawn.
     """
@@ -133,7 +136,7 @@ def _unread(view: View) -> Unread:
 
 
 def _starts(batch: Batch) -> dict[PartitionId, int]:
-    """The start of the batch's range in each partition, its expired offsets included."""
+    """Returns the start of the batch's range in each partition, its expired offsets included."""
     found: dict[PartitionId, int] = {}
     for part in (*batch.plan.ranges, *batch.plan.lost):
         found[part.partition_id] = min(part.start, found.get(part.partition_id, part.start))
@@ -143,7 +146,9 @@ def _starts(batch: Batch) -> dict[PartitionId, int]:
 def before_ranges(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int], timestamps: Mapping[PartitionId, int]
 ) -> tuple[UnreadRange, ...]:
-    """The offsets from `earliest` up to these ranges. `timestamps` are those of the last record before each range."""
+    """Returns the offsets from `earliest` up to these ranges. `timestamps` are those of the last record before each
+    range.
+    """
     return tuple(
         UnreadRange(
             topic=part.topic,

@@ -46,7 +46,7 @@ class Revisions:
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> Revisions:
-        """Build from the records of one interval. A later record replaces an earlier one of the same revision."""
+        """Builds from the records of one interval. A later record replaces an earlier one of the same revision."""
         known = {batch.revision: batch for batch in records}
         ordered = [known[number] for number in sorted(known)]
         batches = tuple(b for n, b in enumerate(ordered) if b.adds_to is None or not n)
@@ -59,17 +59,17 @@ class Revisions:
 
     @property
     def last(self) -> Batch:
-        """The batch or addition that was planned last."""
+        """Returns the batch or addition that was planned last."""
         return self.all[-1]
 
     @property
     def last_batch(self) -> Batch:
-        """The batch that was planned last."""
+        """Returns the batch that was planned last."""
         return self.batches[-1]
 
     @cached_property
     def in_force(self) -> Batch:
-        """The batch that counts: the published one, else a skipped one, else the last."""
+        """Returns the batch that counts: the published one, else a skipped one, else the last."""
         for state in (State.PUBLISHED, State.SKIPPED):
             for batch in reversed(self.batches):
                 if batch.state is state:
@@ -78,23 +78,25 @@ class Revisions:
 
     @property
     def additions_in_force(self) -> tuple[Batch, ...]:
-        """The published additions to the batch that counts."""
+        """Returns the published additions to the batch that counts."""
         base = self.in_force.revision
         return tuple(b for b in self.additions if b.adds_to == base and b.state is State.PUBLISHED)
 
     @property
     def link(self) -> Batch | None:
-        """The last published batch or addition: its quarantined records are those left. None if the interval is not published."""
+        """Returns the last published batch or addition: its quarantined records are those left. None if the interval is
+        not published.
+        """
         return (self.in_force, *self.additions_in_force)[-1] if self.in_force.state is State.PUBLISHED else None
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether an operator withdrew the interval and it was not planned again."""
+        """Returns whether an operator withdrew the interval and it was not planned again."""
         return self.last.state is State.WITHDRAWN
 
     @property
     def range_owner(self) -> Batch | None:
-        """The last batch, whose ranges are the interval's; None if the interval is withdrawn."""
+        """Returns the last batch, whose ranges are the interval's, or None if the interval is withdrawn."""
         return None if self.is_withdrawn else self.last_batch
 
 
@@ -114,14 +116,14 @@ class View:
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> View:
-        """Build from the ledger's records, in order. A later record replaces an earlier one of the same revision."""
+        """Builds from the ledger's records, in order. A later record replaces an earlier one of the same revision."""
         by_interval: dict[Interval, list[Batch]] = defaultdict(list)
         for batch in records:
             by_interval[batch.interval].append(batch)
         return cls({interval: Revisions.of(batches) for interval, batches in by_interval.items()})
 
     def known(self, interval: Interval) -> Revisions:
-        """The revisions of an interval that has to be in the ledger.
+        """Returns the revisions of an interval that has to be in the ledger.
 
         Raises:
             NotRecorded: the ledger has none.
@@ -132,32 +134,32 @@ class View:
         return found
 
     def last(self, interval: Interval) -> Batch | None:
-        """The batch or addition that was planned last for the interval; None if none was."""
+        """Returns the batch or addition that was planned last for the interval, or None if none was."""
         found = self.revisions.get(interval)
         return found.last if found else None
 
     def last_batch(self, interval: Interval) -> Batch | None:
-        """The batch that was planned last for the interval; None if none was."""
+        """Returns the batch that was planned last for the interval, or None if none was."""
         found = self.revisions.get(interval)
         return found.last_batch if found else None
 
     def range_owner(self, interval: Interval) -> Batch | None:
-        """The batch whose ranges are the interval's; None if none was planned or the interval is withdrawn."""
+        """Returns the batch whose ranges are the interval's, or None if none was planned or the interval is withdrawn."""
         found = self.revisions.get(interval)
         return found.range_owner if found else None
 
     def in_force(self, interval: Interval) -> Batch | None:
-        """The batch of the interval that counts; None if none was planned."""
+        """Returns the batch of the interval that counts, or None if none was planned."""
         found = self.revisions.get(interval)
         return found.in_force if found else None
 
     def is_withdrawn(self, interval: Interval) -> bool:
-        """Whether an operator withdrew the interval and it was not planned again."""
+        """Returns whether an operator withdrew the interval and it was not planned again."""
         found = self.revisions.get(interval)
         return found is not None and found.is_withdrawn
 
     def updated(self, records: Iterable[Batch]) -> View:
-        """The view with these records appended."""
+        """Returns the view with these records appended."""
         revisions = dict(self.revisions)
         for batch in records:
             known = revisions.get(batch.interval)
@@ -165,14 +167,16 @@ class View:
         return View(revisions)
 
     def once(self, compute: Callable[[View], T]) -> T:
-        """The function's result for this view, computed at most once. The function must depend on nothing else."""
+        """Returns the function's result for this view, computed at most once. The function must depend on nothing else."""
         if compute not in self._computed:
             self._computed[compute] = compute(self)
         return cast("T", self._computed[compute])
 
     @cached_property
     def in_order(self) -> list[tuple[Interval, Revisions]]:
-        """All planned intervals with their revisions, in order of time. A list, because looking up an interval hashes it."""
+        """Returns all planned intervals with their revisions, in order of time. A list, because looking up an interval
+        hashes it.
+        """
         return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
     @cached_property
@@ -181,28 +185,30 @@ class View:
 
     @cached_property
     def intervals(self) -> list[Interval]:
-        """All planned intervals, in order of time, withdrawn ones too."""
+        """Returns all planned intervals, in order of time, withdrawn ones too."""
         return [interval for interval, _ in self.in_order]
 
     @cached_property
     def kept_intervals(self) -> list[Interval]:
-        """The planned intervals that are not withdrawn, in order of time. Their ranges touch."""
+        """Returns the planned intervals that are not withdrawn, in order of time. Their ranges touch."""
         return [interval for interval, _ in self._kept_intervals]
 
     def before(self, interval: Interval) -> Batch | None:
-        """The last batch of the planned interval that precedes this one."""
+        """Returns the last batch of the planned interval that precedes this one."""
         for position in range(bisect_left(self.kept_intervals, interval.start, key=lambda i: i.start) - 1, -1, -1):
             if self.kept_intervals[position].end <= interval.start:
                 return self.last_batch(self.kept_intervals[position])
         return None
 
     def after(self, interval: Interval) -> Batch | None:
-        """The last batch of the planned interval that follows this one."""
+        """Returns the last batch of the planned interval that follows this one."""
         position = bisect_left(self.kept_intervals, interval.end, key=lambda i: i.start)
         return self.last_batch(self.kept_intervals[position]) if position < len(self.kept_intervals) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
-        """The later interval that was planned before this one and left it no offsets; None if this one has offsets."""
+        """Returns the later interval that was planned before this one and left it no offsets, or None if this one has
+        offsets.
+        """
         batch, after = self.range_owner(interval), self.after(interval)
         if batch is None or after is None or has_had_offsets(batch):
             return None
@@ -212,7 +218,9 @@ class View:
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> Order:
-        """When the interval's ranges were frozen: by its first revision, or by the first revision after a withdrawal."""
+        """Returns when the interval's ranges were frozen: by its first revision, or by the first revision after a
+        withdrawal.
+        """
         return self._planned_first(self.known(interval))
 
     def _planned_first(self, revisions: Revisions) -> Order:
@@ -223,7 +231,7 @@ class View:
         return self.order(planned[min(since + 1, len(planned) - 1)])
 
     def order(self, batch: Batch) -> Order:
-        """A key that sorts batches in the order they were planned.
+        """Returns a key that sorts batches in the order they were planned.
 
         Within one ledger topic that is the order of leases. A topic that was restored from a copy starts its leases again, and
         copied plan records have other offsets. So batches planned in an earlier topic come first, in order of time.
@@ -243,7 +251,7 @@ class View:
         return {topic: (n, topic != order[-1]) for n, topic in enumerate(order)}
 
     def all(self) -> list[Batch]:
-        """Every revision of every interval, in order of time and revision."""
+        """Returns every revision of every interval, in order of time and revision."""
         return list(self._all)
 
     @cached_property
@@ -252,13 +260,13 @@ class View:
 
     @cached_property
     def anchor(self) -> Interval | None:
-        """The interval that was planned first, withdrawn ones left out. The frontier starts there."""
+        """Returns the interval that was planned first, withdrawn ones left out. The frontier starts there."""
         first = min(self._kept_intervals, key=lambda item: self._planned_first(item[1]), default=None)
         return first[0] if first else None
 
     @cached_property
     def run(self) -> list[Batch]:
-        """The batch that counts of every interval from the anchor on."""
+        """Returns the batch that counts of every interval from the anchor on."""
         anchor = self.anchor
         if anchor is None:
             return []
@@ -266,12 +274,14 @@ class View:
 
 
 def has_had_offsets(batch: Batch) -> bool:
-    """Whether the batch's ranges have offsets, or had offsets that expired."""
+    """Returns whether the batch's ranges have offsets, or had offsets that expired."""
     return not batch.plan.is_empty or bool(batch.plan.lost)
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
-    """Whether a written batch has passed and may be published. With a digest, whether it has passed under that suite."""
+    """Returns whether a written batch has passed and may be published. With a digest, whether it has passed under that
+    suite.
+    """
     verdict = batch.verdict
     passed = verdict is not None and verdict.outcome is Outcome.PASSED
     same = verdict is not None and suite_digest in {None, verdict.suite_digest}

@@ -58,12 +58,12 @@ class CheckResult(Frozen):
 
     @property
     def title(self) -> str:
-        """The type with its columns."""
+        """Returns the type with its columns."""
         return DeclaredExpectation(index=self.index, type=self.type, kwargs=self.kwargs).title
 
     @property
     def not_judged(self) -> str:
-        """The reason why the expectation was not judged; empty if it was."""
+        """Returns the reason why the expectation was not judged; empty if it was."""
         match self.observed:
             case {"not judged": str(why), **others} if not others:
                 return why
@@ -71,17 +71,17 @@ class CheckResult(Frozen):
 
     @classmethod
     def judged(cls, declared: DeclaredExpectation, holds: bool, observed: JsonValue) -> CheckResult:
-        """The result of an expectation that is not about single records."""
+        """Returns the result of an expectation that is not about single records."""
         return cls(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)
 
     @classmethod
     def idle(cls, declared: DeclaredExpectation, observed: JsonValue = None, **counts: int) -> CheckResult:
-        """The result of an expectation that has nothing to judge: it passes, and `no_value` is set."""
+        """Returns the result of an expectation that has nothing to judge: it passes, and `no_value` is set."""
         return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
 
     @classmethod
     def errored(cls, declared: DeclaredExpectation, error: str) -> CheckResult:
-        """The result of an expectation that could not be evaluated."""
+        """Returns the result of an expectation that could not be evaluated."""
         return cls(**declared.model_dump(), status=Status.ERRORED, error=error)
 
 
@@ -112,5 +112,7 @@ class Evaluation(Frozen):
 
     @property
     def unexpected_rows(self) -> int:
-        """The sum of unexpected records over the failed critical checks: a record that fails two checks counts twice."""
+        """Returns the sum of unexpected records over the failed critical checks: a record that fails two checks counts
+        twice.
+        """
         return sum(c.unexpected_count or 0 for c in self.failed(Severity.CRITICAL))

@@ -38,19 +38,19 @@ JSON = {
 
 
 def column_kinds(frame: DataFrame) -> dict[str, Kind]:
-    """The value columns of a frame, in order, with the kind that each becomes."""
+    """Returns the value columns of a frame, in order, with the kind that each becomes."""
     return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in (*COORDINATES, HASH)}
 
 
 def holds(condition: str) -> Column:
-    """Whether a row_condition holds. Null counts as false."""
+    """Returns whether a row_condition holds. Null counts as false."""
     from pyspark.sql import functions as F
 
     return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
 
 
 def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
-    """Whether a record fails an expectation about single records; null if the record is not judged.
+    """Returns whether a record fails an expectation about single records, or null if the record is not judged.
 
     `types` are the types of the frame's columns. The write step evaluates this column on the transform's rows for rules of
     severity `quarantine`, and the gate evaluates it on the records that it reads back.
@@ -67,14 +67,16 @@ def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
 
 
 def where_holds(one: Prepared, column: Column) -> Column:
-    """The column where the expectation's row_condition holds, and null elsewhere."""
+    """Returns the column where the expectation's row_condition holds, and null elsewhere."""
     from pyspark.sql import functions as F
 
     return column if one.condition is None else F.when(holds(one.condition), column)
 
 
 def condition_error(frame: DataFrame, sql: str, name: str = "row_condition") -> str | None:
-    """The reason why Spark cannot use `sql` as a condition on the frame's records, or None. `name` is the argument's name."""
+    """Returns the reason why Spark cannot use `sql` as a condition on the frame's records, or None. `name` is the
+    argument's name.
+    """
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
@@ -111,7 +113,7 @@ def _kind(data_type: DataType) -> Kind:
 
 
 def prepared_column(name: str, data_type: DataType) -> Column:
-    """A column of a frame, converted by the table above."""
+    """Returns a column of a frame, converted by the table above."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -136,18 +138,18 @@ def prepared_column(name: str, data_type: DataType) -> Column:
 
 
 def key_column(name: str, data_type: DataType) -> Column:
-    """A prepared column in which equal values are identical: 0.0 and -0.0 become one value."""
+    """Returns a prepared column in which equal values are identical: 0.0 and -0.0 become one value."""
     prepared = prepared_column(name, data_type)
     return prepared + 0.0 if _kind(data_type) is Kind.NUMBER else prepared
 
 
 def operand(name: str, data_type: DataType) -> Operand:
-    """A prepared column with the values that it can have."""
+    """Returns a prepared column with the values that it can have."""
     return Operand(prepared_column(name, data_type), grid_of(data_type))
 
 
 def grid_of(data_type: DataType) -> Grid | None:
-    """The values that a prepared column of that type can have; None for doubles, booleans and texts."""
+    """Returns the values that a prepared column of that type can have; None for doubles, booleans and texts."""
     from pyspark.sql.types import DecimalType
 
     if isinstance(data_type, DecimalType):

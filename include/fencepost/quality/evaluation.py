@@ -72,7 +72,7 @@ def evaluate(
     *,
     part: Part | None = None,
 ) -> Evaluation:
-    """Evaluate `suite` on the batch's records and judge them.
+    """Evaluates `suite` on the batch's records and judges them.
 
     `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
     only. `rows` is the number of records that the receipts prove; if it is 0, the frame is not read. If the receipts'
@@ -132,7 +132,9 @@ def evaluate(
 def _judged_part(
     part: Part, suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
 ) -> Evaluation:
-    """The evaluation of a part of a batch. Expectations about a whole batch are listed as not judged, with the reason."""
+    """Returns the evaluation of a part of a batch. Expectations about a whole batch are listed as not judged, with the
+    reason.
+    """
     judged = tuple(one for one in suite.expectations if not one.needs_whole_batch or one.index in results)
     whole = [one for one in suite.expectations if one not in judged]
     outcome, reason = Outcome.PASSED, "No expectation is about single records."
@@ -148,7 +150,7 @@ def _judged_part(
 
 
 def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
-    """Evaluate `suite` on a batch that read no record, without a frame, Spark or Great Expectations, and judge it."""
+    """Evaluates `suite` on a batch that read no record, without a frame, Spark or Great Expectations, and judges it."""
     started = time.monotonic()
     results = {
         one.index: liken(one, history) if one.type in HISTORY else on_no_records(one) for one in suite.expectations
@@ -213,8 +215,8 @@ def _on_records(
 
 
 def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> dict[int, CheckResult]:
-    """The expectations that Spark cannot analyse, as errored results. Each is built by itself only if building all together
-    fails.
+    """Returns the expectations that Spark cannot analyse, as errored results. Each is built by itself only if building
+    all together fails.
     """
     try:
         BatchRecords(frame, ready, promised).build()
@@ -283,7 +285,7 @@ def _result(
 
 
 def _observed(value: Any, one: Prepared, kinds: Mapping[str, Kind]) -> Any:
-    """A metric's value as small JSON. If it is a value of the column, it is in the column's units."""
+    """Returns a metric's value as small JSON. If it is a value of the column, it is in the column's units."""
     if hasattr(value, "tolist"):  # NumPy's
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -20,7 +20,7 @@ NAMED = 3  # a one-sentence reason names up to this many expectations
 def judge(
     suite: Suite, results: Sequence[CheckResult], rows: int, empty_rule: Literal["pass", "reject"]
 ) -> tuple[Outcome, str]:
-    """Return the outcome and a one-sentence reason.
+    """Returns the outcome and a one-sentence reason.
 
     1. A suite without expectations: undetermined.
     2. A batch without records: rejected if the pipeline's rule says so; otherwise it is judged like any other.
@@ -107,7 +107,7 @@ def judge(
 
 
 def expectations(number: int) -> str:
-    """A number of expectations, in words."""
+    """Returns a number of expectations, in words."""
     return count_of(number, "expectation")
 
 

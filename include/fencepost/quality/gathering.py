@@ -56,7 +56,7 @@ class Promised(NamedTuple):
     fingerprint: int | None
 
     def compare(self, rows: int, fingerprint: int) -> None:
-        """Raise NotAsPromised if rows or fingerprint differ from the receipts."""
+        """Raises NotAsPromised if rows or fingerprint differ from the receipts."""
         if (rows, fingerprint) != self:
             raise NotAsPromised(rows, fingerprint)
 
@@ -95,7 +95,7 @@ class BatchRecords:
             self._kept.unpersist()
 
     def ask(self) -> dict[int, Answer]:
-        """The answer to each expectation, by its index in the suite.
+        """Returns the answer to each expectation, by its index in the suite.
 
         Raises:
             NotAsPromised: the records are not those of the receipts.
@@ -110,7 +110,7 @@ class BatchRecords:
         return {one.declared.index: self._answer(one, row) for one in self._ready}
 
     def build(self) -> DataFrame:
-        """The analysed aggregation. Nothing is read."""
+        """Returns the analysed aggregation. Nothing is read."""
         from fencepost.rows.fingerprint import counting
 
         asked = self._asked()
@@ -122,7 +122,7 @@ class BatchRecords:
     def samples(
         self, failed: Sequence[Prepared], kinds: Mapping[str, Kind], limit: int
     ) -> dict[int, tuple[SampleRow, ...]]:
-        """The first records that fail each of these expectations, by partition and offset."""
+        """Returns the first records that fail each of these expectations, by partition and offset."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -150,7 +150,9 @@ class BatchRecords:
         return {index: tuple(sample) for index, sample in found.items()}
 
     def _asked(self, *, whole: bool = False) -> DataFrame:
-        """The columns that each expectation is about. With `whole`, also the coordinates and the checked columns."""
+        """Returns the columns that each expectation is about. With `whole`, also the coordinates and the checked
+        columns.
+        """
         from pyspark.sql import functions as F
 
         columns: dict[str, Column] = {}
@@ -210,7 +212,7 @@ class BatchRecords:
         return Answer(elements, judged, metrics=self._sets(one, *found))
 
     def _repeated(self, one: Prepared) -> int:
-        """How many records have a key that another record has too."""
+        """Returns how many records have a key that another record has too."""
         from pyspark.sql import functions as F
 
         times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
@@ -234,7 +236,7 @@ class BatchRecords:
         return list(row["values"])
 
     def _sets(self, one: Prepared, outside: int, inside: Sequence[Any]) -> dict[str, Any]:
-        """Which members of the set are not in the column, and which values of the column are not in the set."""
+        """Returns which members of the set are not in the column, and which values of the column are not in the set."""
         missing = set(one.kwargs["value_set"]) - set(inside)
         beyond, more = self._outside(one) if outside else ([], 0)
         return {
@@ -245,7 +247,7 @@ class BatchRecords:
         }
 
     def _outside(self, one: Prepared) -> tuple[list[Any], int]:
-        """The first values that are not in the set, and how many there are."""
+        """Returns the first values that are not in the set, and how many there are."""
         operand = self._operand(one)
         beyond = self._records().where(~is_member(operand, one.kwargs["value_set"]))
         values = beyond.select(operand.column.alias("value")).distinct()
@@ -254,7 +256,9 @@ class BatchRecords:
             return listed, len(listed) if len(listed) < LISTED else values.count()
 
     def _aggregates(self, one: Prepared) -> list[Column]:
-        """The aggregates of an expectation: first the number of records that its row_condition leaves, if it has one."""
+        """Returns the aggregates of an expectation: first the number of records that its row_condition leaves, if it
+        has one.
+        """
         from pyspark.sql import functions as F
 
         elements = [] if one.condition is None else [F.count_if(self._when(one))]
@@ -276,7 +280,7 @@ class BatchRecords:
         return [*elements, F.count(value), F.count_if(~inside), F.collect_set(F.when(inside, value))]
 
     def _in_order(self, one: Prepared, figure: Figure) -> Column:
-        """The values at a figure's ranks, sorted within the aggregation."""
+        """Returns the values at a figure's ranks, sorted within the aggregation."""
         from pyspark.sql import functions as F
 
         value = F.col(self._value(one))
@@ -308,13 +312,13 @@ class BatchRecords:
         return self._promised.rows <= ORDERED_IN_MEMORY
 
     def _operand(self, one: Prepared) -> Operand:
-        """The values of an expectation about one column, gathered."""
+        """Returns the values of an expectation about one column, gathered."""
         from pyspark.sql import functions as F
 
         return Operand(F.col(self._value(one)), grid_of(self._types[one.columns[0]]))
 
     def _times(self, one: Prepared) -> Column:
-        """How many records have the same key as a record; null if the record is not judged."""
+        """Returns how many records have the same key as a record, or null if the record is not judged."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -328,7 +332,9 @@ class BatchRecords:
         return f"_fails_{one.declared.index}"
 
     def _value(self, one: Prepared) -> str:
-        """The name of one column that all expectations about the same values use, so that Spark can share their aggregates."""
+        """Returns the name of one column that all expectations about the same values use, so that Spark can share their
+        aggregates.
+        """
         return self._name("value", one.columns, one.condition, one.entry.unique and one.kwargs.get("ignore_row_if"))
 
     def _name(self, *of: Any) -> str:
@@ -336,7 +342,7 @@ class BatchRecords:
 
     @contextmanager
     def _evaluated(self) -> Iterator[None]:
-        """Let Spark evaluate with generated code or without it, whichever suits the number of records."""
+        """Lets Spark evaluate with generated code or without it, whichever suits the number of records."""
         if not self._few:
             yield
             return

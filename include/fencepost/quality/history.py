@@ -46,12 +46,12 @@ class History(Frozen):
 
 
 def history_of(batch: Batch, written: WriteSummary, batches: Sequence[Batch]) -> History:
-    """The history for these checks, from the ledger's `batches`."""
+    """Returns the history for these checks, from the ledger's `batches`."""
     return History(batch=_point(batch.interval, written), before=published_before(batch.interval, batches))
 
 
 def published_before(interval: Interval, batches: Sequence[Batch]) -> tuple[PastBatch, ...]:
-    """The batches published for intervals before this one, the newest first."""
+    """Returns the batches published for intervals before this one, the newest first."""
     earlier = [
         b for b in batches if b.state is State.PUBLISHED and b.adds_to is None and b.interval.end <= interval.start
     ]
@@ -68,14 +68,14 @@ def _point(interval: Interval, written: WriteSummary) -> PastBatch:
 
 
 def liken(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """The result of one of the two checks."""
+    """Returns the result of one of the two checks."""
     if declared.type == FRESHNESS:
         return _freshness(declared, history)
     return _volume(declared, history)
 
 
 def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Check that the number of rows is as usual: neither fewer nor more."""
+    """Checks that the number of rows is as usual: neither fewer nor more."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
     usual = _usual([Fraction(p.rows) for p in history.before], limits)
@@ -88,7 +88,7 @@ def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
 
 
 def _freshness(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Check that the newest source record is as close to the interval's end as usual, or closer."""
+    """Checks that the newest source record is as close to the interval's end as usual, or closer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
     age, older_than = history.batch.age, history.batch.older_than
     ages = [_seconds(p.age) for p in history.before if p.age is not None]
@@ -130,7 +130,7 @@ def _usual(figures: Sequence[Fraction], limits: Limits) -> tuple[Fraction, Fract
 
 
 def _time(seconds: Fraction) -> str:
-    """A time with the digits that decide: to the microsecond if it is not a whole number of seconds."""
+    """Returns a time with the digits that decide: to the microsecond if it is not a whole number of seconds."""
     return f"{'-' if seconds < 0 else ''}{timedelta(microseconds=round(abs(seconds) * 1_000_000))}"
 
 

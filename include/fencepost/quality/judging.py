@@ -45,14 +45,14 @@ class ExpectationAnswer(NamedTuple):
 
 
 def judge_records(prepared: Sequence[Prepared], answers: Mapping[int, Answer]) -> dict[int, ExpectationAnswer]:
-    """Whether each expectation about records holds, by the answers gathered from them."""
+    """Returns whether each expectation about records holds, by the answers gathered from them."""
     with _quiet():
         load()
         return {one.declared.index: _found(one, answers.get(one.declared.index)) for one in prepared}
 
 
 def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, ExpectationAnswer]:
-    """Whether each expectation about the columns' names and types holds."""
+    """Returns whether each expectation about the columns' names and types holds."""
     known = {
         "table.columns": schema.fieldNames(),
         "table.column_count": len(schema.fields),
@@ -112,7 +112,9 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Expectat
 
 
 def _within(one: Prepared, answer: Answer) -> bool | None:
-    """Whether a figure lies within its bounds, by exact comparison; None if the expectation compares no figure."""
+    """Returns whether a figure lies within its bounds, by exact comparison, or None if the expectation compares no
+    figure.
+    """
     kwargs, figure = one.kwargs, one.entry.figure
     if "quantile_ranges" in kwargs:
         pairs = zip(answer.figure, kwargs["quantile_ranges"]["value_ranges"], strict=True)
@@ -131,7 +133,7 @@ def _within(one: Prepared, answer: Answer) -> bool | None:
 
 
 def _of_records(answer: Answer, metric: str) -> dict[str, Any]:
-    """The metrics of an expectation about single records."""
+    """Returns the metrics of an expectation about single records."""
     return {
         "table.row_count": answer.elements,
         "column_values.nonnull.unexpected_count": answer.elements - (answer.judged or 0),
@@ -141,7 +143,7 @@ def _of_records(answer: Answer, metric: str) -> dict[str, Any]:
 
 
 def share_of(one: Prepared) -> Fraction:
-    """The share `mostly`, exactly as written in the suite."""
+    """Returns the share `mostly`, exactly as written in the suite."""
     return Fraction(exact_number(one.kwargs.get("mostly", 1)))
 
 
@@ -154,7 +156,7 @@ def _as_double(share: Fraction, found: float, holds: bool) -> float:
 
 
 def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments and metrics that Great Expectations gets.
+    """Returns the arguments and metrics that Great Expectations gets.
 
     Great Expectations compares doubles, and ignores the fraction of a bound of a count. So it gets ranks in place of values. A
     figure and its bounds become their ranks in exact order, from 0. Members of a set become their positions in it, and a value
@@ -187,14 +189,14 @@ def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, 
 
 
 def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[int | None]:
-    """The rank of each number in order, from 0; None for None and for what is not a number."""
+    """Returns the rank of each number in order, from 0; None for None and for what is not a number."""
     keys = [_key(number, figure) for number in numbers]
     order = sorted({key for key in keys if key is not None})
     return [None if key is None else order.index(key) for key in keys]
 
 
 def _key(number: Any, figure: Figure | None) -> Any:
-    """A number in a form in which all compare exactly."""
+    """Returns a number in a form in which all compare exactly."""
     if number is None or number != number:
         return None
     if not isinstance(number, float | Root | Fraction):
@@ -204,7 +206,9 @@ def _key(number: Any, figure: Figure | None) -> Any:
 
 
 def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
-    """What the check observed: a figure or the most common values as gathered, or else what Great Expectations reports."""
+    """Returns what the check observed: a figure or the most common values as gathered, or else what Great Expectations
+    reports.
+    """
     if "quantile_ranges" in one.kwargs:
         return {
             "quantiles": [float(exact_number(q)) for q in one.kwargs["quantile_ranges"]["quantiles"]],
@@ -225,7 +229,7 @@ def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def observed(result: Mapping[str, Any]) -> Any:
-    """The metric itself; for two sets that should be equal, their difference.
+    """Returns the metric itself; for two sets that should be equal, their difference.
 
     Great Expectations lists up to 20 values of a difference, in no fixed choice. So a longer difference is given by its number
     only.
@@ -246,13 +250,15 @@ def boolean(success: Any) -> bool | None:
 
 
 def raised(who: str, error: Exception) -> str:
-    """An error's text. Its first line is fit for a log. The other lines may quote records and belong in the report only."""
+    """Returns an error's text. Its first line is fit for a log. The other lines may quote records and belong in the
+    report only.
+    """
     return f"{who} raised {type(error).__name__}; the report has its message\n{error}"[:LONGEST_ERROR]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Great Expectations, which warns and logs. The results have everything that matters."""
+    """Silences Great Expectations, which warns and logs. The results have everything that matters."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -22,7 +22,7 @@ _LOADING = Lock()
 
 
 def load() -> None:
-    """Import Great Expectations, which takes seconds, or wait until another thread has imported it.
+    """Imports Great Expectations, which takes seconds, or waits until another thread has imported it.
 
     Its modules import each other in circles. If two threads import them at once, each sees the other's incomplete modules and
     gets an ImportError. So no module here imports any part of it before this function has returned.
@@ -35,7 +35,7 @@ def load() -> None:
 
 
 def load_ahead() -> None:
-    """Start `load` in a thread. Ignore its failure: the next caller of `load` gets it."""
+    """Starts `load` in a thread. Ignore its failure: the next caller of `load` gets it."""
 
     def begin() -> None:
         with suppress(Exception):
@@ -57,7 +57,9 @@ def _without_unused() -> Iterator[None]:
 
 
 def _forget(name: str) -> None:
-    """Remove the module from `sys.modules`, so that the next import gets it whole. Spark cannot pickle a lazily loaded module."""
+    """Removes the module from `sys.modules`, so that the next import gets it whole. Spark cannot pickle a lazily loaded
+    module.
+    """
     module = sys.modules.get(name)
     if module is None or type(module) is ModuleType:  # `type` does not trigger its import
         return

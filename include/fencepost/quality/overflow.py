@@ -29,7 +29,9 @@ TASK = re.compile(r"Job aborted due to stage failure: Task (\d+) in stage ")
 
 
 def explain(frame: DataFrame, one: Prepared) -> str:
-    """The message for an expectation that overflows: its argument, and the record's coordinates if the frame has them."""
+    """Returns the message for an expectation that overflows: its argument, and the record's coordinates if the frame
+    has them.
+    """
     named = " and ".join(f"regex {regex!r}" for regex in one.regexes) or f"expression {one.expression!r}"
     if not one.regexes and one.expression is None:
         named = f"row_condition {one.condition!r}"
@@ -38,7 +40,9 @@ def explain(frame: DataFrame, one: Prepared) -> str:
 
 
 def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> tuple[DeclaredExpectation, str] | None:
-    """The first rule that overflows on the frame's rows, with the explanation; None if no single rule overflows."""
+    """Returns the first rule that overflows on the frame's rows, with the explanation, or None if no single rule
+    overflows.
+    """
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in frame.schema.fields}
@@ -66,7 +70,9 @@ def _overflows(frame: DataFrame) -> bool:
 
 
 def _place(frame: DataFrame, one: Prepared) -> str:
-    """The coordinates of a record whose text overflows the expectation, if one of the longest texts does; otherwise empty."""
+    """Returns the coordinates of a record whose text overflows the expectation, if one of the longest texts does;
+    otherwise empty.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F

@@ -46,22 +46,22 @@ class Prepared:
 
     @property
     def asked_type(self) -> str:
-        """The type that Great Expectations evaluates."""
+        """Returns the type that Great Expectations evaluates."""
         return self.declared.type if self.expression is None else "expect_column_values_to_be_in_set"
 
     @property
     def holds(self) -> str:
-        """The name of the column with the expression's values."""
+        """Returns the name of the column with the expression's values."""
         return f"_holds_{self.declared.index}"
 
     @property
     def regexes(self) -> tuple[str, ...]:
-        """The patterns among its arguments."""
+        """Returns the patterns among its arguments."""
         return tuple(self.kwargs.get("regex_list", ())) or tuple(filter(None, [self.kwargs.get("regex")]))
 
 
 def prepare(declared: DeclaredExpectation, kinds: Mapping[str, Kind]) -> Prepared:
-    """Check one expectation against the columns and translate its arguments.
+    """Checks one expectation against the columns and translates its arguments.
 
     Raises:
         NotEvaluable: the type is not known, or an argument does not fit the columns.
@@ -102,7 +102,7 @@ def prepare(declared: DeclaredExpectation, kinds: Mapping[str, Kind]) -> Prepare
 
 
 def known(name: str) -> Entry:
-    """The catalogue's entry for a type.
+    """Returns the catalogue's entry for a type.
 
     Raises:
         NotEvaluable: the type cannot be used.
@@ -132,8 +132,8 @@ def _text(declared: DeclaredExpectation, name: str) -> str | None:
 
 
 def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind], *, checked: bool = True) -> None:
-    """Raise NotEvaluable if a column does not exist. `checked` says that its values are checked, so its name has to be valid in
-    Spark's SQL.
+    """Raises NotEvaluable if a column does not exist. `checked` says that its values are checked, so its name has to be
+    valid in Spark's SQL.
     """
     for column in columns:
         if column not in kinds:
@@ -156,7 +156,7 @@ def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kin
 
 
 def _in_units(value: Any, kind: Kind, column: str, name: str) -> Any:
-    """A bound or a set's value in the units of the prepared column: days for dates, microseconds for times.
+    """Returns a bound or a set's value in the units of the prepared column: days for dates, microseconds for times.
 
     For integers and decimals it is exactly what was written; for doubles it is the nearest double, as in a record's JSON.
     """
@@ -203,7 +203,7 @@ def _whole_text(value: str, name: str) -> str:
 
 
 def shown(value: object, kind: Kind) -> object:
-    """A value in the column's units, for a person: dates and times again, and a number with all its digits."""
+    """Returns a value in the column's units, for a person: dates and times again, and a number with all its digits."""
     if isinstance(value, bool):
         return value
     try:

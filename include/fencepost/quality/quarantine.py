@@ -85,7 +85,7 @@ class Accounts(Frozen):
 
     @classmethod
     def of(cls, plan: Plan, written: WriteSummary) -> Accounts:
-        """The accounts of a written batch."""
+        """Returns the accounts of a written batch."""
         kept = written.quarantined.get(MALFORMED, 0)
         return cls(
             taken=plan.replays.tally.rows if plan.replays else None,
@@ -108,7 +108,8 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many fewer rows the result has than its input; negative if it has more. None if the input was not counted.
+        """Returns how many fewer rows the result has than its input; negative if it has more. None if the input was not
+        counted.
 
         Without quarantine rules the result is not counted by itself, because all of it is written.
 
@@ -121,7 +122,7 @@ class Accounts(Frozen):
         return reached - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
-        """The numbers that do not add up, in sentences; an empty list if all do."""
+        """Returns the numbers that do not add up, in sentences; an empty list if all do."""
         found = []
         if self.results is not None and self.results != self.written + self.failed + self.withheld:
             found.append(
@@ -161,13 +162,13 @@ class QuarantineCheck(Frozen):
 
     @property
     def agrees(self) -> bool:
-        """Whether rows, fingerprint and rows by rule are those of the receipts."""
+        """Returns whether rows, fingerprint and rows by rule are those of the receipts."""
         promised = (self.rows_expected, self.fingerprint_expected, self.expected)
         return promised == (self.rows_read, self.fingerprint_read, {r.rule: r.rows for r in self.rules})
 
     @property
     def difference(self) -> str:
-        """What the receipts say, what was read, and the reason for the difference if it is known."""
+        """Returns what the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
             f"The receipts count {count_of(self.rows_expected, 'record')} in quarantine topic {self.topic} with "
             f"fingerprint {self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows "
@@ -184,7 +185,7 @@ class QuarantineCheck(Frozen):
 
     @property
     def cure(self) -> str:
-        """The first step to correct a difference."""
+        """Returns the first step to correct a difference."""
         if self.deleted:
             return f"Set retention.ms=-1 and retention.bytes=-1 on topic {self.topic}"
         return f"Find out who else writes to topic {self.topic}, or why the transform gives different rows on a retry"
@@ -196,7 +197,7 @@ def counted(rules: Mapping[str, int]) -> str:
 
 
 def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
-    """The records in quarantine by rule, malformed first and then in the suite's order; and their fingerprint.
+    """Returns the records in quarantine by rule, malformed first and then in the suite's order; and their fingerprint.
 
     `frame` has one batch's records with their headers.
     """
@@ -253,7 +254,7 @@ def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
-    """The number in the accounts that is above the limit, in a sentence; None if none is. Pure."""
+    """Returns the number in the accounts that is above the limit, in a sentence, or None if none is. Pure."""
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
@@ -279,12 +280,12 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
 
 
 def percent(share: Fraction) -> str:
-    """A share in percent, with at least two digits after the point, and with all of them if they end."""
+    """Returns a share in percent, with at least two digits after the point, and with all of them if they end."""
     return f"{_digits(share, next((n for n in range(2, 400) if (share * 10 ** (n + 2)).denominator == 1), 2))}%"
 
 
 def percent_above(share: Fraction, most: str) -> str:
-    """A share in percent, with enough digits to show that it is above `most`."""
+    """Returns a share in percent, with enough digits to show that it is above `most`."""
     least = Fraction(most.removesuffix("%"))
     return f"{next(text for n in range(2, 400) if Fraction(text := _digits(share, n)) > least)}%"
 
@@ -295,7 +296,7 @@ def _digits(share: Fraction, places: int) -> str:
 
 
 def judge_quarantine(evaluation: Evaluation, found: QuarantineCheck, limit: QuarantineLimit | None) -> Evaluation:
-    """The evaluation, with the batch's quarantined records judged too. Pure.
+    """Returns the evaluation, with the batch's quarantined records judged too. Pure.
 
     1. If they are not those of the receipts, or rows are not accounted for: undetermined.
     2. If there are more than the limit allows: the batch is rejected, and the reason says so. An undetermined verdict stays
@@ -333,7 +334,7 @@ def judge_quarantine(evaluation: Evaluation, found: QuarantineCheck, limit: Quar
 
 
 def promised(batch: Batch, written: WriteSummary) -> QuarantineCheck:
-    """A batch's quarantined records by its receipts, before any of them is read."""
+    """Returns a batch's quarantined records by its receipts, before any of them is read."""
     tally = written.quarantined_tally
     return QuarantineCheck(
         topic=batch.require_quarantine.topic,

@@ -20,8 +20,8 @@ FIRST_DAY, LAST_DAY, DAY = -719_162, 2_932_896, 86_400_000_000  # 0001-01-01, 99
 
 
 def refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """The reason why Spark cannot evaluate an expectation on the frame's records, or why no record could fail it; None if
-    neither. No job is started.
+    """Returns the reason why Spark cannot evaluate an expectation on the frame's records, or why no record could fail
+    it, or None if neither. No job is started.
     """
     types = {field.name: field.dataType for field in frame.schema.fields}
     if error := sql_refusal(frame, one):
@@ -38,7 +38,9 @@ def refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _widest(data_type: DataType) -> Grid | None:
-    """All values that a column of that type can have, as prepared. Dates and times are those of the years 1 to 9999."""
+    """Returns all values that a column of that type can have, as prepared. Dates and times are those of the years 1 to
+    9999.
+    """
     from pyspark.sql import types as T
 
     for kind, bits in ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32)):
@@ -59,7 +61,7 @@ def _covers(grid: Grid, kwargs: Mapping[str, Any]) -> bool:
 
 
 def regex_error(frame: DataFrame, regex: str) -> str | None:
-    """The reason why Java, and so Spark, cannot compile the regex, or None. No job is started."""
+    """Returns the reason why Java, and so Spark, cannot compile the regex, or None. No job is started."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

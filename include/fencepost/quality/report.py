@@ -33,12 +33,12 @@ class ReceiptCheck(Frozen):
 
     @property
     def agrees(self) -> bool:
-        """Whether rows and fingerprint are the same."""
+        """Returns whether rows and fingerprint are the same."""
         return (self.rows_expected, self.fingerprint_expected) == (self.rows_read, self.fingerprint_read)
 
     @property
     def difference(self) -> str:
-        """What the receipts say, what was read, and the reason for the difference if it is known."""
+        """Returns what the receipts say, what was read, and the reason for the difference if it is known."""
         found = (
             f"The receipts count {count_of(self.rows_expected, 'record')} with fingerprint "
             f"{self.fingerprint_expected:016x}; read_committed shows {self.rows_read:,} with "
@@ -60,7 +60,7 @@ class ReceiptCheck(Frozen):
         )
 
     def cure(self, topic: str) -> str:
-        """The first step to correct a difference."""
+        """Returns the first step to correct a difference."""
         if self.deleted:
             return f"Raise retention.ms and retention.bytes of topic {topic}; age counts from the records' timestamps"
         if self.compacted:
@@ -91,7 +91,7 @@ class Report(Frozen):
 
     @property
     def next_step(self) -> str:
-        """What the reader should do now, on one line."""
+        """Returns what the reader should do now, on one line."""
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
@@ -106,27 +106,29 @@ class Report(Frozen):
         return f"{said} docs/operating.md says more."
 
     def in_order(self) -> tuple[CheckResult, ...]:
-        """All checks, the decisive ones first: errored, failed critical, failed warning, passed."""
+        """Returns all checks, the decisive ones first: errored, failed critical, failed warning, passed."""
         return tuple(sorted(self.evaluation.checks, key=lambda check: (rank(check), check.index)))
 
 
 def rank(check: CheckResult) -> int:
-    """The check's result: errored, failed critical, failed warning, or passed. Reports show checks in this order."""
+    """Returns the check's result: errored, failed critical, failed warning, or passed. Reports show checks in this
+    order.
+    """
     if check.status is Status.FAILED:
         return 2 if check.severity is Severity.WARNING else 1
     return 0 if check.status is Status.ERRORED else 3
 
 
 def addition_words(batch: Batch) -> str:
-    """The revision that an addition adds to, in words that follow its own revision; empty for another batch."""
+    """Returns the revision that an addition adds to, in words that follow its own revision; empty for another batch."""
     return f" (an addition to revision {batch.adds_to})" if batch.adds_to is not None else ""
 
 
 def left_out_words(rows: int) -> str:
-    """How many fewer rows the transform's result has than its input, or how many more, in words."""
+    """Returns how many fewer rows the transform's result has than its input, or how many more, in words."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
 
 
 def withheld_words(rows: int) -> str:
-    """How many rows were not written because another row of their record failed a rule, in words."""
+    """Returns how many rows were not written because another row of their record failed a rule, in words."""
     return f"{rows:,} withheld with their record"

@@ -18,7 +18,8 @@ class ReportMissing(Exception):
 
 
 def report_file(pipeline: str, batch: Batch, suffix: str) -> Path:
-    """The report of the batch's last verdict, as `.html` or `.json`. Only the file that the verdict names is returned.
+    """Returns the report of the batch's last verdict, as `.html` or `.json`. Only the file that the verdict names is
+    returned.
 
     The folder of reports may have moved, or may be mounted elsewhere on this machine; the file keeps its name. The file has to be
     in the pipeline's folder after links are resolved, because whoever writes to a ledger could name any file.
@@ -55,7 +56,7 @@ class ReportFiles(NamedTuple):
 
 
 def write_report(report: Report, folder: Path) -> ReportFiles:
-    """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
+    """Writes `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
     Only owner and group may read them, because they show records; the umask may narrow that further. No name is used twice:
     another attempt at the same validation gets `-attempt-2` and so on, so the ledger always names the report that belongs to its
@@ -80,7 +81,9 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
 
 
 def write_page(html: str, folder: Path, pipeline: str, stem: str) -> Path:
-    """Write `<folder>/<pipeline>/<stem>.html` under the first name that is free, atomically and as private as a report."""
+    """Writes `<folder>/<pipeline>/<stem>.html` under the first name that is free, atomically and as private as a
+    report.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / pipeline):
         place.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -89,7 +92,7 @@ def write_page(html: str, folder: Path, pipeline: str, stem: str) -> Path:
 
 
 def _create(target: Path, text: str) -> bool:
-    """Make the file whole or not at all; return whether the name was still free."""
+    """Makes the file whole or not at all; returns whether the name was still free."""
     draft = target.with_name(f".{target.name}.{uuid4().hex}")
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
         try:

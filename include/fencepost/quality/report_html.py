@@ -27,7 +27,7 @@ RANKS = ("not evaluated", "critical failed", "warning", "passed")
 
 
 def render_html(report: Report) -> str:
-    """The whole page. Any data can be shown: a character that cannot be drawn appears as its number."""
+    """Returns the whole page. Any data can be shown: a character that cannot be drawn appears as its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
     begins = plan.write_topic.ends
@@ -52,7 +52,7 @@ def render_html(report: Report) -> str:
 
 @functools.cache
 def template_of(package: str, name: str) -> Template:
-    """The template of a page. It escapes all data."""
+    """Returns the template of a page. It escapes all data."""
     # importlib.resources also works where executors and jobs import the package from a zip.
     source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -74,12 +74,12 @@ def template_of(package: str, name: str) -> Template:
 
 
 def code_spans(text: str) -> Markup:
-    """The text, escaped, with backticks turned into code spans."""
+    """Returns the text, escaped, with backticks turned into code spans."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def visible(value: object, longest: int | None = None) -> str:
-    """The text, with every character that draws nothing or moves others shown as `⟨U+202E⟩`."""
+    """Returns the text, with every character that draws nothing or moves others shown as `⟨U+202E⟩`."""
     text = str(value)
     cut = len(text) - longest if longest is not None and len(text) > longest else 0
     shown = "".join(_shown(character) for character in (text[:longest] if cut else text))
@@ -87,7 +87,7 @@ def visible(value: object, longest: int | None = None) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value for a table cell: text as it is, everything else as JSON, cut to the cell's length."""
+    """Returns a value for a table cell: text as it is, everything else as JSON, cut to the cell's length."""
     if value is None:
         return "null"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -102,7 +102,7 @@ def percent(value: float | None) -> str:
 
 
 def arguments_of(check: CheckResult) -> str:
-    """An expectation's arguments on one line, without the columns, which are in the title."""
+    """Returns an expectation's arguments on one line, without the columns, which are in the title."""
     columns = ("column", "column_A", "column_B", "column_list")
     rest = {name: value for name, value in check.kwargs.items() if name not in columns}
     return ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())

@@ -13,7 +13,7 @@ COORDINATES = 3  # records named for each check
 
 
 def render_plain(report: Report) -> str:
-    """The verdict and the failed checks in 5 to 20 lines."""
+    """Returns the verdict and the failed checks in 5 to 20 lines."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
         f"{evaluation.outcome.upper()}  {batch.pipeline}  {batch.interval.description}  "

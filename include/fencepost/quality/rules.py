@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def quarantine_rules(pipeline: Pipeline) -> Rules | None:
-    """The rules of the pipeline's suite that decide where a row goes; None if it has none.
+    """Returns the rules of the pipeline's suite that decide where a row goes, or None if it has none.
 
     Raises:
         SettingsError: the suite cannot be read, or is wrong.
@@ -39,7 +39,8 @@ def quarantine_rules(pipeline: Pipeline) -> Rules | None:
 
 
 def first_failed(frame: DataFrame, rules: Sequence[DeclaredExpectation], file: Path) -> Column:
-    """The position of the first rule that a row of the frame fails; null if it fails none. `file` is the suite's.
+    """Returns the position of the first rule that a row of the frame fails, or null if it fails none. `file` is the
+    suite's.
 
     The frame has the columns of the output's value and no others.
 

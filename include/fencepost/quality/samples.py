@@ -13,7 +13,7 @@ LONGEST = 300  # characters that a report shows of a key or value
 
 
 def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> SampleRow:
-    """One record of the prepared frame as a sample row."""
+    """Returns one record of the prepared frame as a sample row."""
     key, is_hex = text_of(record["_key"])
     return SampleRow(
         topic=record["_topic"],
@@ -26,7 +26,7 @@ def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mappi
 
 
 def cut(value: Any) -> Any:
-    """The value; a long text is cut and says how long it was."""
+    """Returns the value; a long text is cut and says how long it was."""
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{value[:LONGEST]}… ({len(value):,} characters)"
     return value

@@ -27,7 +27,9 @@ SAME_EACH_TIME = "it has to give the same answer each time"
 
 
 def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """The reason why an expectation's SQL cannot be evaluated on the frame's records, or None. No job is started."""
+    """Returns the reason why an expectation's SQL cannot be evaluated on the frame's records, or None. No job is
+    started.
+    """
     if one.condition is None and one.expression is None:
         return None
     fields = _fields_alone(frame)
@@ -38,7 +40,7 @@ def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _fields_alone(frame: DataFrame) -> DataFrame:
-    """An empty frame with the value's fields. Spark does not know that it is empty.
+    """Returns an empty frame with the value's fields. Spark does not know that it is empty.
 
     Each field may be null, whatever the transform's frame says. A field from `coalesce` is not nullable there, but nullable in
     the records that are read back, and the condition has to mean the same for both.
@@ -53,7 +55,7 @@ def _fields_alone(frame: DataFrame) -> DataFrame:
 
 
 def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
-    """The reason why a condition may give a different answer next time, or None."""
+    """Returns the reason why a condition may give a different answer next time, or None."""
     if TYPED.search(sql):
         return f"{name} {sql!r} reads the clock: {SAME_EACH_TIME}"
     plan: Any = fields.where(sql)._jdf.queryExecution().analyzed()
@@ -69,7 +71,7 @@ def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
 
 
 def _is_special(node: Any, kind: str) -> bool:
-    """Whether the node is a text that Spark replaces by the time of the clock, such as `now`."""
+    """Returns whether the node is a text that Spark replaces by the time of the clock, such as `now`."""
     if kind != "Cast" or not str(node.dataType().typeName()).startswith(("date", "timestamp")):
         return False
     child = node.child()
@@ -88,7 +90,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def _says_nothing(fields: DataFrame, one: Prepared) -> str | None:
-    """The reason why no record can fail, if Spark's optimizer can prove it; otherwise None."""
+    """Returns the reason why no record can fail, if Spark's optimizer can prove it; otherwise None."""
     with suppress(Exception):  # the optimizer evaluates constants, which may raise an error; then the records decide
         if one.expression is not None and _root(fields.where(one.expression)) not in ("Filter", "LocalRelation"):
             return f"expression {one.expression!r} holds for every record"

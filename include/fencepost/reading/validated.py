@@ -36,7 +36,7 @@ def read_validated(
     postgres: Mapping[str, str] | None = None,
     group: str = READER_GROUP,
 ) -> DataFrame:
-    """The rows of announced batches, as columns; for a topic also `_key`, `_topic`, `_partition` and `_offset`.
+    """Returns the rows of announced batches, as columns; for a topic also `_key`, `_topic`, `_partition` and `_offset`.
 
     `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict, or several of one pipeline in
     any order. An addition, which a replay has published, has its own event. A batch that several events name is read once. A
@@ -77,8 +77,8 @@ def read_validated(
 
 
 def _whole(reader: Reader) -> Reader:
-    """The reader with the settings of its connections. Airflow is imported only for these, because a reader may run without
-    it.
+    """Returns the reader with the settings of its connections. Airflow is imported only for these, because a reader may
+    run without it.
     """
     if not reader.connections:
         return reader
@@ -90,7 +90,7 @@ def _whole(reader: Reader) -> Reader:
 def _announced(
     reader: Reader, given: Iterable[Announcement], settings: ClientSettings, cluster: Cluster, group: str
 ) -> list[Announcement]:
-    """All announcements of the pipeline up to now, in the cluster that the events are from."""
+    """Returns all announcements of the pipeline up to now, in the cluster that the events are from."""
     for one in given:
         if one.cluster_id != cluster.id:
             raise SettingsError(
@@ -103,7 +103,7 @@ def _announced(
 
 
 def announced_batches(events: Iterable[Announcement], announced: Sequence[Announcement]) -> list[Announcement]:
-    """The batches of these events that count after all announcements, each once, in order of time. Pure.
+    """Returns the batches of these events that count after all announcements, each once, in order of time. Pure.
 
     Raises:
         Superseded: a batch no longer counts, and no batch of its interval that counts is among the events.
@@ -123,14 +123,14 @@ def announced_batches(events: Iterable[Announcement], announced: Sequence[Announ
 
 
 def _had_no_records(one: Announcement, announced: Sequence[Announcement]) -> bool:
-    """Whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one that was planned by
-    mistake.
+    """Returns whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one that was
+    planned by mistake.
     """
     return not one.rows and _became(one, announced) == "withdrawn"
 
 
 def _became(one: Announcement, announced: Sequence[Announcement]) -> str:
-    """What was announced about a batch's interval after the batch, in a word."""
+    """Returns what was announced about a batch's interval after the batch, in a word."""
     later = [other for other in announced if other.interval == one.interval]
     places = [n for n, other in enumerate(later) if other.identity == one.identity]
     if not places:
@@ -140,13 +140,15 @@ def _became(one: Announcement, announced: Sequence[Announcement]) -> str:
 
 
 def columns_of(one: Announcement) -> StructType:
-    """The columns of a batch's rows, with the types that its transform gave them."""
+    """Returns the columns of a batch's rows, with the types that its transform gave them."""
     fields = [{"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {}} for c in one.columns]
     return StructType.fromJson({"type": "struct", "fields": fields})
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
-    """The schema that the records of a batch were written with, from the reader's registry; None if there is none."""
+    """Returns the schema that the records of a batch were written with, from the reader's registry, or None if there is
+    none.
+    """
     schema_id = one.schema_ids.value if one.schema_ids else None
     form = REGISTRY_FORMATS.get(one.format or "")
     if form is None or schema_id is None:

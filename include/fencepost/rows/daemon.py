@@ -20,8 +20,9 @@ worker = daemon.worker
 
 
 def worker_or_nothing(sock: Any, authenticated: bool) -> int:
-    """Run a worker and return its exit code. If a task is cancelled while its worker starts, the JVM closes the connection; that
-    is not worth a traceback on stderr."""
+    """Runs a worker and returns its exit code. If a task is cancelled while its worker starts, the JVM closes the
+    connection; that is not worth a traceback on stderr.
+    """
     try:
         return int(worker(sock, authenticated))  # type: ignore[no-untyped-call]
     except EOFError:

@@ -60,7 +60,8 @@ def read_source(
     record: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Decode the connector's rows. Adds the columns that a transform sees, and `_malformed`: why a record is malformed, or null.
+    """Decodes the connector's rows. Adds the columns that a transform sees, and `_malformed`: why a record is
+    malformed, or null.
 
     Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source's settings ask for them. A record with a null value is a tombstone,
@@ -91,17 +92,20 @@ def read_source(
 
 
 def is_malformed() -> Column:
-    """Whether a record in the result of `read_source` is malformed."""
+    """Returns whether a record in the result of `read_source` is malformed."""
     return F.col("_malformed").isNotNull()
 
 
 def refused_tombstone(source: Source) -> Column:
-    """Whether a record in the result of `read_source` is a tombstone that no transform gets. A malformed record is not one."""
+    """Returns whether a record in the result of `read_source` is a tombstone that no transform gets. A malformed record
+    is not one.
+    """
     return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
 
 
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
-    """The result of `read_source` without these columns. If it has the parts of `_record`, they become one struct, `RECORD`.
+    """Returns the result of `read_source` without these columns. If it has the parts of `_record`, they become one
+    struct, `RECORD`.
 
     Call it after the source's rows are counted, so that Spark builds the struct only for rows that need it. Before, Spark would
     build it for every row, because an observing node takes whole rows.
@@ -114,7 +118,9 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
 
 
 def _with_decoded_key(frame: DataFrame) -> DataFrame:
-    """The DataFrame with `_key` decoded by the key's schema. A record with a malformed key has no key and no fields."""
+    """Returns the DataFrame with `_key` decoded by the key's schema. A record with a malformed key has no key and no
+    fields.
+    """
     decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
     why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
     kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
@@ -125,7 +131,7 @@ def _with_decoded_key(frame: DataFrame) -> DataFrame:
 
 
 def no_headers() -> Column:
-    """An empty list of headers."""
+    """Returns an empty list of headers."""
     return F.array().cast(HEADERS)
 
 
@@ -140,7 +146,7 @@ def in_text(headers: Column) -> Column:
 
 
 def as_list(headers: Column) -> Column:
-    """The headers, or an empty list instead of null, for a column that goes to Python.
+    """Returns the headers, or an empty list instead of null, for a column that goes to Python.
 
     Spark takes the size of an Arrow batch after each row, and Arrow then walks back over all null lists before that row: the time
     would grow with the square of the number of rows (`ListVector.setValueCount` in Arrow's Java).

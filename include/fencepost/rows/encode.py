@@ -23,8 +23,9 @@ UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
 
 
 def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
-    """The value. For a row that does not fit, evaluating it raises an error that names the field, and the source record if the
-    DataFrame still has its coordinates."""
+    """Returns the value. For a row that does not fit, evaluating it raises an error that names the field, and the
+    source record if the DataFrame still has its coordinates.
+    """
     known = [F.col(name) for name in PLACES if name in frame.columns]
     where = F.concat_ws(":", *(place.cast("string") for place in known))
     row = F.concat(F.lit(" (source record "), where, F.lit(")")) if "_offset" in frame.columns else F.lit("")
@@ -33,8 +34,8 @@ def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
 
 
 def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
-    """The columns of the records for a transform's result: `key` and `value` (binary, nullable), and `timestamp` (milliseconds)
-    and `headers`, if the pipeline names columns for them.
+    """Returns the columns of the records for a transform's result: `key` and `value` (binary, nullable), and
+    `timestamp` (milliseconds) and `headers`, if the pipeline names columns for them.
 
     If rows may not fit the output's schema, the column `unfit` says why a row does not; it is null for a row that fits. The value
     of a row that does not fit is null.
@@ -77,7 +78,7 @@ def _key(frame: DataFrame, output: RecordSettings, schemas: Schemas) -> Encoded:
 
 
 def written_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
-    """The columns of a transform's result as a reader of its records gets them; all null for a tombstone.
+    """Returns the columns of a transform's result as a reader of its records gets them; all null for a tombstone.
 
     Raises:
         SettingsError: the result has no column for the value.
@@ -88,7 +89,7 @@ def written_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
 
 
 def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
-    """A function that makes a column null for tombstones."""
+    """Returns a function that makes a column null for tombstones."""
     if "_tombstone" not in frame.columns:
         return lambda column: column
     alive = ~F.coalesce(F.col("_tombstone"), F.lit(False))
@@ -117,7 +118,7 @@ def _kept(frame: DataFrame, output: RecordSettings, pipeline: Pipeline) -> dict[
 
 
 def _are_headers(kind: DataType) -> bool:
-    """Whether a column is an array of structs of a name and a value, in this order. Values may be text."""
+    """Returns whether a column is an array of structs of a name and a value, in this order. Values may be text."""
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     types = [field.dataType for field in kind.elementType.fields]
@@ -125,7 +126,8 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
-    """Parse the output's records as the suite sees them: the value's fields, with the types that the transform gave them.
+    """Parses the output's records as the suite sees them: the value's fields, with the types that the transform gave
+    them.
 
     `written_as` and `schemas` are the format and the schemas in the plan that the records were written by, because the pipeline
     may have others now. The records' coordinates are added, and their hashes if `raw` has them, under names that begin with `_`.
@@ -136,8 +138,8 @@ def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: S
 
 
 def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """Parse the binary column `value` as values of the output's records. Puts their fields before the frame's columns, and
-    `_unparsed` after them: why a value cannot be parsed, or null.
+    """Parses the binary column `value` as values of the output's records. Puts their fields before the frame's columns,
+    and `_unparsed` after them: why a value cannot be parsed, or null.
 
     Rows with a null value have neither fields nor a reason.
     """

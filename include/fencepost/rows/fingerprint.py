@@ -12,20 +12,21 @@ def fingerprint_hash() -> str:
 
 
 def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
-    """The number of records, and the sum of their hashes modulo 2**64."""
+    """Returns the number of records, and the sum of their hashes modulo 2**64."""
     return count_and_sum(frame.select(F.expr(fingerprint_hash()).alias("hash")), "hash")
 
 
 def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
-    """The number of rows, and the sum of a column of hashes modulo 2**64. The halves of the hashes are summed, without
-    overflow."""
+    """Returns the number of rows, and the sum of a column of hashes modulo 2**64. The halves of the hashes are summed,
+    without overflow.
+    """
     row = frame.agg(*counting(hashes)).head()
     assert row is not None
     return counts_of(row)
 
 
 def counting(hashes: str) -> list[Column]:
-    """The aggregates from which `counts_of` computes the number of rows and the sum of a column of hashes."""
+    """Returns the aggregates from which `counts_of` computes the number of rows and the sum of a column of hashes."""
     return [
         F.count("*").alias("rows"),
         F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),
@@ -34,5 +35,7 @@ def counting(hashes: str) -> list[Column]:
 
 
 def counts_of(row: Row) -> tuple[int, int]:
-    """The number of rows, and the sum of their hashes modulo 2**64, from a row with the aggregates of `counting`."""
+    """Returns the number of rows, and the sum of their hashes modulo 2**64, from a row with the aggregates of
+    `counting`.
+    """
     return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

@@ -28,7 +28,7 @@ NO_RULES = Rules(lambda frame: F.lit(None).cast("int"), ())
 
 
 def keeps_record(frame: DataFrame) -> bool:
-    """Whether a transform's result kept the source records of its rows."""
+    """Returns whether a transform's result kept the source records of its rows."""
     return "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
 
 
@@ -42,7 +42,7 @@ def to_flagged(
     encoded: bool = True,
     beside: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """The output's columns of a transform's result, with `_out_` before their names, and the column `rule`.
+    """Returns the output's columns of a transform's result, with `_out_` before their names, and the column `rule`.
 
     `_topic`, `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With
     `several`, a record may have several rows, so the place of each row's record follows too, as `RECORD_PLACE`. Without `rules`
@@ -69,13 +69,16 @@ def to_flagged(
 
 
 def keeps_source_record() -> Column:
-    """Whether quarantine gets the source record instead of a flagged row: the row fails a rule, and its record is known."""
+    """Returns whether quarantine gets the source record instead of a flagged row: the row fails a rule, and its record
+    is known.
+    """
     return F.col(RULE).isNotNull() & F.col("_record").isNotNull()
 
 
 def unfit_reason(flagged: DataFrame) -> Column:
-    """Why a flagged row would fail a write: it does not fit the output's format or schema. Null if it fits, or if quarantine gets
-    its source record instead."""
+    """Returns why a flagged row would fail a write: it does not fit the output's format or schema. Null if it fits, or
+    if quarantine gets its source record instead.
+    """
     if "_out_unfit" not in flagged.columns:
         return F.lit(None).cast("string")
     return F.when(~keeps_source_record(), F.col("_out_unfit"))

@@ -18,7 +18,7 @@ ONE_SIDED = frozenset(("LeftSemi", "LeftAnti"))  # joins that add nothing to a r
 
 
 def may_multiply(result: DataFrame, observed: str) -> bool:
-    """Whether the result may have several rows for a source record, by Spark's analysed plan.
+    """Returns whether the result may have several rows for a source record, by Spark's analysed plan.
 
     `observed` is the name of the observation on the source; nodes below it are not part of the transform. Every node that is not
     known to give at most one row for each row counts as multiplying: generators, joins, unions, and Python functions on whole

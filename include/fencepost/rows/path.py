@@ -39,7 +39,7 @@ class Decoded:
 
     @classmethod
     def of(cls, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
-        """Observe the result of `read_source`. `counts` are aggregates over all of its rows."""
+        """Observes the result of `read_source`. `counts` are aggregates over all of its rows."""
         observation = Observation(OBSERVED)
         observed = frame.observe(observation, *(counts or [F.count(F.lit(1)).alias("rows")]))
         return cls(frame, observed, observation, tuple(beside))
@@ -58,12 +58,14 @@ class RowPath:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether a transform gets the source record itself, as `_record`: only if the suite has quarantine rules."""
+        """Returns whether a transform gets the source record itself, as `_record`: only if the suite has quarantine
+        rules.
+        """
         return bool(self.pipeline.suite.rules)
 
     @property
     def reads_headers(self) -> bool:
-        """Whether `decode` needs the records' headers."""
+        """Returns whether `decode` needs the records' headers."""
         return self.pipeline.source.headers or self.keeps_records
 
     def decode(self, raw: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Decoded:

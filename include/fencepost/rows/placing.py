@@ -17,7 +17,7 @@ LISTENERS_WAIT_MS = 60_000
 
 
 def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
-    """Shuffle the rows into `partitions` Spark partitions, each in the source's order if the transform kept it.
+    """Shuffles the rows into `partitions` Spark partitions, each in the source's order if the transform kept it.
 
     A transform keeps the order by keeping `_partition` and `_offset`, and `_topic` if its source has several topics. Without
     them rows are sorted by key and value, so an attempt and its retry write the same sequence. For the same reason, a row
@@ -30,7 +30,8 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:
-    """Whether Spark made a part of a shuffle again while a job with that tag read it, because an executor was lost.
+    """Returns whether Spark made a part of a shuffle again while a job with that tag read it, because an executor was
+    lost.
 
     Then task-partitions that had committed before have rows of the first shuffle, and the others of the second. Also True if
     Spark does not answer in time.
@@ -47,7 +48,9 @@ def shuffled_again(spark: SparkSession, tag: str) -> bool:
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """The partition that Kafka's Java client chooses for a binary key: murmur2, made positive, modulo `partitions`."""
+    """Returns the partition that Kafka's Java client chooses for a binary key: murmur2, made positive, modulo
+    `partitions`.
+    """
     jvm = spark._jvm
     assert jvm is not None
     # The thread's class loader, which is Spark's, sees the connector's jars; py4j's does not.

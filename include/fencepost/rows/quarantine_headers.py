@@ -40,7 +40,7 @@ class Quarantining:
     attempt: int = 1
 
     def with_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Turn rows with `QUARANTINED` into records: key, value, hash, rule, timestamp (milliseconds) and headers."""
+        """Turns rows with `QUARANTINED` into records: key, value, hash, rule, timestamp (milliseconds) and headers."""
         said = [json.loads(text) for text in rows.column(QUARANTINED).to_pylist()]
         columns = {name: rows.column(name) for name in ("key", "value", "hash")}
         columns["rule"] = pa.array([one.get("rule") for one in said], pa.int32())
@@ -49,7 +49,7 @@ class Quarantining:
         return pa.RecordBatch.from_pydict(columns)
 
     def _headers(self, said: dict[str, Any]) -> list[Header]:
-        """A record's own headers, followed by Fencepost's."""
+        """Returns a record's own headers, followed by Fencepost's."""
         headers = [_header(found) for found in json.loads(said["headers"])] if "headers" in said else []
         if "rule" in said:
             headers += self._of_rules[said["rule"]]
@@ -77,7 +77,9 @@ def _why(rule: str, reason: str) -> list[Header]:
 
 
 def _header(found: dict[str, str] | None) -> Header:
-    """One of the record's own headers. U+FFFD replaces a NUL in its name, where librdkafka would truncate the name."""
+    """Returns one of the record's own headers. U+FFFD replaces a NUL in its name, where librdkafka would truncate the
+    name.
+    """
     name, value = (_bytes((found or {}).get(part)) for part in ("key", "value"))
     return None if name is None else name.replace(b"\0", "\ufffd".encode()), value
 

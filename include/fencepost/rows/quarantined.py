@@ -25,7 +25,7 @@ from fencepost.rows.whole_records import RULE
 
 
 def to_malformed(frame: DataFrame) -> DataFrame:
-    """Turn malformed source records with `_record` into records for quarantine: key, value, hash and `QUARANTINED`."""
+    """Turns malformed source records with `_record` into records for quarantine: key, value, hash and `QUARANTINED`."""
     record = F.col("_record")
     said = quarantine_text(
         reason=F.col("_malformed"),
@@ -38,7 +38,8 @@ def to_malformed(frame: DataFrame) -> DataFrame:
 
 
 def set_apart(raw: DataFrame) -> DataFrame:
-    """Move the key, value and headers of result rows into columns of their own (`SET_APART`), in the result of `as_in_source`.
+    """Moves the key, value and headers of result rows into columns of their own (`SET_APART`), in the result of
+    `as_in_source`.
 
     Result rows do not have the source's format.
     """
@@ -54,7 +55,7 @@ SET_APART = ("result", "result_key", "result_value", "result_headers")
 
 
 def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """Parse the result rows in `SET_APART`, and keep malformed records with `_record`.
+    """Parses the result rows in `SET_APART`, and keeps malformed records with `_record`.
 
     `schema` is the type of the present transform's result, `schemas` are those of the plan.
     """
@@ -63,14 +64,14 @@ def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schem
 
 
 def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
-    """The result rows in `parsed_again`, as rules judge them, with the coordinates of their source records."""
+    """Returns the result rows in `parsed_again`, as rules judge them, with the coordinates of their source records."""
     places = [F.col("_record")[name.removeprefix("_")].alias(name) for name in PLACES]
     results = parsed.where(F.col("_result") & F.col("_unparsed").isNull())
     return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
 
 
 def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
-    """Judge the rows of `parsed_again`: replaces their fields by `rule` and `reason`.
+    """Judges the rows of `parsed_again`: replaces their fields by `rule` and `reason`.
 
     `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. Both are null for a
     result row that passes.
@@ -85,7 +86,9 @@ def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFram
 
 
 def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """Turn rows of `result_rows` into records as `to_routed` does. A result row that passes goes to the output byte for byte."""
+    """Turns rows of `result_rows` into records as `to_routed` does. A result row that passes goes to the output byte
+    for byte.
+    """
     result, record = F.col("_result"), F.col("_record")
     timestamp = F.unix_millis(record["timestamp"])
     said = quarantine_text(
@@ -106,14 +109,14 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def is_quarantined_by(batch: str) -> Column:
-    """Whether a record of a quarantine topic belongs to that batch, by its last header."""
+    """Returns whether a record of a quarantine topic belongs to that batch, by its last header."""
     last = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
     return F.try_element_at("headers", F.lit(-1)) == last
 
 
 def as_in_source(raw: DataFrame) -> DataFrame:
-    """Restore quarantined records as they were in the source, with the connector's columns, and `result`: whether it is a result
-    row.
+    """Restores quarantined records as they were in the source, with the connector's columns, and `result`: whether it
+    is a result row.
 
     A result row was never in the source: its key, value and headers are those of the record for the output. Its topic, partition
     and offset are those of the source record, if they are known.
@@ -135,19 +138,20 @@ def as_in_source(raw: DataFrame) -> DataFrame:
 
 
 def source_sample(raw: DataFrame) -> DataFrame:
-    """The records of `as_in_source` without result rows."""
+    """Returns the records of `as_in_source` without result rows."""
     return raw.where(~F.col("result")).drop("result")
 
 
 def _of_source() -> Column:
-    """How many of a quarantined record's headers are the source record's. Fencepost's begin at the last header with the
-    reason."""
+    """Returns how many of a quarantined record's headers are the source record's. Fencepost's begin at the last header
+    with the reason.
+    """
     names = F.transform("headers", lambda header: header["key"])
     return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
 def header_value(name: str) -> Column:
-    """The text of Fencepost's header of that name in the column `headers`; null if there is none."""
+    """Returns the text of Fencepost's header of that name in the column `headers`, or null if there is none."""
     ours = F.slice("headers", _of_source() + 1, F.size("headers"))
     own = F.filter(ours, lambda header: header["key"] == name)
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")

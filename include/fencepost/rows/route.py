@@ -20,7 +20,8 @@ from fencepost.rows.whole_records import OFFSET, RECORD_PLACE, RULE, WITHHELD, w
 
 
 def to_routed(flagged: DataFrame, layout: Layout) -> DataFrame:
-    """Turn flagged rows into records with the columns of `output_columns`, and `hash` (long), that of the written record.
+    """Turns flagged rows into records with the columns of `output_columns`, and `hash` (long), that of the written
+    record.
 
     A row that does not fit the output's schema fails the job, with `UNFIT`.
 
@@ -69,7 +70,7 @@ def _whole(flagged: DataFrame, layout: Layout) -> list[Column]:
 
 
 def source_place(frame: DataFrame) -> Column:
-    """The source record's coordinates as text, if they are known."""
+    """Returns the source record's coordinates as text, if they are known."""
     parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
     if {"_topic", "_partition", "_offset"} <= set(frame.columns):
         parts = [
@@ -79,6 +80,8 @@ def source_place(frame: DataFrame) -> Column:
 
 
 def quarantine_text(*, timestamp: Column, **others: Column) -> Column:
-    """The text in `QUARANTINED`. The timestamp is left out if Kafka has none, or if librdkafka would take it for now."""
+    """Returns the text in `QUARANTINED`. The timestamp is left out if Kafka has none, or if librdkafka would take it
+    for now.
+    """
     parts = {"timestamp": F.when(timestamp > 0, timestamp), **others}
     return F.to_json(F.struct(*(part.alias(name) for name, part in parts.items())), {"ignoreNullFields": "true"})

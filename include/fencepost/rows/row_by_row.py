@@ -20,7 +20,8 @@ class RowsMoved(Exception):
 
 
 def partitions_read(frame: DataFrame) -> list[Read]:
-    """The input of each Spark partition of a DataFrame: an offset range, or else the kind and number of Spark's own partition.
+    """Returns the input of each Spark partition of a DataFrame: an offset range, or else the kind and number of Spark's
+    own partition.
 
     The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """
@@ -40,7 +41,7 @@ def _read_by(partition: Any) -> Read:
 
 
 def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
-    """The input of each Spark partition of a DataFrame. The inputs have to be those in `read`, each once.
+    """Returns the input of each Spark partition of a DataFrame. The inputs have to be those in `read`, each once.
 
     Raises:
         RowsMoved: they are not. No job has run.
@@ -53,7 +54,7 @@ def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
 
 
 def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Read]) -> None:
-    """Check that each Spark partition of a transform's result comes from one of those in `read`.
+    """Checks that each Spark partition of a transform's result comes from one of those in `read`.
 
     Raises:
         SettingsError: the transform shuffles, or reads something other than its source.
@@ -65,7 +66,7 @@ def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Rea
 
 
 def not_row_by_row(pipeline: Pipeline) -> SettingsError:
-    """The error about a transform that shuffles under layout `source`."""
+    """Returns the error about a transform that shuffles under layout `source`."""
     return SettingsError(
         f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
         "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "

@@ -33,7 +33,7 @@ def run_writers(
     meaning: Callable[[Exception], FencepostError],
     committed: list[Receipt] | None = None,
 ) -> Answers:
-    """Write the rows on the executors, each task-partition exactly once. Returns their answers.
+    """Writes the rows on the executors, each task-partition exactly once. Returns their answers.
 
     `tasks` maps each range that the DataFrame reads to its task-partition. If it is None, the rows are placed already: Spark
     partition t is task-partition t. `meaning` translates an error of the job. `committed` are the receipts from the marks if all
@@ -58,7 +58,7 @@ def run_writers(
 
 
 def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> Sequence[int]:
-    """The task-partition that each Spark partition writes, read from the frame's plan before it starts."""
+    """Returns the task-partition that each Spark partition writes, read from the frame's plan before it starts."""
     if tasks is None:
         return range(len(job.writers.marks))
     return [tasks[read] for read in require_read(frame, tasks)]
@@ -67,7 +67,7 @@ def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange
 def _collect(
     answered: DataFrame, tag: str, tasks: Sequence[int], meaning: Callable[[Exception], FencepostError]
 ) -> list[Row]:
-    """Run the job whose Spark partitions write these task-partitions. The tag identifies it in Spark's status store."""
+    """Runs the job whose Spark partitions write these task-partitions. The tag identifies it in Spark's status store."""
     context = answered.sparkSession.sparkContext
     context.setLocalProperty(TASKS, json.dumps(list(tasks)))
     context.addJobTag(tag)

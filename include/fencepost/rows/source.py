@@ -23,7 +23,7 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 def read_ranges(
     spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> DataFrame:
-    """Exactly the committed records of these ranges, with one Spark partition per Kafka partition.
+    """Returns exactly the committed records of these ranges, with one Spark partition per Kafka partition.
 
     Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers on request.
     """

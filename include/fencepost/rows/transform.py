@@ -25,7 +25,8 @@ from fencepost.spark.sql_settings import settings_kept
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
-    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql.
+    """Returns the pipeline's transform.py as a module whose functions travel to executors by value; None for
+    transform.sql.
 
     Raises:
         SettingsError: the file cannot be read or imported, or has no function `transform`.
@@ -52,7 +53,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
 
 
 def read_sql(file: Path) -> str:
-    """The text of transform.sql."""
+    """Returns the text of transform.sql."""
     try:
         return read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -60,7 +61,7 @@ def read_sql(file: Path) -> str:
 
 
 def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """The result of the user's transform; transform.sql selects from the table `{source}`."""
+    """Returns the result of the user's transform; transform.sql selects from the table `{source}`."""
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
@@ -82,7 +83,8 @@ TOMBSTONE = "_tombstone"
 
 
 def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
-    """Check that the result has the column `_tombstone` if it may have tombstones, which would otherwise become rows of nulls.
+    """Checks that the result has the column `_tombstone` if it may have tombstones, which would otherwise become rows
+    of nulls.
 
     Raises:
         SettingsError: the column is missing, has another type, or is spelled with other capitals.
@@ -104,7 +106,7 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
 
 
 def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema) -> None:
-    """Check that every field of the source's value in the result, by the source's registered schema, would be written.
+    """Checks that every field of the source's value in the result, by the source's registered schema, would be written.
 
     Raises:
         SettingsError: the name of such a field begins with _, and the output does not use it.
@@ -130,7 +132,9 @@ SOURCE_VIEW = "_fencepost_source"
 
 
 def select(text: str, frame: DataFrame) -> DataFrame:
-    """The result of a SELECT from the table `{source}`, or plain `source`. Other braces keep their meaning in Spark."""
+    """Returns the result of a SELECT from the table `{source}`, or plain `source`. Other braces keep their meaning in
+    Spark.
+    """
     spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
     for view in views:
         frame.createOrReplaceTempView(view)
@@ -142,14 +146,18 @@ def select(text: str, frame: DataFrame) -> DataFrame:
 
 
 def analysis_reason(error: AnalysisException) -> str:
-    """Spark's message about columns, types and syntax, with the place in the SQL, but without the plan that follows it."""
+    """Returns Spark's message about columns, types and syntax, with the place in the SQL, but without the plan that
+    follows it.
+    """
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return said.rstrip(";.") + "."
 
 
 @contextmanager
 def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Raise SettingsError if Spark cannot make records of a transform's result (two columns with one name, for example)."""
+    """Raises SettingsError if Spark cannot make records of a transform's result (two columns with one name, for
+    example).
+    """
     try:
         yield
     except AnalysisException as error:
@@ -159,7 +167,8 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """The fields of the output's value: the columns of the transform's result whose names do not begin with `_`.
+    """Returns the fields of the output's value: the columns of the transform's result whose names do not begin with
+    `_`.
 
     Raises:
         NeedsOperator: there is no such column.

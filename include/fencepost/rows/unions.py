@@ -11,7 +11,7 @@ from fencepost.formats.column_names import without_case
 
 
 def check_types(schemas: Mapping[str, StructType]) -> None:
-    """Check that each column has one type. A union would silently use the wider of two types, or text.
+    """Checks that each column has one type. A union would silently use the wider of two types, or text.
 
     Raises:
         SettingsError: names the column and two batches that differ.

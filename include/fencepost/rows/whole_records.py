@@ -37,7 +37,8 @@ WITHHELD = "withheld"  # true for a row that is not written, because its record 
 
 
 def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add `WITHHELD` to the rows, in batches with all rows of each record. Rows without `RECORD_PLACE` stay as they are.
+    """Adds `WITHHELD` to the rows, in batches with all rows of each record. Rows without `RECORD_PLACE` stay as they
+    are.
 
     Raises:
         SettingsError: rows of one record do not follow each other.
@@ -78,7 +79,9 @@ class _Records:
     topics: dict[str, int] = field(default_factory=dict)
 
     def decided(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """All rows of some records, with `WITHHELD`. If rows of a record fail, only the first with the lowest rule is written."""
+        """Returns all rows of some records, with `WITHHELD`. If rows of a record fail, only the first with the lowest
+        rule is written.
+        """
         rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         starts, known = self.starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(np.append(starts, len(rows)))
@@ -96,8 +99,9 @@ class _Records:
         return rows.select(kept).append_column(WITHHELD, pa.array(withheld))
 
     def check_whole(self) -> None:
-        """Check that the rows of each record followed each other. Otherwise a record could be published and quarantined in
-        part."""
+        """Checks that the rows of each record followed each other. Otherwise a record could be published and
+        quarantined in part.
+        """
         if not self.seen:
             return
         places = np.concatenate(self.seen)
@@ -115,18 +119,20 @@ class _Records:
         )
 
     def starts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The positions where the rows of another record begin. A row whose record is not known counts as a record of its own."""
+        """Returns the positions where the rows of another record begin. A row whose record is not known counts as a
+        record of its own.
+        """
         places = self._places(rows)
         new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
         return np.concatenate([[0], np.nonzero(new)[0] + 1])
 
     def is_same(self, before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
-        """Whether the last row of a batch and the first row of the next belong to the same known record."""
+        """Returns whether the last row of a batch and the first row of the next belong to the same known record."""
         place = self._places(before.slice(len(before) - 1))[0]
         return bool(place[-1] >= 0 and np.array_equal(place, self._places(after.slice(0, 1))[0]))
 
     def _places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The topic's number, the partition and the offset of each row's record; -1 if they are not known."""
+        """Returns the topic's number, the partition and the offset of each row's record; -1 if they are not known."""
         named = rows.column(TOPIC).dictionary_encode()
         numbers = [self.topics.setdefault(topic, len(self.topics)) for topic in named.dictionary.to_pylist()]
         topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
@@ -135,7 +141,8 @@ class _Records:
 
 
 def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
-    """Whether a row is not written, for rows in any order. It is a window over the rows of each record, so it shuffles.
+    """Returns whether a row is not written, for rows in any order. It is a window over the rows of each record, so it
+    shuffles.
 
     `place` is the topic, partition and offset of the row's record. `alone` spreads the rows whose record is not known.
     """

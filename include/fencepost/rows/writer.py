@@ -51,7 +51,8 @@ class WriteJob:
 
 
 def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
-    """Write task-partition `task` exactly once. Returns the receipt, and whether it was skipped without reading its rows.
+    """Writes task-partition `task` exactly once. Returns the receipt, and whether it was skipped without reading its
+    rows.
 
     1. init_transactions: fence every earlier attempt and settle its open transaction;
     2. read the mark: write, skip (or compare the rows with the committed ones), or stop;
@@ -87,7 +88,7 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
 
 
 def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
-    """Write the rows in one transaction, and return their receipt."""
+    """Writes the rows in one transaction, and returns their receipt."""
     receipt = job.writers.nothing(task).model_copy(update={"topics": {job.topic: NOTHING}})
     named = job.batch_header and job.staging_timestamp is None
     header = (BATCH_HEADER, job.writers.batch.encode()) if named else None
@@ -111,7 +112,7 @@ def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator
 
 
 def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch]) -> None:
-    """Check that the rows are those that the mark's attempt has committed.
+    """Checks that the rows are those that the mark's attempt has committed.
 
     Raises:
         TransformNotDeterministic: they differ, so a row could be in two task-partitions or in none.
@@ -132,7 +133,7 @@ def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch])
 
 
 def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
-    """Raise ReceiptsDisagree before the commit, unless the records are those that the task-partition has to commit."""
+    """Raises ReceiptsDisagree before the commit, unless the records are those that the task-partition has to commit."""
     assert job.promised is not None
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
@@ -143,7 +144,9 @@ def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
 
 
 def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
-    """The rows for the topic, the rows for quarantine with rules, timestamps and headers, and the number of withheld rows."""
+    """Returns the rows for the topic, the rows for quarantine with rules, timestamps and headers, and the number of
+    withheld rows.
+    """
     whole = len(rows)
     if WITHHELD in rows.schema.names:
         rows = rows.filter(pc.invert(rows.column(WITHHELD))).drop_columns(WITHHELD)
@@ -162,7 +165,9 @@ def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Rec
 def _with(
     receipt: Receipt, job: WriteJob, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
 ) -> Receipt:
-    """The receipt with these rows added: those for the output, those for quarantine, and the number of withheld ones."""
+    """Returns the receipt with these rows added: those for the output, those for quarantine, and the number of withheld
+    ones.
+    """
     topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
     if failed is not None and job.quarantine is not None:
         topics[job.quarantine] = added(receipt.tally(job.quarantine), failed)
@@ -174,7 +179,7 @@ def _with(
 
 
 def added(tally: Tally, rows: pa.RecordBatch) -> Tally:
-    """The tally with these rows added."""
+    """Returns the tally with these rows added."""
     return Tally(
         rows=tally.rows + len(rows),
         fingerprint=(tally.fingerprint + _sum(rows.column("hash"))) % 2**64,
@@ -197,7 +202,7 @@ TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each S
 
 
 def writer_of(job: WriteJob) -> Any:
-    """The function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
+    """Returns the function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
     The job's local property `TASKS` says which task-partition that is, because it is known only after Spark has planned the job
     with this function.
@@ -224,5 +229,5 @@ def _answer(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def answer_of(receipt: Receipt, *, skipped: bool) -> pa.RecordBatch:
-    """A task's only row, with the columns of `ANSWER_SCHEMA`. The receipt is the JSON of its mark."""
+    """Returns a task's only row, with the columns of `ANSWER_SCHEMA`. The receipt is the JSON of its mark."""
     return pa.RecordBatch.from_pydict({"receipt": pa.array([mark_metadata(receipt)]), "skipped": pa.array([skipped])})

@@ -30,18 +30,18 @@ NOT_THERE = "the registry does not have it"
 
 
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
-    """The parts of a pipeline's records whose schema is in the registry."""
+    """Returns the parts of a pipeline's records whose schema is in the registry."""
     parts: tuple[Part, ...] = ("source", "source_key", "output", "output_key")
     return [part for part in parts if FORMATS[_format_name(pipeline, part)].has_registry]
 
 
 def format_of(pipeline: Pipeline, part: Part) -> RegistryFormat:
-    """The format of a part whose schema is in the registry."""
+    """Returns the format of a part whose schema is in the registry."""
     return REGISTRY_FORMATS[_format_name(pipeline, part)]
 
 
 def registry_for(pipeline: Pipeline, part: Part) -> Registry:
-    """The registry, for schemas of a part's format."""
+    """Returns the registry, for schemas of a part's format."""
     return Registry(pipeline, format_of(pipeline, part).schema_type)
 
 
@@ -51,7 +51,7 @@ def _format_name(pipeline: Pipeline, part: Part) -> str:
 
 
 def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
-    """The schemas for a plan; None if no part of the pipeline has a registry.
+    """Returns the schemas for a plan, or None if no part of the pipeline has a registry.
 
     Raises:
         SettingsError: the registry has no such subject or version, Spark cannot hold the schema, or the reader's schema cannot
@@ -70,8 +70,8 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
 
 
 def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
-    """The reader's schema of a source, and all versions of its subject. `strict` refuses a version that the reader's schema
-    cannot read.
+    """Returns the reader's schema of a source, and all versions of its subject. `strict` refuses a version that the
+    reader's schema cannot read.
     """
     kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
@@ -111,8 +111,8 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
 
 
 def _others(registry: Registry, subject: str, versions: Sequence[int], own: SchemaVersion) -> Iterator[SchemaVersion]:
-    """The newest other versions of a subject, without those of another type and those that the registry no longer has. If a
-    record has such a version, its schema is looked up, and the record is malformed.
+    """Yields the newest other versions of a subject, without those of another type and those that the registry no
+    longer has. If a record has such a version, its schema is looked up, and the record is malformed.
     """
     for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
         with suppress(NotRegistered, OtherType):
@@ -120,7 +120,9 @@ def _others(registry: Registry, subject: str, versions: Sequence[int], own: Sche
 
 
 def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    """The known ids of a source, with these added: the schema of each, or the reason why its records are malformed."""
+    """Returns the known ids of a source, with these added: the schema of each, or the reason why its records are
+    malformed.
+    """
     form, registry = format_of(pipeline, part), registry_for(pipeline, part)
     writers, refused = list(known.writers), dict(known.refused)
     for number, schema_id in enumerate(unknown):
@@ -142,7 +144,7 @@ def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknow
 
 
 def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
-    """The schema that an output is written with; None if there is none yet and the write may register one."""
+    """Returns the schema that an output is written with, or None if there is none yet and the write may register one."""
     kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:

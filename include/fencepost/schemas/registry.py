@@ -91,11 +91,11 @@ class Registry:
         return self._made
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject that are not deleted, in order."""
+        """Returns the versions of a subject that are not deleted, in order."""
         return self._ask(subject, lambda client: sorted(int(number) for number in client.get_versions(subject)))
 
     def version(self, subject: str, version: int) -> SchemaVersion:
-        """A version of a subject."""
+        """Returns a version of a subject."""
 
         def ask(client: SchemaRegistryClient) -> SchemaVersion:
             known = client.get_version(subject, version)
@@ -104,7 +104,7 @@ class Registry:
         return self._ask(f"{subject}, version {version}", ask)
 
     def by_id(self, schema_id: int) -> SchemaVersion:
-        """A schema by its id, of any subject."""
+        """Returns a schema by its id, of any subject."""
 
         def ask(client: SchemaRegistryClient) -> SchemaVersion:
             return self._found(client, client.get_schema(schema_id), schema_id)
@@ -112,7 +112,7 @@ class Registry:
         return self._ask(f"schema id {schema_id}", ask)
 
     def of_id(self, schema_id: int) -> tuple[str, list[str]]:
-        """The type of the schema with an id, whatever it is, and the subjects that have it."""
+        """Returns the type of the schema with an id, whatever it is, and the subjects that have it."""
 
         def ask(client: SchemaRegistryClient) -> tuple[str, list[str]]:
             kind = client.get_schema(schema_id).schema_type or "AVRO"
@@ -121,15 +121,15 @@ class Registry:
         return self._ask(f"schema id {schema_id}", ask)
 
     def of_subject(self, subject: str) -> str:
-        """The type of a subject's latest schema, whatever it is."""
+        """Returns the type of a subject's latest schema, whatever it is."""
         return self._ask(subject, lambda client: client.get_latest_version(subject).schema.schema_type or "AVRO")
 
     def is_compatible(self, subject: str, text: str) -> bool:
-        """Whether the registry would accept this schema as the subject's next version. Registers nothing."""
+        """Returns whether the registry would accept this schema as the subject's next version. Registers nothing."""
         return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))
 
     def register(self, subject: str, text: str) -> SchemaVersion:
-        """Register a schema. A schema that the subject has already keeps its id and version."""
+        """Registers a schema. A schema that the subject has already keeps its id and version."""
 
         def ask(client: SchemaRegistryClient) -> SchemaVersion:
             client.register_schema(subject, self._schema(text))
@@ -158,7 +158,7 @@ class Registry:
     def _references(
         self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], SchemaReference]
     ) -> tuple[SchemaReference, ...]:
-        """The schemas that a schema refers to. `known` has the subjects' versions that were requested already."""
+        """Returns the schemas that a schema refers to. `known` has the subjects' versions that were requested already."""
         found = []
         for reference in schema.references or ():
             at = (str(reference.subject), int(reference.version or 0))
@@ -192,7 +192,9 @@ class Registry:
         )
 
     def _silent(self, error: Exception) -> FencepostError:
-        """The error for a missing answer. A connection that TLS refused is refused again; any other is worth a retry."""
+        """Returns the error for a missing answer. A connection that TLS refused is refused again; any other is worth a
+        retry.
+        """
         tls = _tls_error(error)
         if isinstance(tls, ssl.SSLCertVerificationError):
             if tls.verify_code in OTHER_NAME:
@@ -233,7 +235,7 @@ class Registry:
 
 
 def client_conf(settings: RegistrySettings) -> dict[str, Any]:
-    """The client's settings, with secrets."""
+    """Returns the client's settings, with secrets."""
     given: dict[str, Any] = {client: _plain(getattr(settings, own)) for own, client in CLIENT_NAMES.items()}
     given |= {"max.retries": RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 2_000}
     if settings.certificate_location is not None:
@@ -252,7 +254,7 @@ def _plain(value: object) -> object:
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """The TLS error that caused one of httpx's errors."""
+    """Returns the TLS error that caused one of httpx's errors."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error

@@ -38,12 +38,12 @@ class PartReport:
 
     @property
     def is_compatible(self) -> bool:
-        """Whether every version can be read, or, for the output, whether the result fits."""
+        """Returns whether every version can be read, or, for the output, whether the result fits."""
         return not any(known.problem for known in self.versions)
 
 
 def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
-    """A report for each part that has a registry. Reads no record, registers nothing.
+    """Returns a report for each part that has a registry. Reads no record, registers nothing.
 
     Raises:
         SettingsError, RegistryUnavailable, AccessDenied: as a plan would.
@@ -74,7 +74,7 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 
 
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
-    """The types of the transform's result on no records. Spark analyses it, and runs nothing."""
+    """Returns the types of the transform's result on no records. Spark analyses it, and runs nothing."""
     path = RowPath(pipeline, schemas)
     result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
     return written_types(pipeline, result)

@@ -44,7 +44,7 @@ class UnknownSchemas(NeedsOperator):
 
 
 def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
-    """The batch, with schemas that every row of the transform's result fits as far as types show.
+    """Returns the batch, with schemas that every row of the transform's result fits as far as types show.
 
     If the result fits the frozen schema, that is used without a request. If not, nothing was written with it. Then the subject's
     latest schema is tried, or `auto_register` registers the result's. The ledger records the schema before it is used.
@@ -67,7 +67,8 @@ def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
 
 
 def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple[Schemas, list[str]]:
-    """The schemas that `resolve_output` would use, and what it would register, in sentences. It registers and records nothing.
+    """Returns the schemas that `resolve_output` would use, and what it would register, in sentences. It registers and
+    records nothing.
 
     A schema that is not registered yet has the id 0.
 
@@ -91,7 +92,7 @@ def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tupl
 
 
 def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
-    """The types of a transform's result, for the parts of the output that have a registry."""
+    """Returns the types of a transform's result, for the parts of the output that have a registry."""
     parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
     if "output" in parts:
         found["output"] = value_schema(pipeline, result)
@@ -128,7 +129,7 @@ def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
 
 
 def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: RegisteredSchema) -> str | None:
-    """The reason why columns of this type cannot be written with a schema, whatever the row, or None."""
+    """Returns the reason why columns of this type cannot be written with a schema, whatever the row, or None."""
     try:
         format_of(pipeline, part).check_fits(kind, schema)
     except Unfit as error:
@@ -139,7 +140,7 @@ def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: Registe
 def _register(
     pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
 ) -> RegisteredSchema:
-    """Register the schema of the transform's result, if the registry accepts it as compatible."""
+    """Registers the schema of the transform's result, if the registry accepts it as compatible."""
     text = _derived(pipeline, part, kind, latest)
     found = registry_for(pipeline, part).register(pipeline.subject(part), text)
     log.info("pipeline %s: %s is registered", pipeline.name, named(found))
@@ -147,7 +148,7 @@ def _register(
 
 
 def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None) -> str:
-    """The text of a schema for the transform's result that the registry accepts as compatible with the latest."""
+    """Returns the text of a schema for the transform's result that the registry accepts as compatible with the latest."""
     subject, like = pipeline.subject(part), latest.text if latest else None
     registry, form = registry_for(pipeline, part), format_of(pipeline, part)
     try:
@@ -165,7 +166,7 @@ def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: Regis
 
 
 def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
-    """The schema ids of the records that a batch reads, from the connector's columns."""
+    """Returns the schema ids of the records that a batch reads, from the connector's columns."""
     columns: dict[SourcePart, str] = {"source": "value", "source_key": "key"}
     found: dict[SourcePart, set[int]] = {}
     for part in parts_with_registry(pipeline):
@@ -178,7 +179,7 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """The batch with the schema of each of these ids, or the reason why its records are malformed.
+    """Returns the batch with the schema of each of these ids, or the reason why its records are malformed.
 
     What the ledger has by then is kept: this attempt may have recorded the output's schema, and another attempt some of the ids.
     """
@@ -196,7 +197,7 @@ def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Ba
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
-    """The batch with these schemas, or with those that another attempt has recorded meanwhile."""
+    """Returns the batch with these schemas, or with those that another attempt has recorded meanwhile."""
 
     def decide(view: View) -> Change:
         return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))

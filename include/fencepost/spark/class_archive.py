@@ -13,7 +13,8 @@ TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 
 
 def java_options(folder: Path) -> str:
-    """The JVM options that use the archive in the connector's folder; empty if there is none, or if it is incomplete.
+    """Returns the JVM options that use the archive in the connector's folder; empty if there is none, or if it is
+    incomplete.
 
     A JVM that maps an incomplete archive dies, so the archive has to have the recorded size.
     """
@@ -26,12 +27,12 @@ def java_options(folder: Path) -> str:
 
 
 def quoted_option(option: str, file: Path) -> str:
-    """An option, quoted for a string of several options: a path may contain blanks."""
+    """Returns an option, quoted for a string of several options: a path may contain blanks."""
     return f'"{option}={file}"'
 
 
 def read_archive_record(folder: Path) -> dict[str, Any]:
-    """The record about the archive in this folder; empty if there is none or if it cannot be read."""
+    """Returns the record about the archive in this folder; empty if there is none or if it cannot be read."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):

@@ -74,7 +74,7 @@ class _Traceback(NamedTuple):
     frames: list[tuple[Path, str]]
 
     def own(self, folder: Path | None) -> list[tuple[Path, str]]:
-        """The frames in the pipeline's folder."""
+        """Returns the frames in the pipeline's folder."""
         return [f for f in self.frames if folder is not None and folder in f[0].parents]
 
 
@@ -86,7 +86,7 @@ def _traceback_in(text: str) -> _Traceback | None:
 
 
 def describe(error: BaseException, folder: Path | None = None) -> str:
-    """One line: Spark's error condition, or the exception's type with the line that raised it.
+    """Returns one line: Spark's error condition, or the exception's type with the line that raised it.
 
     A line in `folder`, the pipeline's folder, takes precedence over a library's line.
     """
@@ -109,13 +109,13 @@ def describe(error: BaseException, folder: Path | None = None) -> str:
 
 
 def _condition(text: str) -> str | None:
-    """Spark's error condition. Brackets further on in the text may quote a record."""
+    """Returns Spark's error condition. Brackets further on in the text may quote a record."""
     found = _CONDITION.match(text)
     return str(found.group(1)) if found else None
 
 
 def overflowed(text: str) -> bool:
-    """Whether Java's stack overflowed, usually in a regex on a long text. The same record overflows it again."""
+    """Returns whether Java's stack overflowed, usually in a regex on a long text. The same record overflows it again."""
     return _fatal(text) == "StackOverflowError"
 
 
@@ -125,13 +125,13 @@ def _fatal(text: str) -> str | None:
 
 
 def _in_regex(text: str) -> bool:
-    """Whether the first frame of a fatal error belongs to Java's regexes."""
+    """Returns whether the first frame of a fatal error belongs to Java's regexes."""
     found = _FATAL.match(text)
     return found is not None and text[found.end() :].lstrip().startswith("at java.base/java.util.regex.")
 
 
 def _lost_executor(text: str) -> str | None:
-    """Spark's reason for losing the executor together with its task, or None if the task failed by itself."""
+    """Returns Spark's reason for losing the executor together with its task, or None if the task failed by itself."""
     found = _LOST.search(text)
     return str(found.group(1)).strip() if found and found.group(1) else None
 
@@ -144,7 +144,9 @@ def _at(raised: _Traceback, folder: Path | None) -> str:
 
 
 def is_the_transforms(error: Exception, folder: Path) -> bool:
-    """Whether a job failed in the transform's own code or expressions, so that the same records would fail again."""
+    """Returns whether a job failed in the transform's own code or expressions, so that the same records would fail
+    again.
+    """
     text = str(error)
     if _lost_executor(text):
         return False
@@ -160,20 +162,22 @@ def is_the_transforms(error: Exception, folder: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether the file is a module of this package, wherever an executor keeps it. A parent folder may have the package's
-    name.
+    """Returns whether the file is a module of this package, wherever an executor keeps it. A parent folder may have the
+    package's name.
     """
     package, parts = resources.files("fencepost"), file.parts
     return any(part == "fencepost" and package.joinpath(*parts[n:]).is_file() for n, part in enumerate(parts, 1))
 
 
 def carry(error: FencepostError, nonce: str) -> RuntimeError:
-    """A Fencepost error in the form that a task can raise; `find_carried` finds it again in Spark's text."""
+    """Returns a Fencepost error in the form that a task can raise; `find_carried` finds it again in Spark's text."""
     return RuntimeError(f"{nonce} {json.dumps({'type': type(error).__name__, 'message': str(error)})}")
 
 
 def find_carried(text: str, nonce: str) -> FencepostError | None:
-    """The error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else matches."""
+    """Returns the error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else
+    matches.
+    """
     begin = text.find(f"{nonce} {{")
     if not nonce or begin < 0:
         return None
@@ -184,7 +188,7 @@ def find_carried(text: str, nonce: str) -> FencepostError | None:
 
 @contextmanager
 def carried_error(nonce: str) -> Iterator[None]:
-    """Raise the error that a task in this block raised on purpose, in place of Spark's text about it."""
+    """Raises the error that a task in this block raised on purpose, in place of Spark's text about it."""
     try:
         yield
     except Exception as error:
@@ -194,7 +198,9 @@ def carried_error(nonce: str) -> Iterator[None]:
 
 
 def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError | None:
-    """The error for a failure that any job writing this batch may have: the driver died, or a writer stopped on purpose."""
+    """Returns the error for a failure that any job writing this batch may have: the driver died, or a writer stopped on
+    purpose.
+    """
     if describe_jvm_end(error):
         return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
     ours = find_carried(str(error), nonce)
@@ -204,8 +210,8 @@ def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError |
 
 
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
-    """The error for an unforeseen exception, without its message. A mistake in a program is not worth a retry; any other may
-    be.
+    """Returns the error for an unforeseen exception, without its message. A mistake in a program is not worth a retry;
+    any other may be.
     """
     where = f"{doing and f' in {doing}'}: {describe(error)}."
     if isinstance(error, _DEFECTS):
@@ -216,7 +222,7 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
 
 
 def describe_jvm_end(error: BaseException | None = None) -> str | None:
-    """How Spark's JVM ended, if that may have caused the error; None while it lives.
+    """Returns how Spark's JVM ended, if that may have caused the error; None while it lives.
 
     py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this sends the JVM
     a request, and checks its process if that is a child of this one, which it is not under spark-submit.
@@ -253,7 +259,7 @@ def _ending(code: int) -> str:
 
 
 def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Whether the error, or one that caused it, is of these kinds."""
+    """Returns whether the error, or one that caused it, is of these kinds."""
     while error is not None:
         if isinstance(error, kinds):
             return True
@@ -263,7 +269,7 @@ def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -
 
 @contextmanager
 def jvm_watched(doing: str) -> Iterator[None]:
-    """Raise DriverDied if Spark's JVM died in the block, instead of the error that this caused.
+    """Raises DriverDied if Spark's JVM died in the block, instead of the error that this caused.
 
     DriverDied is raised even if the block ended without an error: a check that could not be evaluated leads to a verdict, and a
     dead JVM must not lead to one.
@@ -287,7 +293,7 @@ def jvm_watched(doing: str) -> Iterator[None]:
 
 @contextmanager
 def spark_reads(doing: str) -> Iterator[None]:
-    """Raise JobFailed if Spark fails in this block, which only reads."""
+    """Raises JobFailed if Spark fails in this block, which only reads."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -11,12 +11,14 @@ KNOWN = re.compile(rf"{LOCAL.pattern}|local-cluster\[[^\]]*\]|yarn|spark://.+|k8
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are one process on this machine. `local-cluster[...]` starts executors of its own."""
+    """Returns whether driver and executors are one process on this machine. `local-cluster[...]` starts executors of
+    its own.
+    """
     return LOCAL.fullmatch(master) is not None
 
 
 def master_of(kind: str | None, host: str | None, port: int | None) -> str:
-    """The master of a connection with these fields, composed as in Airflow's Spark provider.
+    """Returns the master of a connection with these fields, composed as in Airflow's Spark provider.
 
     A connection given as a URL has the scheme as its type, and only the host as its host: `spark://localhost:7077` is type
     `spark`, host `localhost` and port 7077.
@@ -28,7 +30,7 @@ def master_of(kind: str | None, host: str | None, port: int | None) -> str:
 
 
 def check_master(master: str, where: str) -> None:
-    """Check that Spark accepts such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
+    """Checks that Spark accepts such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
 
     Raises:
         SettingsError: it does not; `where` says where the master is set.

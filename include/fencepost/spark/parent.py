@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def tie_to_parent(signal_number: int) -> None:
-    """Make the kernel send this process a signal when its parent ends; 0 unties it.
+    """Makes the kernel send this process a signal when its parent ends; 0 unties it.
 
     See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that created this process. Only Linux has this call.
     """
@@ -22,7 +22,7 @@ def tie_to_parent(signal_number: int) -> None:
 
 @contextmanager
 def tied_to_parent() -> Iterator[None]:
-    """Tie this process to its parent while the block runs, because a task that outlives its supervisor would continue
+    """Ties this process to its parent while the block runs, because a task that outlives its supervisor would continue
     unnoticed.
     """
     tie_to_parent(signal.SIGTERM)

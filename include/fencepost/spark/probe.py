@@ -30,7 +30,7 @@ def versions(_: Iterable[int] = ()) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def main(name: str) -> int:
-    """Run the job with the pipeline's settings, on the master of `fencepost run`, and print the result."""
+    """Runs the job with the pipeline's settings, on the master of `fencepost run`, and prints the result."""
     from fencepost.config.loading import find_pipeline
     from fencepost.spark.diagnosis import unexpected
     from fencepost.spark.parent import tie_to_parent

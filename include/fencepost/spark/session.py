@@ -33,8 +33,8 @@ WITH_WORKERS = {"run", "write"}  # the steps that always need Python workers
 
 
 def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> SparkSession:
-    """A session for one step. Under spark-submit, the master and settings given there are kept. `records` is as in
-    `submit_conf`.
+    """Returns a session for one step. Under spark-submit, the master and settings given there are kept. `records` is as
+    in `submit_conf`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
@@ -66,7 +66,8 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
 
 
 def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) -> SparkSession:
-    """A session on the same JVM without anything that a transform may have set, registered or named in another one.
+    """Returns a session on the same JVM without anything that a transform may have set, registered or named in another
+    one.
 
     It has the pipeline's settings that decide values, or, without a pipeline, those of `session`. No other function creates a
     second session.
@@ -81,8 +82,8 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) 
 
 @contextmanager
 def _own_sigint() -> Iterator[None]:
-    """Keep the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs, on the connection that the
-    answer of the interrupted call is due on, so any answer becomes an error of py4j.
+    """Keeps the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs, on the
+    connection that the answer of the interrupted call is due on, so any answer becomes an error of py4j.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -93,13 +94,13 @@ def _own_sigint() -> Iterator[None]:
 
 
 def tell_jvm_to_end() -> None:
-    """Make Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
+    """Makes Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
     if (process := _jvm()) is not None:
         process.terminate()
 
 
 def await_end_of_jvm(limit: float = 10.0) -> None:
-    """Wait until the JVM that was told to end has ended; kill it after `limit` seconds."""
+    """Waits until the JVM that was told to end has ended; kill it after `limit` seconds."""
     if (process := _jvm()) is None:
         return
     try:
@@ -109,7 +110,9 @@ def await_end_of_jvm(limit: float = 10.0) -> None:
 
 
 def _jvm() -> subprocess.Popen[bytes] | None:
-    """The JVM's process, also while it starts. None if there is none, or if it is the parent, as under spark-submit."""
+    """Returns the JVM's process, also while it starts. None if there is none, or if it is the parent, as under
+    spark-submit.
+    """
     return getattr(SparkContext._gateway, "proc", None) or (_started[-1] if _started else None)
 
 
@@ -127,7 +130,7 @@ class _KnownAtOnce(subprocess.Popen[bytes]):
 
 
 def _start_workers(session: SparkSession) -> None:
-    """Run a job that does nothing, so that Python workers and their part of the JVM are ready for the first real job.
+    """Runs a job that does nothing, so that Python workers and their part of the JVM are ready for the first real job.
 
     Starting both takes a second, in which the driver analyses the transform. On a cluster this would take a slot from other jobs.
     """
@@ -140,8 +143,9 @@ def _unchanged(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _without_py4j(record: logging.LogRecord) -> bool:
-    """Whether the root logger accepts a record. When a JVM dies, py4j logs the broken connection there with a
-    traceback."""
+    """Returns whether the root logger accepts a record. When a JVM dies, py4j logs the broken connection there with a
+    traceback.
+    """
     return record.module != "java_gateway" or log.isEnabledFor(logging.DEBUG)
 
 
@@ -150,12 +154,12 @@ def _log_broken_connection(server: object, request: object, client: object) -> N
 
 
 def _shut_down_aside(server: AccumulatorTCPServer) -> None:
-    """Shut the server down without waiting for its thread, which checks once a second whether to end."""
+    """Shuts the server down without waiting for its thread, which checks once a second whether to end."""
     Thread(target=SHUT_DOWN, args=(server,), name="shut down Spark's accumulators", daemon=True).start()
 
 
 def _start_jvm(conf: dict[str, str]) -> None:
-    """Start Spark's JVM if none runs yet, without the lines that every start prints.
+    """Starts Spark's JVM if none runs yet, without the lines that every start prints.
 
     Raises:
         DriverDied: it ended before it was up; stderr shows why.
@@ -180,7 +184,7 @@ def _start_jvm(conf: dict[str, str]) -> None:
 
 
 def _pass_on(words: int) -> None:
-    """Pass the JVM's stderr on, except the lines of every start. It uses the descriptor, so no lock is held at exit."""
+    """Passes the JVM's stderr on, except the lines of every start. It uses the descriptor, so no lock is held at exit."""
     rest = b""
     while chunk := os.read(words, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -190,6 +194,6 @@ def _pass_on(words: int) -> None:
 
 
 def _say(text: bytes) -> None:
-    """Print on stderr. If stderr is closed, the JVM's pipe is still read, because the JVM would block on a full pipe."""
+    """Prints on stderr. If stderr is closed, the JVM's pipe is still read, because the JVM would block on a full pipe."""
     with suppress(OSError):
         os.write(2, text)

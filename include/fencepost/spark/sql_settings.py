@@ -21,7 +21,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
-    """Give the session these settings, whatever a `spark-defaults.conf`, the environment or other code has set.
+    """Gives the session these settings, whatever a `spark-defaults.conf`, the environment or other code has set.
 
     Raises:
         SettingsError: Spark does not accept a value of the pipeline.
@@ -39,20 +39,22 @@ def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
 
 
 def copy_settings(session: SparkSession, other: SparkSession) -> None:
-    """Give the other session the settings of this one that a pipeline pins or chooses."""
+    """Gives the other session the settings of this one that a pipeline pins or chooses."""
     for name in settings_of_values({}):
         other.conf.set(name, str(session.conf.get(name)))
 
 
 def set_shuffle_partitions(session: SparkSession, pipeline: Pipeline, partitions: int) -> None:
-    """Give the transform's own shuffles this number of partitions, unless a setting of the pipeline or of Spark has a number."""
+    """Gives the transform's own shuffles this number of partitions, unless a setting of the pipeline or of Spark has a
+    number.
+    """
     if SHUFFLE_PARTITIONS in pipeline.spark or session.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
     session.conf.set(SHUFFLE_PARTITIONS, str(partitions))
 
 
 def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
-    """Check that the session has these settings.
+    """Checks that the session has these settings.
 
     Raises:
         SettingsError: names those that the transform has set. They are reset in the session.
@@ -62,7 +64,7 @@ def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
 
 @contextmanager
 def settings_kept(session: SparkSession, pipeline: Pipeline) -> Iterator[None]:
-    """Check that the block, which is the transform's, leaves these settings unchanged. They are reset if it raises."""
+    """Checks that the block, which is the transform's, leaves these settings unchanged. They are reset if it raises."""
     before = _values(session)
     try:
         yield
@@ -97,8 +99,8 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 def _values(session: SparkSession) -> dict[str, str]:
-    """The pinned settings and those of transforms, and each other setting that may change a value and does not have Spark's
-    default.
+    """Returns the pinned settings and those of transforms, and each other setting that may change a value and does not
+    have Spark's default.
 
     A static setting is left out: it holds for the whole JVM, and no transform can set it.
     """

@@ -41,7 +41,7 @@ LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name
 
 
 def connector_folder() -> Path:
-    """The folder with the Kafka connector's jars.
+    """Returns the folder with the Kafka connector's jars.
 
     Raises:
         SettingsError: it has no jars.
@@ -56,7 +56,8 @@ def connector_folder() -> Path:
 
 
 def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> dict[str, str]:
-    """The Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They contain no secret.
+    """Returns the Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They contain no
+    secret.
 
     `records` is the number of the batch's records, if it is known: the JVM is tuned for few or for many.
 
@@ -104,12 +105,12 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
 
 
 def logs_whole_errors() -> bool:
-    """Whether the log's level lets whole errors through."""
+    """Returns whether the log's level lets whole errors through."""
     return os.environ.get("FENCEPOST_LOG", "").upper() == "DEBUG"
 
 
 def private_folder() -> Path:
-    """The folder for Spark's files on this machine, which only this user may enter.
+    """Returns the folder for Spark's files on this machine, which only this user may enter.
 
     Raises:
         NeedsOperator: another user made the folder, or others may enter it.
@@ -126,8 +127,8 @@ def private_folder() -> Path:
 
 
 def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
-    """The variable that enforces `spark.local.dir` on this machine, because an inherited `SPARK_LOCAL_DIRS` would take
-    precedence.
+    """Returns the variable that enforces `spark.local.dir` on this machine, because an inherited `SPARK_LOCAL_DIRS`
+    would take precedence.
 
     On a cluster the workers choose their own folders.
     """
@@ -136,7 +137,7 @@ def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
 
 
 def check_java() -> None:
-    """Check that Spark's driver has a Java: that of JAVA_HOME, or one on PATH. A `spark-env.sh` may name another.
+    """Checks that Spark's driver has a Java: that of JAVA_HOME, or one on PATH. A `spark-env.sh` may name another.
 
     Raises:
         SettingsError: there is none; a retry would find none either.
@@ -160,7 +161,7 @@ def spark_master() -> str:
 
 
 def package_zip() -> Path:
-    """The `fencepost` package as a zip for executors. Its name has a digest of the content; it is created once."""
+    """Returns the `fencepost` package as a zip for executors. Its name has a digest of the content; it is created once."""
     files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
     folder = paths.state_folder() / "packages"

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def moment_of(text: str) -> datetime:
-    """A date or time in ISO 8601, in UTC if it names no zone; ValueError if the text is neither."""
+    """Returns a date or time in ISO 8601, in UTC if it names no zone; ValueError if the text is neither."""
     if re.search(r"[.,][0-9]{6}[0-9]*[1-9]", text):
         raise ValueError("it has digits below the microsecond")
     moment = datetime.fromisoformat(text)
@@ -52,7 +52,7 @@ def _not_blank(text: str) -> str:
 
 
 def _strftime(template: str) -> str:
-    """Refuse a format by which Python cannot parse a time. It is tried with a time whose day exists in every year."""
+    """Refuses a format by which Python cannot parse a time. It is tried with a time whose day exists in every year."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a day without a year is ambiguous

@@ -213,6 +213,6 @@ REFUSED: dict[str, str] = {
 
 
 def arguments_of(name: str) -> type[a.Arguments]:
-    """The arguments that a type takes."""
+    """Returns the arguments that a type takes."""
     entry = KNOWN.get(name)
     return entry.arguments if entry else HISTORY.get(name, a.Unknown)

@@ -71,7 +71,7 @@ def matches(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def matches_too_few(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """Whether the value matches none of the patterns, or not all of them under `match_on: all`."""
+    """Returns whether the value matches none of the patterns, or not all of them under `match_on: all`."""
     together = operator.and_ if kwargs.get("match_on") == "all" else operator.or_
     return ~_found(columns[0].column, kwargs["regex_list"], together)
 
@@ -111,7 +111,9 @@ def is_not_greater(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """The sum of integers and decimals, exactly: Spark adds them in a decimal if that has digits enough, and Python otherwise."""
+    """Returns the sum of integers and decimals, exactly: Spark adds them in a decimal if that has digits enough, and
+    Python otherwise.
+    """
     from pyspark.sql import functions as F
 
     grids = [grid for _, grid in columns if grid is not None]
@@ -130,12 +132,12 @@ def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def does_not_hold(columns: Sequence[Operand], _: Arguments) -> Column:
-    """Whether the value of an expression is false."""
+    """Returns whether the value of an expression is false."""
     return ~columns[0].column
 
 
 def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    """The key that has to differ between records; null for a record that is not judged."""
+    """Returns the key that has to differ between records; null for a record that is not judged."""
     from pyspark.sql import functions as F
 
     if len(columns) == 1 and "column_list" not in kwargs:
@@ -151,7 +153,9 @@ def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
 
 
 def is_member(operand: Operand, values: Sequence[Any]) -> Column:
-    """Whether a value is one of these; null if it is null. Members that the column cannot have equal no value."""
+    """Returns whether a value is one of these, or null if it is null. Members that the column cannot have equal no
+    value.
+    """
     from pyspark.sql import functions as F
 
     column, grid = operand
@@ -164,7 +168,7 @@ def is_member(operand: Operand, values: Sequence[Any]) -> Column:
 
 
 def _outside(operand: Operand, kwargs: Arguments) -> Column:
-    """Whether a value is outside one of the two bounds; null if it is null."""
+    """Returns whether a value is outside one of the two bounds, or null if it is null."""
     from pyspark.sql import functions as F
 
     column, grid = operand
@@ -217,7 +221,7 @@ def _found(column: Column, patterns: Sequence[str], together: Callable[[Any, Any
 
 
 def _of_pair(columns: Sequence[Operand], kwargs: Arguments, fits: Column) -> Column:
-    """A comparison of two columns in which a null equals only a null, and is greater than nothing."""
+    """Returns a comparison of two columns in which a null equals only a null, and is greater than nothing."""
     from pyspark.sql import functions as F
 
     (left, _), (right, _) = columns
@@ -250,8 +254,8 @@ def _is_json(text: str) -> bool:
 
 
 def _is_time(text: str, template: str) -> bool:
-    """Whether Python parses the text by the format. A format without a year also accepts 29 February, which Python refuses
-    because it assumes 1900.
+    """Returns whether Python parses the text by the format. A format without a year also accepts 29 February, which
+    Python refuses because it assumes 1900.
     """
     if _parses(text, template):
         return True

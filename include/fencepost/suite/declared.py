@@ -64,7 +64,7 @@ class DeclaredExpectation(Frozen):
 
     @property
     def title(self) -> str:
-        """The type with its columns, as `expect_column_values_to_not_be_null(carrier)`."""
+        """Returns the type with its columns, as `expect_column_values_to_not_be_null(carrier)`."""
         names: list[str] = []
         for key in ("column", "column_A", "column_B", "column_list"):
             value = self.kwargs.get(key)
@@ -73,8 +73,8 @@ class DeclaredExpectation(Frozen):
 
     @property
     def needs_whole_batch(self) -> bool:
-        """Whether it is about all records of a batch together (a count, an aggregate, history), so that a part of a batch cannot
-        be judged by it.
+        """Returns whether it is about all records of a batch together (a count, an aggregate, history), so that a part
+        of a batch cannot be judged by it.
         """
         entry = KNOWN.get(self.type)
         of_all = entry is not None and entry.scope in {Scope.COLUMN, Scope.TABLE}
@@ -89,27 +89,27 @@ class Suite(Frozen):
 
     @property
     def rules(self) -> tuple[DeclaredExpectation, ...]:
-        """The expectations of severity `quarantine`; a rule's number is its position among them."""
+        """Returns the expectations of severity `quarantine`; a rule's number is its position among them."""
         return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
 
     def has(self, kind: str) -> bool:
-        """Whether an expectation of that type is declared."""
+        """Returns whether an expectation of that type is declared."""
         return any(declared.type == kind for declared in self.expectations)
 
     @classmethod
     def of(cls, expectations: tuple[DeclaredExpectation, ...]) -> Suite:
-        """A suite with its digest. Comments and layout of the file do not change it; order does."""
+        """Returns a suite with its digest. Comments and layout of the file do not change it; order does."""
         text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
         return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
 
     @property
     def looks_back(self) -> bool:
-        """Whether a check compares the batch with earlier ones."""
+        """Returns whether a check compares the batch with earlier ones."""
         return any(map(self.has, HISTORY))
 
 
 def suite_of(content: object, file: Path) -> Suite:
-    """The suite in the content of a YAML file; `file` is its name for messages.
+    """Returns the suite in the content of a YAML file; `file` is its name for messages.
 
     An empty suite, a duplicate declaration and arguments with which a check could not fail are refused, because each would pass
     silently. So is a rule of severity `quarantine` that does not judge each row by itself. Whether a type exists is checked by
@@ -173,7 +173,7 @@ def _read_one(entry: object, index: int, file: Path) -> DeclaredExpectation:
 
 
 def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuse arguments that the type does not accept, before anything is planned and whatever the severity."""
+    """Refuses arguments that the type does not accept, before anything is planned and whatever the severity."""
     model = arguments_of(kind)
     for name, value in kwargs.items():
         if name in REFUSED_KWARGS:
@@ -198,8 +198,8 @@ def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> Non
 
 
 def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuse a rule that cannot judge a single row: the write step sees one row at a time, and writes it either to the output or
-    to quarantine.
+    """Refuses a rule that cannot judge a single row: the write step sees one row at a time, and writes it either to the
+    output or to quarantine.
     """
     if kind not in ROW_BY_ROW:
         raise SettingsError(
@@ -214,7 +214,7 @@ def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: s
 
 
 def _plain(value: Any, where: str) -> JsonValue:
-    """YAML's value as JSON, with dates and times as ISO text. A value that JSON cannot hold is refused."""
+    """Returns YAML's value as JSON, with dates and times as ISO text. A value that JSON cannot hold is refused."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, dict):
@@ -250,7 +250,7 @@ def _shown(value: object) -> str:
 
 
 def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
-    """The name of each rule in headers and counts: its title, with a number if several have the same."""
+    """Returns the name of each rule in headers and counts: its title, with a number if several have the same."""
     seen: dict[str, int] = {}
     names = []
     for rule in rules:
@@ -260,5 +260,5 @@ def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
 
 
 def reason_of(rule: DeclaredExpectation) -> str:
-    """Why a row that fails the rule is in quarantine, for a person."""
+    """Returns why a row that fails the rule is in quarantine, for a person."""
     return rule.description or rule.title

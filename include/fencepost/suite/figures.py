@@ -49,7 +49,7 @@ class Root(NamedTuple):
 
     @property
     def nearest(self) -> float:
-        """The root as a double."""
+        """Returns the root as a double."""
         with localcontext(prec=60):
             return float((Decimal(self.square.numerator) / Decimal(self.square.denominator)).sqrt())
 
@@ -73,7 +73,7 @@ def _distinct(values: Operand) -> list[Column]:
 
 
 def _parts(values: Operand, room: int) -> list[Column]:
-    """The values in parts whose sums Spark can hold, the highest first: one part, or parts of ten digits each."""
+    """Returns the values in parts whose sums Spark can hold, the highest first: one part, or parts of ten digits each."""
     from pyspark.sql import functions as F
 
     column, grid = values
@@ -87,12 +87,12 @@ def _parts(values: Operand, room: int) -> list[Column]:
 
 
 def _limbs(grid: Grid) -> int:
-    """How many parts a value has. If all digits are after the point, Spark writes a zero before it."""
+    """Returns how many parts a value has. If all digits are after the point, Spark writes a zero before it."""
     return math.ceil(max(grid.precision, grid.scale + 1) / LIMB)
 
 
 def _weights(grid: Grid, room: int) -> list[Fraction]:
-    """The factor by which each part of a number counts."""
+    """Returns the factor by which each part of a number counts."""
     if grid.precision <= room:
         return [Fraction(1)]
     return [Fraction(10 ** (LIMB * n), 10**grid.scale) for n in reversed(range(_limbs(grid)))]
@@ -130,7 +130,7 @@ def _squares(values: Operand) -> list[Column]:
 
 
 def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | float | None:
-    """The standard deviation of the sample; None for one value."""
+    """Returns the standard deviation of the sample; None for one value."""
     if values < 2:
         return None
     if grid is None:
@@ -146,7 +146,7 @@ def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | f
 
 
 def _squared(number: Any) -> Any:
-    """The square of a deviation or of its bound; a bound below zero stays below."""
+    """Returns the square of a deviation or of its bound; a bound below zero stays below."""
     if isinstance(number, Root):
         return number.square
     if isinstance(number, float):
@@ -163,7 +163,9 @@ def _middle(two: Sequence[Any]) -> Any:
 
 
 def ranks_of(figure: Figure, kwargs: Arguments) -> list[tuple[int, int, int]]:
-    """The ranks of the values that a figure needs, among n in order, from 1: each is `(a * n + b) div c`, and at least 1."""
+    """Returns the ranks of the values that a figure needs, among n in order, from 1: each is `(a * n + b) div c`, and
+    at least 1.
+    """
     if figure is MEDIAN:
         return [(1, 1, 2), (1, 2, 2)]
     shares = [Fraction(exact_number(q)) for q in kwargs["quantile_ranges"]["quantiles"]]

@@ -27,31 +27,31 @@ class Grid:
 
     @classmethod
     def of_bits(cls, bits: int) -> Grid:
-        """The integers of this many bits."""
+        """Returns the integers of this many bits."""
         return cls(len(str(2 ** (bits - 1))), 0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     @classmethod
     def of_decimal(cls, precision: int, scale: int) -> Grid:
-        """The values of a decimal type."""
+        """Returns the values of a decimal type."""
         return cls(precision, scale, 1 - 10**precision, 10**precision - 1)
 
     def at_or_above(self, bound: Decimal | int, *, strict: bool) -> int:
-        """The first value at a bound or above it; `strict`: above it."""
+        """Returns the first value at a bound or above it; `strict`: above it."""
         units = Fraction(bound) * Fraction(10**self.scale)
         return math.floor(units) + 1 if strict else math.ceil(units)
 
     def at_or_below(self, bound: Decimal | int, *, strict: bool) -> int:
-        """The last value at a bound or below it; `strict`: below it."""
+        """Returns the last value at a bound or below it; `strict`: below it."""
         units = Fraction(bound) * Fraction(10**self.scale)
         return math.ceil(units) - 1 if strict else math.floor(units)
 
     def member(self, value: Decimal | int) -> int | None:
-        """The value, in units; None if the column cannot have it."""
+        """Returns the value, in units, or None if the column cannot have it."""
         units = Fraction(value) * 10**self.scale
         return int(units) if units.denominator == 1 and self.low <= units <= self.high else None
 
     def literal(self, units: int) -> Column:
-        """A value as a Spark literal of the type that a column of this grid is compared with."""
+        """Returns a value as a Spark literal of the type that a column of this grid is compared with."""
         from pyspark.sql import functions as F
 
         if not self.scale and self.high < 2**63:

@@ -26,7 +26,9 @@ class NumberWithText(float):
 
 
 def written(value: float, text: str) -> float:
-    """The double that was read from a text. If the double stands for another number than the text, it keeps the text."""
+    """Returns the double that was read from a text. If the double stands for another number than the text, it keeps the
+    text.
+    """
     if decimal_of(text) == _of_double(value):
         return value
     found = NumberWithText(value)
@@ -35,7 +37,7 @@ def written(value: float, text: str) -> float:
 
 
 def as_json(value: float) -> float | str:
-    """The number for JSON: a double, or its text.
+    """Returns the number for JSON: a double, or its text.
 
     Raises:
         ValueError: it has more digits than any column holds.
@@ -48,8 +50,8 @@ def as_json(value: float) -> float | str:
 
 
 def number_of(value: object) -> Decimal | None:
-    """The exact number of an argument; None if it is not a number. A text is accepted only if no double could stand for the
-    number.
+    """Returns the exact number of an argument, or None if it is not a number. A text is accepted only if no double
+    could stand for the number.
     """
     if isinstance(value, bool):
         return None
@@ -62,7 +64,7 @@ def number_of(value: object) -> Decimal | None:
 
 
 def exact_number(value: object) -> Decimal:
-    """The exact number of an argument.
+    """Returns the exact number of an argument.
 
     Raises:
         ValueError: it is not a number.
@@ -74,14 +76,14 @@ def exact_number(value: object) -> Decimal:
 
 
 def _of_double(value: float) -> Decimal | None:
-    """The number that a double stands for; None if it is not finite."""
+    """Returns the number that a double stands for, or None if it is not finite."""
     if not math.isfinite(value):
         return None
     return Decimal(int(value)) if abs(value) >= WHOLE else Decimal(repr(value))
 
 
 def decimal_of(text: str) -> Decimal | None:
-    """The exact number in a text; None if it is not a number, or has too many digits for any column."""
+    """Returns the exact number in a text, or None if it is not a number, or has too many digits for any column."""
     if not NUMERAL.fullmatch(text):
         return None
     number = Decimal(text)
@@ -91,7 +93,7 @@ def decimal_of(text: str) -> Decimal | None:
 
 
 def shown(value: Any) -> Any:
-    """A number for JSON with all of its digits: an integer, a double whose text is the number, or else a text.
+    """Returns a number for JSON with all of its digits: an integer, a double whose text is the number, or else a text.
 
     A fraction without an end becomes the nearest double.
     """
@@ -109,7 +111,7 @@ def shown(value: Any) -> Any:
 
 
 def _terminating(value: Fraction) -> Decimal | None:
-    """The fraction as a decimal; None if its digits do not end, or are too many to be read."""
+    """Returns the fraction as a decimal, or None if its digits do not end, or are too many to be read."""
     rest, places = value.denominator, 0
     while rest > 1 and places < DIGITS_SHOWN:
         rest //= math.gcd(rest, 10)

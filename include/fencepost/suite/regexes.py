@@ -33,7 +33,7 @@ STARTS, ENDS = (c.AT_BEGINNING, c.AT_BEGINNING_STRING), (c.AT_END, c.AT_END_STRI
 
 
 def check_regex(pattern: str) -> str:
-    """The pattern, if it may be valid in Java and does not match everything or nothing.
+    """Returns the pattern, if it may be valid in Java and does not match everything or nothing.
 
     Raises:
         ValueError: it is not a regex, or it matches every text, or none.
@@ -75,8 +75,8 @@ def _is_wrong_to_java(error: Exception, pattern: str) -> bool:
 
 
 def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
-    """Whether these items match at the start of any text, or at its end, where `places` says that the match is. Changes `places`
-    to where it may be after them.
+    """Returns whether these items match at the start of any text, or at its end, where `places` says that the match is.
+    Changes `places` to where it may be after them.
     """
     for kind, of in items:
         if kind is c.AT:
@@ -108,7 +108,7 @@ def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
 
 
 def _is_any(items: Any, dotall: bool) -> bool:
-    """Whether these items match any one character."""
+    """Returns whether these items match any one character."""
     if len(items) != 1:
         return False
     ((kind, of),) = items
@@ -123,7 +123,9 @@ def _has_complements(members: Iterable[Any]) -> bool:
 
 
 def _matches_nothing(items: Iterable[Any]) -> bool:
-    """Whether these items surely match nowhere: an empty set, `(?!)`, a start after a character, or a character after the end."""
+    """Returns whether these items surely match nowhere: an empty set, `(?!)`, a start after a character, or a character
+    after the end.
+    """
     behind = False  # a character that is consumed
     at: set[Any] = set()  # an assertion about the present place
     for kind, of in items:

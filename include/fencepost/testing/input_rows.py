@@ -30,7 +30,7 @@ class Wrong(ValueError):
 
 
 def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tuple[Decoded, dict[Place, int]]:
-    """The rows as source records, in their order, and the position of the row that gives each record.
+    """Returns the rows as source records, in their order, and the position of the row that gives each record.
 
     Bytes are the value of a record, and None is a tombstone. A dict has fields; missing ones are null. Beside them, or instead of
     them with `_value`, it may have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`,
@@ -58,7 +58,7 @@ def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tu
 
 
 def _is_raw(row: Row) -> bool:
-    """Whether the row is a value for the decoder."""
+    """Returns whether the row is a value for the decoder."""
     return not isinstance(row, Mapping) or VALUE in row
 
 
@@ -67,7 +67,7 @@ def _metadata(row: Row) -> Mapping[str, Any]:
 
 
 def _record(pipeline: Pipeline, number: int, row: Row) -> dict[str, Any]:
-    """A row as the connector would give it."""
+    """Returns a row as the connector would give it."""
     values: Mapping[str, Any] = row if isinstance(row, Mapping) else {VALUE: row}
     if VALUE in values and (others := [name for name in values if name not in METADATA]):
         raise SettingsError(
@@ -119,7 +119,7 @@ def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, R
 
 
 def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> pa.Table:
-    """A table of dicts with Python values. `numbers` are the positions of the rows among the given ones.
+    """Returns a table of dicts with Python values. `numbers` are the positions of the rows among the given ones.
 
     Raises:
         SettingsError: a value is not of its column's type.
@@ -138,7 +138,8 @@ def _nullable(schema: T.StructType) -> T.StructType:
 
 
 def _of_type(value: Any, kind: T.DataType, name: str) -> Any:
-    """The value in the form that Arrow takes for this type. A text may stand for a number with all its digits, a date or a time.
+    """Returns the value in the form that Arrow takes for this type. A text may stand for a number with all its digits,
+    a date or a time.
 
     Raises:
         Wrong: it is not of the type.
@@ -200,7 +201,7 @@ _WIDTHS: dict[type[T.DataType], int] = {T.ByteType: 1, T.ShortType: 2, T.Integer
 
 
 def _only(value: Any, kinds: type | tuple[type, ...], but: type | None = None) -> Any:
-    """The value, if it is of one of these types."""
+    """Returns the value, if it is of one of these types."""
     if not isinstance(value, kinds) or (but is not None and isinstance(value, but)):
         raise TypeError
     return value

@@ -26,7 +26,8 @@ ARGUMENTS: dict[Part, str] = {
 
 
 def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
-    """The schemas of the pipeline's parts, as a plan would freeze them if the registry had only those in these files.
+    """Returns the schemas of the pipeline's parts, as a plan would freeze them if the registry had only those in these
+    files.
 
     Raises:
         SettingsError: a source's schema is missing, a file is for a part without a registry, or its schema is invalid in the
@@ -47,7 +48,7 @@ def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
 
 
 def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
-    """The schemas. Ids in these rows that no file has are refused; a run would look them up in the registry."""
+    """Returns the schemas. Ids in these rows that no file has are refused; a run would look them up in the registry."""
     mappings = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
     changes = {}
     for part, name in (("source", VALUE), ("source_key", KEY)):
@@ -60,7 +61,7 @@ def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
 
 
 def _id_of(data: object) -> int | None:
-    """The schema id that the bytes begin with; None if there is none."""
+    """Returns the schema id that the bytes begin with, or None if there is none."""
     framed = isinstance(data, bytes) and len(data) >= HEADER and data[0] == 0
     return int.from_bytes(data[1:HEADER], "big") if framed and isinstance(data, bytes) else None
 

@@ -91,7 +91,7 @@ class Trials:
         output_schema: str | Path | None = None,
         output_key_schema: str | Path | None = None,
     ) -> TransformResult:
-        """Run the transform of a pipeline, given by its name or its folder, on rows.
+        """Runs the transform of a pipeline, given by its name or its folder, on rows.
 
         A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A missing field is null,
         whatever the schema says; `given_records` says what else a dict may have. The schemas are files, for parts of the pipeline
@@ -122,7 +122,7 @@ class Trials:
 
 
 def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> TransformResult:
-    """Run one trial.
+    """Runs one trial.
 
     1. Make source records of the rows.
     2. Run the transform on those that it gets.
@@ -152,7 +152,9 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
 
 
 def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
-    """The value of a row as a reader of the output gets it, as one column, and a column that says whether it is a tombstone."""
+    """Returns the value of a row as a reader of the output gets it, as one column, and a column that says whether it is
+    a tombstone.
+    """
     with analysis_errors(path.pipeline):
         values = F.struct(*written_columns(result, path.pipeline).values())
     tombstone = F.col("_tombstone") if "_tombstone" in result.columns else F.lit(False)
@@ -168,7 +170,7 @@ def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
 def _with_rows(
     outcome: TransformResult, path: RowPath, flagged: DataFrame, positions: Mapping[Place, int]
 ) -> TransformResult:
-    """The outcome with the rows of the transform's result."""
+    """Returns the outcome with the rows of the transform's result."""
     names = [name for name in ("_out_key", *RECORD_PLACE.values()) if name in flagged.columns]
     place = [F.col(f"_record.{name.removeprefix('_')}").alias(name) for name in PLACES]
     unfit = unfit_reason(flagged).alias("_unfit")

@@ -44,7 +44,8 @@ def settings_without(values: Settings, unused: frozenset[str]) -> ConnectionSett
 
 
 def extra_of(connection: Connection) -> dict[str, str]:
-    """The extra's values as texts: numbers as written, booleans in lower case. Null and empty values are left out.
+    """Returns the extra's values as texts: numbers as written, booleans in lower case. Null and empty values are left
+    out.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans. The message quotes none of it.

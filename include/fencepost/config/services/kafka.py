@@ -121,7 +121,7 @@ EXCLUSIVE = (
 
 
 def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
-    """Refuse settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
+    """Refuses settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
     `whole` is false if a connection has the other settings. Then the completeness of a login or a certificate is not checked, and
     settings that decide where the connection's secret is sent are refused.
@@ -192,7 +192,7 @@ def _check_brokers(value: str) -> None:
 
 
 def _check_login(values: Mapping[str, str]) -> None:
-    """Check that SASL is complete or absent. librdkafka and Java both assume GSSAPI if no mechanism is named."""
+    """Checks that SASL is complete or absent. librdkafka and Java both assume GSSAPI if no mechanism is named."""
     protocol = values.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
@@ -239,7 +239,7 @@ def kafka_of(connection: Connection) -> ConnectionSettings:
 
 
 def _refuse_tokens(values: Settings, name: str) -> None:
-    """Refuse a connection that logs in by a token: Spark's reader has no counterpart of the provider's callbacks."""
+    """Refuses a connection that logs in by a token: Spark's reader has no counterpart of the provider's callbacks."""
     brokers = values.get("bootstrap.servers", "")
     mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", "")).upper()
     by_token = "oauth_cb" in values or mechanism == "OAUTHBEARER"

@@ -41,7 +41,7 @@ NO_LOGIN_OF_PROCESS = {"gssencmode": "disable", "sslcertmode": "disable", "requi
 
 
 def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
-    """Check the names, and the values that the protocol depends on.
+    """Checks the names, and the values that the protocol depends on.
 
     `whole` is false if a connection has the other settings. Then settings that decide where the connection's secret is sent are
     refused.

@@ -108,8 +108,8 @@ UNUSED = frozenset(
 
 
 def registry_of(connection: Connection) -> ConnectionSettings:
-    """The settings of a registry from a connection of type `http`: host, login and password, and an extra in the names of
-    confluent-kafka's client.
+    """Returns the settings of a registry from a connection of type `http`: host, login and password, and an extra in
+    the names of confluent-kafka's client.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans, or has settings that Fencepost does not pass
@@ -144,7 +144,7 @@ def registry_of(connection: Connection) -> ConnectionSettings:
 
 
 def _replaced_by(own: Settings) -> frozenset[str]:
-    """The settings of one way to log in, if a pipeline's own settings choose the other."""
+    """Returns the settings of one way to log in, if a pipeline's own settings choose the other."""
     replaced: set[str] = set()
     if "token" in own:
         replaced |= {"username", "password"}

@@ -65,18 +65,18 @@ class Service:
             raise ValueError(f"service {self.name}: not declared: {', '.join(undeclared)}")
 
     def named(self, *visibilities: Visibility) -> frozenset[str]:
-        """The settings with one of these visibilities."""
+        """Returns the settings with one of these visibilities."""
         return frozenset(name for name, visibility in self.settings.items() if visibility in visibilities)
 
     def is_secret(self, name: str) -> bool:
-        """Whether a setting is a secret. An undeclared one counts as a secret."""
+        """Returns whether a setting is a secret. An undeclared one counts as a secret."""
         return self.settings.get(name, Visibility.SECRET) is Visibility.SECRET
 
 
 def declared(
     *, shown: Iterable[str], private: Iterable[str], login_files: Iterable[str], secret: Iterable[str]
 ) -> dict[str, Visibility]:
-    """The settings of a service that uses the names of its client library.
+    """Returns the settings of a service that uses the names of its client library.
 
     Raises:
         ValueError: a setting is declared twice.
@@ -97,7 +97,7 @@ def declared(
 
 
 def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
-    """The settings of a service that are the fields of a model. `connection` is not a setting.
+    """Returns the settings of a service that are the fields of a model. `connection` is not a setting.
 
     Raises:
         ValueError: a field has no `Visibility` in its annotation, or several, or a secret is not a `SecretStr`.
@@ -116,5 +116,5 @@ def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
 
 
 def hidden(settings: Settings) -> dict[str, SecretStr]:
-    """The settings in the form that a pipeline has. Converted to text, they show no value."""
+    """Returns the settings in the form that a pipeline has. Converted to text, they show no value."""
     return {name: SecretStr(value) for name, value in settings.items()}

@@ -91,17 +91,18 @@ class Bookkeeping:
         self._batches = f"{quoted(self.schema)}.fencepost_batches"
 
     def is_prepared(self) -> bool:
-        """Whether both tables of the store exist."""
+        """Returns whether both tables of the store exist."""
         return all(self._oid(name) is not None for name in (self._tables, self._batches))
 
     def prepare(self) -> None:
-        """Create both tables of the store if they are missing."""
+        """Creates both tables of the store if they are missing."""
         for name, columns in ((self._tables, TABLES), (self._batches, BATCHES)):
             if self._oid(name) is None:
                 self._run(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
 
     def why_not_kept(self) -> str:
-        """Why the store's own tables cannot be relied upon, with the statements that repair them; empty if they can.
+        """Returns why the store's own tables cannot be relied upon, with the statements that repair them; empty if they
+        can.
 
         Without its key the table could have two rows for an interval, and two publications could each lock one.
         """
@@ -124,7 +125,7 @@ class Bookkeeping:
         return ""
 
     def _has_key(self, table: str, key: Sequence[str]) -> bool:
-        """Whether the table has a unique key on these columns that the server checks immediately."""
+        """Returns whether the table has a unique key on these columns that the server checks immediately."""
         found = self._run(
             "SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indisvalid "
             "AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND (SELECT string_agg(a.attname::text, ',' "
@@ -136,13 +137,15 @@ class Bookkeeping:
         return bool(found)
 
     def registered(self, *, lock: bool = False) -> RegisteredTable | None:
-        """The table's row in the store, None if it has none. `lock` keeps the row unchanged until the end of the transaction."""
+        """Returns the table's row in the store, None if it has none. `lock` keeps the row unchanged until the end of
+        the transaction.
+        """
         share = " FOR SHARE" if lock else ""
         found = self._run(f"SELECT oid, pipeline, cluster FROM {self._tables} WHERE name = $1{share}", self.table)
         return RegisteredTable(found[0][0], Owner(*found[0][1:])) if found else None
 
     def oid(self) -> int | None:
-        """The table's present oid; None if it does not exist."""
+        """Returns the table's present oid, or None if it does not exist."""
         return self._oid(self.quoted)
 
     def _oid(self, name: str) -> int | None:
@@ -150,7 +153,7 @@ class Bookkeeping:
         return found
 
     def register(self, owner: Owner, *, moved: bool = False) -> int | None:
-        """Register the table for this owner. Returns its oid, None if it does not exist.
+        """Registers the table for this owner. Returns its oid, None if it does not exist.
 
         `moved`: the pipeline may take the table over from its other cluster.
 
@@ -185,7 +188,7 @@ class Bookkeeping:
         return oid
 
     def why_another(self, known: RegisteredTable | None, oid: int | None) -> str:
-        """Why the table with this oid cannot be the registered one; empty if it is or can be.
+        """Returns why the table with this oid cannot be the registered one; empty if it is or can be.
 
         An interval without any rows is no reason: the comparison with the ledger names it and can bring it back.
         """
@@ -216,8 +219,9 @@ class Bookkeeping:
         )
 
     def differences(self, name: str = "") -> list[Difference]:
-        """The intervals whose rows in the table differ from the published ones, in order of time. It reads the whole table, as of
-        one moment. `name` is the table's name in the store, if that is another."""
+        """Returns the intervals whose rows in the table differ from the published ones, in order of time. It reads the
+        whole table, as of one moment. `name` is the table's name in the store, if that is another.
+        """
         found = self._run(
             f"WITH counted AS (SELECT CASE WHEN {IS_A_START} THEN {quoted(INTERVAL)} END AS start, "
             f"{quoted(REVISION)} AS revision, count(*) AS rows FROM {self.quoted} GROUP BY 1, 2), "
@@ -236,7 +240,8 @@ class Bookkeeping:
         return all(kinds.get(name) == kind for name, kind in OWN.items())
 
     def former_name(self, owner: Owner, oid: int | None) -> str | None:
-        """The name of this table in the store, if the table was renamed, or moved together with the store's own tables.
+        """Returns the name of this table in the store, if the table was renamed, or moved together with the store's own
+        tables.
 
         None if no other table of this owner is missing, or if the rows differ from those published under the missing table's
         name.
@@ -252,7 +257,7 @@ class Bookkeeping:
         return names[0] if len(names) == 1 and not self.differences(names[0]) else None
 
     def _rename(self, name: str) -> None:
-        """Change the table's name in the store to this one."""
+        """Changes the table's name in the store to this one."""
         self._run(f"UPDATE {self._tables} SET name = $1 WHERE name = $2", self.table, name)
         self._run(f"UPDATE {self._batches} SET table_name = $1 WHERE table_name = $2", self.table, name)
 
@@ -260,7 +265,7 @@ class Bookkeeping:
         return bool(self._run(f"SELECT EXISTS (SELECT 1 FROM {self.quoted})")[0][0])
 
     def columns(self, oid: int) -> list[TableColumn]:
-        """The table's columns, with the exact types in the catalogue."""
+        """Returns the table's columns, with the exact types in the catalogue."""
         rows = self._run(
             "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull OR a.atthasdef OR a.attidentity <> "
             "'', a.attgenerated <> '' OR a.attidentity = 'a', CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, NULL) ELSE "
@@ -277,7 +282,7 @@ class Bookkeeping:
         return [TableColumn(*row) for row in rows]
 
     def altered(self, oid: int) -> str:
-        """The quoted table whose columns a person can change. For a partition, that is the partitioned table."""
+        """Returns the quoted table whose columns a person can change. For a partition, that is the partitioned table."""
         found = self._run(
             "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
             "ON n.oid = c.relnamespace WHERE c.oid = coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid)",
@@ -286,11 +291,12 @@ class Bookkeeping:
         return quoted(*found[0])
 
     def is_partitioned(self, oid: int) -> bool:
-        """Whether the table is partitioned."""
+        """Returns whether the table is partitioned."""
         return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
     def unindexed(self, oid: int) -> list[str]:
-        """The quoted tables with rows (the table itself, or its partitions and children) that have no index on the interval.
+        """Returns the quoted tables with rows (the table itself, or its partitions and children) that have no index on
+        the interval.
 
         Only a B-tree over all rows counts whose first key is the interval itself and which is valid: not one that is still being
         built, or whose build failed.
@@ -298,7 +304,7 @@ class Bookkeeping:
         return [name for (name,) in self._run(UNINDEXED, oid, INTERVAL)]
 
     def without_partition(self, oid: int, starts: Collection[datetime]) -> set[datetime]:
-        """The intervals without a partition; none for a table without partitions.
+        """Returns the intervals without a partition; none for a table without partitions.
 
         An interval whose partition depends on other columns too is not among them.
         """
@@ -314,20 +320,21 @@ class Bookkeeping:
         return {row[0] for row in found}
 
     def create(self, columns: str) -> None:
-        """Create the output table, with an index on its intervals. Its replica identity is all columns, so that its rows can be
-        removed even if logical replication publishes it."""
+        """Creates the output table, with an index on its intervals. Its replica identity is all columns, so that its
+        rows can be removed even if logical replication publishes it.
+        """
         self._run(f"CREATE TABLE {self.quoted} ({columns})")
         self._run(f"ALTER TABLE {self.quoted} REPLICA IDENTITY FULL")
         self._run(f"CREATE INDEX ON {self.quoted} ({quoted(INTERVAL)})")
 
     def add_columns(self, columns: dict[str, str]) -> None:
-        """Add these columns to the table; the values are their types."""
+        """Adds these columns to the table; the values are their types."""
         added = ", ".join(f"ADD COLUMN {quoted(name)} {kind}" for name, kind in columns.items())
         if added:
             self._run(f"ALTER TABLE {self.quoted} {added}")
 
     def why_not_made(self) -> str:
-        """Why the user cannot create tables in the schema; empty if it can."""
+        """Returns why the user cannot create tables in the schema; empty if it can."""
         found = self._run(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1::name",
             self.schema,
@@ -339,12 +346,15 @@ class Bookkeeping:
         return ""
 
     def lock_table(self) -> None:
-        """Lock the table so that it is not dropped or created again. Its partitions stay unlocked, so publications do not wait
-        for sessions that use other partitions."""
+        """Locks the table so that it is not dropped or created again. Its partitions stay unlocked, so publications do
+        not wait for sessions that use other partitions.
+        """
         self._run(f"LOCK TABLE ONLY {self.quoted} IN ROW EXCLUSIVE MODE")
 
     def lock_row(self, start: datetime) -> IntervalRow:
-        """Lock the interval's row and return it. A missing row is inserted, which waits for another session that inserts it."""
+        """Locks the interval's row and returns it. A missing row is inserted, which waits for another session that
+        inserts it.
+        """
         self._run(
             f"INSERT INTO {self._batches} (table_name, interval_start) VALUES ($1, $2::timestamptz) "
             "ON CONFLICT (table_name, interval_start) DO NOTHING",
@@ -357,7 +367,7 @@ class Bookkeeping:
         return _held(self._run(locked, self.table, start)[0])
 
     def row(self, start: datetime) -> IntervalRow:
-        """The interval's committed row."""
+        """Returns the interval's committed row."""
         found = self._run(
             f"SELECT {HELD} FROM {self._batches} WHERE table_name = $1 AND interval_start = $2::timestamptz",
             self.table,
@@ -366,14 +376,14 @@ class Bookkeeping:
         return _held(found[0]) if found else IntervalRow(start)
 
     def rows(self) -> list[IntervalRow]:
-        """The committed rows of all intervals."""
+        """Returns the committed rows of all intervals."""
         found = self._run(
             f"SELECT {HELD} FROM {self._batches} WHERE table_name = $1 ORDER BY interval_start", self.table
         )
         return [_held(row) for row in found]
 
     def named(self) -> Iterator[str]:
-        """The name of the last committed batch of each interval."""
+        """Returns the name of the last committed batch of each interval."""
         found = self._run(
             f"SELECT batch FROM {self._batches} WHERE table_name = $1 AND revisions <> '{{}}' AND batch <> ''",
             self.table,
@@ -381,7 +391,9 @@ class Bookkeeping:
         return (row[0] for row in found)
 
     def filled(self, oid: int) -> set[datetime]:
-        """The starts of the intervals that have rows in the table: by a step in the index for each, or by reading the table."""
+        """Returns the starts of the intervals that have rows in the table: by a step in the index for each, or by
+        reading the table.
+        """
         column = quoted(INTERVAL)
         if self.unindexed(oid):
             found = self._run(f"SELECT DISTINCT CASE WHEN {IS_A_START} THEN {column} END FROM {self.quoted}")
@@ -395,14 +407,16 @@ class Bookkeeping:
         return {row[0] for row in found}
 
     def remove(self, batch: Batch) -> None:
-        """Remove the rows that the batch replaces: all of its interval; for an addition, only those of its own revision."""
+        """Removes the rows that the batch replaces: all of its interval; for an addition, only those of its own
+        revision.
+        """
         of_addition = f" AND {quoted(REVISION)} = {batch.revision}" if batch.adds_to is not None else ""
         self._run(
             f"DELETE FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz{of_addition}", batch.interval.start
         )
 
     def count(self, start: datetime) -> dict[int, int]:
-        """The number of the interval's rows, by revision."""
+        """Returns the number of the interval's rows, by revision."""
         found = self._run(
             f"SELECT {quoted(REVISION)}, count(*) FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz GROUP BY 1",
             start,
@@ -410,7 +424,7 @@ class Bookkeeping:
         return dict(found)
 
     def read(self, start: datetime, revision: int, columns: str) -> pa.Table:
-        """The rows of a revision of the interval with this start."""
+        """Returns the rows of a revision of the interval with this start."""
         # The driver runs a statement without values as a COPY, in batches.
         return self.session.table(
             f"SELECT {columns} FROM {self.quoted} WHERE {quoted(INTERVAL)} = '{start.isoformat()}'::timestamptz "
@@ -418,7 +432,7 @@ class Bookkeeping:
         )
 
     def what_acts(self) -> str:
-        """The triggers and rules of the table, its partitions and children, by name; empty if it has none."""
+        """Returns the triggers and rules of the table, its partitions and children, by name; empty if it has none."""
         found = self._run(
             f"{BELOW} SELECT 'trigger ' || tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN (SELECT oid FROM below) AND NOT "
             "tgisinternal AND tgparentid = 0 UNION SELECT 'rule ' || rulename FROM pg_catalog.pg_rewrite WHERE ev_class IN "
@@ -439,7 +453,7 @@ class Bookkeeping:
     def record(
         self, batch: Batch, publication: TablePublication, revisions: Mapping[int, Committed], sources: str
     ) -> None:
-        """Write into the interval's row that the publication is committed."""
+        """Writes into the interval's row that the publication is committed."""
         verdict = str(batch.verdict.outcome) if batch.verdict else ""
         self._run(
             f"UPDATE {self._batches} SET interval_end = $1::timestamptz, ledger = $2, lease = $3, closed = false, refused = '', "
@@ -459,7 +473,7 @@ class Bookkeeping:
         )
 
     def close(self, batch: Batch, publication: TablePublication, refused: str) -> None:
-        """Write into the interval's row that the publication was given up. Its revisions stay as they are."""
+        """Writes into the interval's row that the publication was given up. Its revisions stay as they are."""
         self._run(
             f"UPDATE {self._batches} SET ledger = $1, lease = $2, closed = true, refused = $3, changed_at = now() "
             "WHERE table_name = $4 AND interval_start = $5::timestamptz",

@@ -57,12 +57,12 @@ OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
 
 
 def schema_of(text: str) -> t.StructType:
-    """Parse `Written.value_schema`."""
+    """Parses `Written.value_schema`."""
     return t.StructType.fromJson(json.loads(text)) if text else t.StructType([])
 
 
 def kind_for(kind: t.DataType) -> str | None:
-    """The PostgreSQL type of a new column for values of this Spark type; None if there is none."""
+    """Returns the PostgreSQL type of a new column for values of this Spark type, or None if there is none."""
     if isinstance(kind, t.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, NESTED):
@@ -71,7 +71,7 @@ def kind_for(kind: t.DataType) -> str | None:
 
 
 def holds(column: str, kind: t.DataType) -> bool:
-    """Whether a column of this PostgreSQL type stores each value of the Spark type exactly, or refuses it."""
+    """Returns whether a column of this PostgreSQL type stores each value of the Spark type exactly, or refuses it."""
     if isinstance(kind, t.DecimalType):
         declared = NUMERIC.fullmatch(column)  # a scale in excess would be rounded, a precision is refused by the server
         return column == "numeric" or (declared is not None and int(declared[2]) >= kind.scale)
@@ -81,7 +81,7 @@ def holds(column: str, kind: t.DataType) -> bool:
 
 
 def unsupported_columns(schema: t.StructType) -> list[str]:
-    """Why columns of a transform's result cannot be columns of any PostgreSQL table."""
+    """Returns why columns of a transform's result cannot be columns of any PostgreSQL table."""
     found = list[str]()
     for field in schema.fields:
         if without_case(field.name) in RESERVED_COLUMNS:
@@ -101,14 +101,14 @@ def unsupported_columns(schema: t.StructType) -> list[str]:
 
 
 def missing(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, str]:
-    """The columns that the table lacks, with the type that each of them gets."""
+    """Returns the columns that the table lacks, with the type that each of them gets."""
     there = {column.name for column in columns}
     wanted: dict[str, str] = {field.name: kind_for(field.dataType) or "" for field in schema.fields} | OWN
     return {name: kind for name, kind in wanted.items() if name not in there}
 
 
 def column_differences(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
-    """Why the table does not accept rows with these columns, each reason with the statement that solves it.
+    """Returns why the table does not accept rows with these columns, each reason with the statement that solves it.
 
     With `add`, missing columns are no reason, because the publication adds them.
     """
@@ -139,7 +139,7 @@ def column_differences(table: str, schema: t.StructType, columns: Sequence[Table
 
 
 def definition(schema: t.StructType) -> str:
-    """The column definitions of a new table."""
+    """Returns the column definitions of a new table."""
     own = [f"{quoted(name)} {kind} NOT NULL" for name, kind in OWN.items()]
     return ", ".join([*(f"{quoted(f.name)} {kind_for(f.dataType)}" for f in schema.fields), *own])
 
@@ -164,7 +164,7 @@ class Rows:
         self.schema = pa.schema([*fields, *((name, ARROW[kind]) for name, kind in OWN.items())])
 
     def of(self, values: pa.Array) -> pa.RecordBatch:
-        """Convert values to rows.
+        """Converts values to rows.
 
         Raises:
             StagedMisfit: a value does not have the batch's columns.
@@ -190,7 +190,7 @@ def _arrow(column: str, kind: t.DataType) -> pa.DataType:
 
 
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast the column to the table's type. A value that would change is an error."""
+    """Casts the column to the table's type. A value that would change is an error."""
     if isinstance(target, pa.JsonType):
         return pa.ExtensionArray.from_storage(target, column)
     return column if column.type == target else column.cast(target, safe=True)

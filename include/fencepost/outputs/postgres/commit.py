@@ -52,7 +52,7 @@ class RowsRefused(Exception):
 
 
 def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
-    """Commit the batch, unless it is committed already:
+    """Commits the batch, unless it is committed already:
 
     1. lock the interval's row, and lock the table so that it is not dropped or swapped;
     2. compare the row: committed already, given up, overtaken, of another ledger, or of another owner;
@@ -97,7 +97,7 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
 def _may_commit(
     table: PipelineTable, bookkeeping: Bookkeeping, interval_row: IntervalRow, batch: Batch, *, exists: bool
 ) -> bool:
-    """Whether the publication still has to be committed; False if it is committed."""
+    """Returns whether the publication still has to be committed; False if it is committed."""
     if not table.has_to_commit(interval_row, batch):
         return False
     known = bookkeeping.registered(lock=True)
@@ -113,7 +113,7 @@ def _check_table(shape: TableShape, bookkeeping: Bookkeeping, interval: Interval
 
 
 def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: Bookkeeping, batch: Batch) -> None:
-    """Replace the interval's rows by the batch's."""
+    """Replaces the interval's rows by the batch's."""
     written, start = batch.require_written, batch.interval.start
     oid, schema = bookkeeping.oid(), schema_of(written.value_schema)
     assert oid is not None, "the table is locked"
@@ -169,8 +169,8 @@ def _counts(bookkeeping: Bookkeeping, batch: Batch) -> _Counts:
 
 
 def _check_counts(bookkeeping: Bookkeeping, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
-    """Check that the interval has the right number of rows, and that the other intervals have as many as before. A rule or
-    trigger may keep rows that were removed, add rows, or move them.
+    """Checks that the interval has the right number of rows, and that the other intervals have as many as before. A
+    rule or trigger may keep rows that were removed, add rows, or move them.
 
     Raises:
         TableRefused: a number of rows is wrong.
@@ -200,7 +200,7 @@ def _check_counts(bookkeeping: Bookkeeping, batch: Batch, before: _Counts, wante
 
 @contextmanager
 def _refusals(*, removing: bool = False) -> Iterator[None]:
-    """Raise RowsRefused for an error that is about the rows, and leave other errors as they are."""
+    """Raises RowsRefused for an error that is about the rows, and leave other errors as they are."""
     try:
         yield
     except StatementFailed as failed:
@@ -219,7 +219,7 @@ class StagedRows:
         self.failed: Exception | None = None  # the error that ended the reading; the driver passes on its text only
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's types, while they are counted."""
+        """Yields the rows in the table's types, while they are counted."""
         ledger, batch = self._ledger, self._batch
         written = batch.require_written
         try:
@@ -235,7 +235,9 @@ class StagedRows:
             raise
 
     def place(self, row: int) -> tuple[int, int] | None:
-        """The partition of the row with that number (from 1), and how many of the batch's records precede it there."""
+        """Returns the partition of the row with that number (from 1), and how many of the batch's records precede it
+        there.
+        """
         before, left = Counter[int](), row - 1
         for partition, count in self._runs:
             if 0 <= left < count:

@@ -87,7 +87,7 @@ class StatementFailed(Exception):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether the error is about the rows, for a statement that copies or removes rows."""
+        """Returns whether the error is about the rows, for a statement that copies or removes rows."""
         return is_of_rows(self.sqlstate)
 
 
@@ -99,7 +99,7 @@ class Session:
         self.ended = False
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement with `$1` and so on for the values. Returns its rows; empty if it returns none.
+        """Runs a statement with `$1` and so on for the values. Returns its rows; empty if it returns none.
 
         Raises:
             StatementFailed: the server refuses it.
@@ -110,18 +110,18 @@ class Session:
             return list(cursor.fetchall()) if cursor.description else []
 
     def table(self, statement: str) -> pa.Table:
-        """The rows of a statement as columns. Errors as `run`."""
+        """Returns the rows of a statement as columns. Errors as `run`."""
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.execute(statement)
             return cursor.fetch_arrow_table()
 
     def copy(self, schema: str, table: str, batches: pa.RecordBatchReader) -> None:
-        """Append rows to a table. Columns are matched by name and have to be of the table's own types."""
+        """Appends rows to a table. Columns are matched by name and have to be of the table's own types."""
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.adbc_ingest(table, batches, mode="append", db_schema_name=schema)
 
     def commit(self) -> None:
-        """Commit.
+        """Commits.
 
         Raises:
             StatementFailed: a deferred check fails; nothing is committed.
@@ -160,7 +160,7 @@ def asking(of: ClientConfig) -> Iterator[Session]:
 
 
 def _locked_by(of: ClientConfig) -> str:
-    """The sessions that lock tables of the database against readers, as text with the next step."""
+    """Returns the sessions that lock tables of the database against readers, as text with the next step."""
     with session(of, limit=ASK_SECONDS) as tx:  # after an error a transaction takes no statement any more
         found = tx.run(
             "SELECT DISTINCT l.pid, coalesce(a.usename::text, '') FROM pg_catalog.pg_locks AS l "
@@ -228,13 +228,13 @@ def session(
 
 
 def describe_server(of: ClientConfig) -> str:
-    """The database's host, port and name, for messages."""
+    """Returns the database's host, port and name, for messages."""
     given = of.plain(POSTGRES)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
 
 
 def meaning(failed: StatementFailed, where: str) -> FencepostError:
-    """The error for a failed statement that is not about rows. It contains no text of the server."""
+    """Returns the error for a failed statement that is not about rows. It contains no text of the server."""
     what = f"{where}: {description(failed.sqlstate)} (SQLSTATE {failed.sqlstate})."
     if failed.sqlstate == LOCK_TIMED_OUT:
         return TableUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
@@ -249,7 +249,9 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
 
 
 def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
-    """The settings in libpq's form, with at most `limit` seconds for the connection. Only this process sees the text."""
+    """Returns the settings in libpq's form, with at most `limit` seconds for the connection. Only this process sees the
+    text.
+    """
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
     given = {**defaults, **keepalives, "client_encoding": "UTF8", **of.plain(POSTGRES)}
@@ -261,8 +263,9 @@ def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
 
 
 def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
-    """Raise the reason why there is no session, with libpq's text. It has no password; secrets are masked all the same. The text
-    of an error from a login trigger is left out."""
+    """Raises the reason why there is no session, with libpq's text. It has no password; secrets are masked all the
+    same. The text of an error from a login trigger is left out.
+    """
     said = _first_line(str(error))
     if "CONTEXT:" in str(error):
         said = "a trigger of the server refused the session."
@@ -284,7 +287,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Translate the driver's errors, without their text."""
+    """Translates the driver's errors, without their text."""
     from adbc_driver_postgresql import dbapi
 
     try:

@@ -44,7 +44,7 @@ class TableColumn:
 
 
 def alteration(table: str, column: TableColumn, kind: str) -> str:
-    """The statement that gives the column that type, or why there is none; the end of a message, after a colon."""
+    """Returns the statement that gives the column that type, or why there is none; the end of a message, after a colon."""
     name = quoted(column.name)
     if column.in_partition_key:
         return f"it is part of the table's partition key, so create the table again with this column as {kind}"
@@ -55,7 +55,7 @@ def alteration(table: str, column: TableColumn, kind: str) -> str:
 
 
 def _converted(name: str, old: str, new: str) -> str:
-    """The expression for the column's value in the new type, by way of its text if the server has no cast."""
+    """Returns the expression for the column's value in the new type, by way of its text if the server has no cast."""
     between = DIGITS.sub("", old), new
     if new == "jsonb":
         return f"{name}::jsonb" if TEXT.match(old) or old == "json" else f"to_jsonb({name})"
@@ -76,7 +76,7 @@ def _converted(name: str, old: str, new: str) -> str:
 
 
 def _of_number(name: str, old: str, new: str) -> str:
-    """The expression for a number. A plain cast would round it."""
+    """Returns the expression for a number. A plain cast would round it."""
     digits = f"{name}::numeric" if old == "money" else f"{name}::text::numeric"  # a double's text has all of its digits
     is_whole, is_binary = WHOLE.match(old) is not None, new in ("real", "double precision")
     if new == "boolean" or (WHOLE.match(new) and not is_whole):
@@ -89,5 +89,7 @@ def _of_number(name: str, old: str, new: str) -> str:
 
 
 def _whole(name: str, value: str, back: str, all_of_it: str, new: str) -> str:
-    """An expression that gives the value if it converts back to the same; else a text that the server refuses for the type."""
+    """Returns an expression that gives the value if it converts back to the same; else a text that the server refuses
+    for the type.
+    """
     return f"CASE WHEN {back.format(value)} = {all_of_it} THEN {value} ELSE ({name}::text || ' would lose digits')::{new} END"

@@ -169,7 +169,7 @@ def _newest_schema(view: View) -> str:
 
 
 def check_table_publications(inspected: Inspected) -> Finding:
-    """The publications under way, by the sessions that hold their intervals. The check locks nothing."""
+    """Returns the publications under way, by the sessions that hold their intervals. The check locks nothing."""
     output = PostgresTable(inspected.ledger, _table(inspected))
     held = list[str]()
     for row in snapshot_of(inspected.view).unfinished:
@@ -197,7 +197,7 @@ def check_table_bloat(inspected: Inspected) -> Finding:
 
 
 def _rows_of(tx: Session, table: str) -> tuple[int, int]:
-    """The server's estimates of live and dead rows, partitions included."""
+    """Returns the server's estimates of live and dead rows, partitions included."""
     ((live, dead),) = tx.run(
         "SELECT coalesce(sum(n_live_tup), 0)::bigint, coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables "
         "WHERE relid = to_regclass($1) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))",

@@ -38,7 +38,7 @@ class HoldingSession:
 
     @property
     def may_end(self) -> bool:
-        """Whether this user may see the session's state and end it."""
+        """Returns whether this user may see the session's state and end it."""
         return bool(self.ended_as)
 
 
@@ -75,20 +75,20 @@ def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple
 
 
 def publishers_of(pipeline: Pipeline, table: str, interval: Interval) -> list[str]:
-    """The sessions that publish into the interval, as text."""
+    """Returns the sessions that publish into the interval, as text."""
     with asking(pipeline) as tx:
         return [f"session {one.pid} of user {one.user}" for one in _publishers(tx, table, interval)]
 
 
 def name_of(table: str, interval: Interval) -> str:
-    """The `application_name` of sessions that publish into an interval."""
+    """Returns the `application_name` of sessions that publish into an interval."""
     return f"fencepost {hashlib.sha256(f'{table} {interval.start.isoformat()}'.encode()).hexdigest()[:16]}"
 
 
 def _end_idle(
     pipeline: Pipeline, table: str, interval: Interval, seen: Mapping[int, int]
 ) -> tuple[dict[int, int], list[HoldingSession]]:
-    """End the sessions of this interval that wait for their clients and have copied nothing since they were `seen`.
+    """Ends the sessions of this interval that wait for their clients and have copied nothing since they were `seen`.
 
     `seen` has the bytes copied by session. Returns the sessions that wait for their clients, with the bytes that they have
     copied, and the sessions that this user may not end.
@@ -112,7 +112,7 @@ def _end_idle(
 
 
 def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: Sequence[HoldingSession]) -> str:
-    """The message about sessions that hold the interval and that this user may not end, with the next step."""
+    """Returns the message about sessions that hold the interval and that this user may not end, with the next step."""
     named = ", ".join(f"{one.pid} of user {one.user}" for one in others)
     user = pipeline.plain(POSTGRES)["user"]
     return (
@@ -123,7 +123,7 @@ def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: S
 
 
 def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSession]:
-    """The other sessions that are in a transaction of the interval and do not wait for a lock.
+    """Returns the other sessions that are in a transaction of the interval and do not wait for a lock.
 
     Whether this user may end one depends on that session's login and on the role that this session acts as. With `SET role` that
     is a group, so the login itself is tried too.
@@ -139,7 +139,7 @@ def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSess
 
 
 def _act_as(tx: Session, role: str) -> None:
-    """Act as that role until the end of the transaction: the login itself, or the role that it is set to."""
+    """Acts as that role until the end of the transaction: the login itself, or the role that it is set to."""
     tx.run("SELECT set_config('role', CASE WHEN $1 = session_user THEN 'none' ELSE $1 END, true)", role)
 
 

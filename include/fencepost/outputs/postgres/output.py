@@ -63,31 +63,33 @@ class PostgresTable:
 
     @property
     def columns(self) -> PostgresTable:
-        """The check of a result's columns."""
+        """Returns the check of a result's columns."""
         return self
 
     @property
     def contents(self) -> PostgresTable:
-        """The comparison with the ledger."""
+        """Returns the comparison with the ledger."""
         return self
 
     def prepare(self) -> None:
-        """Create the store's own tables, and register the output table for this pipeline and cluster, even before it exists."""
+        """Creates the store's own tables, and registers the output table for this pipeline and cluster, even before it
+        exists.
+        """
         self._shape.prepare()
 
     def move_here(self, view: View) -> None:
-        """Register the table for this cluster. From then on attempts on the pipeline's earlier cluster are refused."""
+        """Registers the table for this cluster. From then on attempts on the pipeline's earlier cluster are refused."""
         with session(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
             self._of.check_known(view, bookkeeping.rows() if bookkeeping.is_prepared() else [])
         self._shape.prepare(moved=True)
 
     def planned(self) -> PostgresOutput:
-        """The table's name. A staged batch does not depend on the table itself."""
+        """Returns the table's name. A staged batch does not depend on the table itself."""
         return PostgresOutput(table=self._table)
 
     def newest_batches(self) -> Iterator[Named]:
-        """The last committed batch of each interval."""
+        """Returns the last committed batch of each interval."""
         with session(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
             names = list(bookkeeping.named()) if bookkeeping.is_prepared() else []
@@ -95,13 +97,15 @@ class PostgresTable:
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raise TableRefused if the table exists and may not be published to. The write job checks the types."""
+        """Raises TableRefused if the table exists and may not be published to. The write job checks the types."""
         with session(self._pipeline) as tx:
             if (oid := Bookkeeping(tx, self._table).oid()) is not None:
                 self._shape.check(tx, oid, interval)
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
-        """Create the table for these columns if it is missing. Raises TableRefused, with the statements to run, if it differs."""
+        """Creates the table for these columns if it is missing. Raises TableRefused, with the statements to run, if it
+        differs.
+        """
         self._shape.create(interval, schema)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
@@ -117,7 +121,9 @@ class PostgresTable:
         self._shape.create(batch.interval, schema_of(batch.require_written.value_schema))
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
-        """The standing of the batch's publication, by committed rows. It does not disturb an attempt that is under way."""
+        """Returns the standing of the batch's publication, by committed rows. It does not disturb an attempt that is
+        under way.
+        """
         if not publishing:
             return None
         with asking(self._pipeline) as tx:
@@ -136,7 +142,7 @@ class PostgresTable:
         return CommitEnding(batch) if done else None
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
-        """Commit the batch, unless it is committed already.
+        """Commits the batch, unless it is committed already.
 
         If the response to the commit is lost, the interval's row shows the outcome. Locking it waits for a commit under way.
         """
@@ -169,7 +175,7 @@ class PostgresTable:
         return CommitEnding(batch)
 
     def publishers(self, interval: Interval) -> list[str]:
-        """The sessions that publish into the interval, as text."""
+        """Returns the sessions that publish into the interval, as text."""
         return publishers_of(self._pipeline, self._table, interval)
 
     def _refusal(self, batch: Batch, refused: RowsRefused) -> Refusal:
@@ -181,7 +187,9 @@ class PostgresTable:
             return refusal_of(tx, oid, refused.failed, removing=refused.removing, record=record)
 
     def _record_of(self, batch: Batch, refused: RowsRefused) -> str:
-        """The staged record of the refused row, for a message; empty if the server did not name it or Kafka no longer has it."""
+        """Returns the staged record of the refused row, for a message; empty if the server did not name it or Kafka no
+        longer has it.
+        """
         if refused.place is None:
             return ""
         partition, number = refused.place
@@ -195,7 +203,9 @@ class PostgresTable:
         return "" if offset is None else f"the record in topic {topic}, partition {partition}, offset {offset}"
 
     def _close(self, batch: Batch, refused: str = "") -> TableStanding:
-        """Close the publication in the interval's row, so that every later attempt is refused. Returns its standing before."""
+        """Closes the publication in the interval's row, so that every later attempt is refused. Returns its standing
+        before.
+        """
         publication = batch.publication_as(PostgresPublication)
         with session(self._pipeline) as tx:
             is_prepared = Bookkeeping(tx, self._table).is_prepared()
@@ -211,7 +221,7 @@ class PostgresTable:
         return standing
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Close the publication under the lock, so that a late commit is refused. Readers have seen nothing of it."""
+        """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of it."""
         if self._close(batch) is TableStanding.DONE:
             return None
         log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
@@ -222,12 +232,13 @@ class PostgresTable:
         return self.compared(read).missing_batches
 
     def compared(self, read: Callable[[], View]) -> TableComparison:
-        """Compare the table with what the ledger has published there."""
+        """Compares the table with what the ledger has published there."""
         return compare(self._of, read, self._contents, self._removal)
 
     def counted(self, view: View) -> str | None:
-        """The intervals whose number of rows differs from what was published, with the commands that repair them. It counts the
-        whole table. Empty if there are none; None if the count took longer than `ASK_SECONDS`."""
+        """Returns the intervals whose number of rows differs from what was published, with the commands that repair
+        them. It counts the whole table. Empty if there are none, or None if the count took longer than `ASK_SECONDS`.
+        """
         with asking(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
             if bookkeeping.oid() is None or not bookkeeping.is_prepared():

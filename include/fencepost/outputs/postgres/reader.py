@@ -17,7 +17,7 @@ from fencepost.outputs.rows_request import RowsRequest
 
 
 def read_rows(request: RowsRequest) -> DataFrame:
-    """The rows of a batch, with its columns.
+    """Returns the rows of a batch, with its columns.
 
     Raises:
         SettingsError: the reader has no login to the database.
@@ -61,8 +61,9 @@ def _parsed(field: t.StructField) -> Column:
 
 
 def _selected(columns: t.StructType) -> str:
-    """The columns of a SELECT. The driver has no type for numeric and JSON, so they are read as text. A numeric loses trailing
-    zeros, because the table's column may have a larger scale."""
+    """Returns the columns of a SELECT. The driver has no type for numeric and JSON, so they are read as text. A numeric
+    loses trailing zeros, because the table's column may have a larger scale.
+    """
 
     def selected(field: t.StructField) -> str:
         name = quoted(field.name)

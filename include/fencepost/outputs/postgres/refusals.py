@@ -35,8 +35,8 @@ class _Names:
 
 
 def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "") -> Refusal:
-    """Why the table with this oid has refused rows of the batch, or (`removing`) the removal of the rows that it replaces.
-    `record` names the record of the refused row.
+    """Returns why the table with this oid has refused rows of the batch, or (`removing`) the removal of the rows that
+    it replaces. `record` names the record of the refused row.
 
     A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing partition is
     not either. A deferred reference is: if the batch had the value that others refer to, the table would accept its rows.

@@ -12,7 +12,9 @@ BOOKKEEPING = ("SELECT", "INSERT", "UPDATE")
 
 
 def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
-    """Each right with the kind and the name of its object. Names of tables are quoted, that of the schema is not."""
+    """Yields each right with the kind and the name of its object. Names of tables are quoted, that of the schema is
+    not.
+    """
     schema, name = table.split(".", 1)
     yield "USAGE", "SCHEMA", schema
     for right in OUTPUT:
@@ -23,7 +25,7 @@ def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
 
 
 def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
-    """The statements that grant a role, and a reader, the rights that they need, each group with its purpose."""
+    """Yields the statements that grant a role, and a reader, the rights that they need, each group with its purpose."""
     schema = table.split(".", 1)[0]
     to = quoted(role)
 
@@ -41,7 +43,7 @@ def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def grants_of_reader(table: str) -> tuple[str, list[str]]:
-    """The statements that grant a reader the rights that it needs, with their purpose."""
+    """Returns the statements that grant a reader the rights that it needs, with their purpose."""
     schema, name = table.split(".", 1)
     return (
         "for a reader of the table, in the place of READER",

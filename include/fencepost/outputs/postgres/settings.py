@@ -55,7 +55,7 @@ class PostgresSettings(OutputSettings):
 
     @property
     def name(self) -> str:
-        """The table's name, with its schema."""
+        """Returns the table's name, with its schema."""
         return self.table
 
     @property
@@ -65,18 +65,18 @@ class PostgresSettings(OutputSettings):
 
     @property
     def records(self) -> RecordSettings:
-        """The settings of staged records: JSON, whose values the table stores exactly."""
+        """Returns the settings of staged records: JSON, whose values the table stores exactly."""
         return STAGED
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """OpenLineage's namespace of the server, and the table's name with its database."""
+        """Returns OpenLineage's namespace of the server, and the table's name with its database."""
         settings = config.plain(POSTGRES)
         host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
         place = lineage.postgres or f"{host or 'localhost'}:{port or PORT}"
         return f"postgres://{place}", f"{settings['dbname']}.{self.table}"
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """The GRANT statements for the pipeline's role, or for a reader's."""
+        """Returns the GRANT statements for the pipeline's role, or for a reader's."""
         from fencepost.outputs.postgres.rights import grants, grants_of_reader
 
         if reader:

@@ -27,12 +27,13 @@ class TableShape:
 
     @property
     def adds(self) -> bool:
-        """Whether a publication adds columns that the table lacks."""
+        """Returns whether a publication adds columns that the table lacks."""
         settings = self._pipeline.output
         return isinstance(settings, PostgresSettings) and settings.add_columns
 
     def prepare(self, *, moved: bool = False) -> None:
-        """Create the store's own tables, and register the output table for this pipeline and cluster, even before it exists.
+        """Creates the store's own tables, and registers the output table for this pipeline and cluster, even before it
+        exists.
 
         `moved`: the table was registered for the pipeline on another cluster, and may change its owner.
         """
@@ -56,7 +57,7 @@ class TableShape:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
 
     def create(self, interval: Interval, schema: t.StructType) -> None:
-        """Create the table for these columns if it is missing.
+        """Creates the table for these columns if it is missing.
 
         Raises:
             TableRefused: the table does not accept the columns. The message has the statements to run.
@@ -83,7 +84,7 @@ class TableShape:
             tx.commit()
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
-        """What a run would change in the table for these columns, by the catalogue, in a read-only transaction."""
+        """Returns what a run would change in the table for these columns, by the catalogue, in a read-only transaction."""
         self.refuse(unsupported_columns(schema))
         named = f"table {self._table}"
         with asking(self._pipeline) as tx:
@@ -105,7 +106,9 @@ class TableShape:
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
-        """Raise TableRefused unless the table with this oid may be published to: for this interval, or without one, for any."""
+        """Raises TableRefused unless the table with this oid may be published to: for this interval, or without one,
+        for any.
+        """
         settings = self._pipeline.output
         acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions
         start = interval.start if interval is not None else None
@@ -114,7 +117,7 @@ class TableShape:
         )
 
     def refuse(self, why: Sequence[str]) -> None:
-        """Raise TableRefused if there are reasons against a result's columns."""
+        """Raises TableRefused if there are reasons against a result's columns."""
         if why:
             raise TableRefused(
                 f"pipeline {self._pipeline.name}: table {self._table} does not accept the transform's result: "
@@ -122,8 +125,9 @@ class TableShape:
             )
 
     def _check_takes(self, bookkeeping: Bookkeeping, oid: int, schema: t.StructType, interval: Interval | None) -> None:
-        """Raise TableRefused unless rows with these columns may be published there. Without an interval, its partition is not
-        checked."""
+        """Raises TableRefused unless rows with these columns may be published there. Without an interval, its partition
+        is not checked.
+        """
         self.check(bookkeeping.session, oid, interval)
         if not schema.fields:
             return
@@ -134,7 +138,7 @@ class TableShape:
     def _why_not_here(
         self, bookkeeping: Bookkeeping, known: RegisteredTable | None, oid: int | None, *, is_prepared: bool
     ) -> str:
-        """Why the table cannot be registered in the store; empty if it can."""
+        """Returns why the table cannot be registered in the store; empty if it can."""
         if is_prepared and (why := bookkeeping.why_not_kept()):
             return why
         if is_prepared and known is None and bookkeeping.former_name(self._of.owner, oid) is not None:

@@ -74,20 +74,22 @@ OTHERS = "a trigger or a function raised an error of its own"
 
 
 def description(sqlstate: str) -> str:
-    """The meaning of a SQLSTATE for a message, without any text of the server."""
+    """Returns the meaning of a SQLSTATE for a message, without any text of the server."""
     return SAID.get(sqlstate) or SAID.get(sqlstate[:2], OTHERS)
 
 
 def is_unavailable(sqlstate: str) -> bool:
-    """Whether the same statement may succeed later, without a change."""
+    """Returns whether the same statement may succeed later, without a change."""
     return UNAVAILABLE.match(sqlstate) is not None
 
 
 def is_denied(sqlstate: str) -> bool:
-    """Whether the login or a right is missing."""
+    """Returns whether the login or a right is missing."""
     return DENIED.match(sqlstate) is not None
 
 
 def is_of_rows(sqlstate: str) -> bool:
-    """Whether an error of a statement that copies rows is about the rows. Errors known to be the server's own are not."""
+    """Returns whether an error of a statement that copies rows is about the rows. Errors known to be the server's own
+    are not.
+    """
     return not any(own.match(sqlstate) for own in (UNAVAILABLE, DENIED, OF_THE_TABLE))

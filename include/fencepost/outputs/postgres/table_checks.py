@@ -68,12 +68,12 @@ class Reference:
 
     @property
     def acts(self) -> bool:
-        """Whether the server changes the referring rows when a row is removed."""
+        """Returns whether the server changes the referring rows when a row is removed."""
         return self.action in ACTIONS
 
     @property
     def cure(self) -> str:
-        """The statement that lets a transaction remove rows and write them again while others refer to them."""
+        """Returns the statement that lets a transaction remove rows and write them again while others refer to them."""
         alter, name, put_off = f"ALTER TABLE {self.table}", quoted(self.name), "DEFERRABLE INITIALLY DEFERRED"
         if not self.acts and self.action != RESTRICT:
             return f"{alter} ALTER CONSTRAINT {name} {put_off}"
@@ -82,7 +82,8 @@ class Reference:
 
 
 def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
-    """Why the table with this oid cannot be a pipeline's output: it is not a table, or shares rows with another owner's table.
+    """Returns why the table with this oid cannot be a pipeline's output: it is not a table, or shares rows with another
+    owner's table.
 
     Raises:
         TableUnavailable: the table no longer exists.
@@ -109,8 +110,9 @@ def why_not_published_to(
     start: datetime | None = None,
     allow_referential_actions: bool,
 ) -> list[str]:
-    """Why revisions of this owner cannot be published to the table with this oid, for the interval with this `start` or for any.
-    If there is a reason, the transaction may no longer accept statements."""
+    """Returns why revisions of this owner cannot be published to the table with this oid, for the interval with this
+    `start` or for any. If there is a reason, the transaction may no longer accept statements.
+    """
     if why := why_not_owned(tx, oid, owner):
         return why
     if hides_rows(tx, oid):
@@ -122,12 +124,14 @@ def why_not_published_to(
 
 
 def hides_rows(tx: Session, oid: int) -> bool:
-    """Whether row level security may hide rows of the table from this user. Policies of its partitions do not matter."""
+    """Returns whether row level security may hide rows of the table from this user. Policies of its partitions do not
+    matter.
+    """
     return bool(tx.run("SELECT row_security_active($1::bigint::oid)", oid)[0][0])
 
 
 def why_hidden(table: str) -> str:
-    """Why a table with row level security cannot be used, with the statements that solve it."""
+    """Returns why a table with row level security cannot be used, with the statements that solve it."""
     return (
         f"row level security of {table} may hide rows from the user of `postgres:`, or prevent their removal: "
         f"ALTER ROLE … BYPASSRLS; or, if the user owns it, ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY"
@@ -135,7 +139,7 @@ def why_hidden(table: str) -> str:
 
 
 def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
-    """What may prevent a later revision, which removes rows; each with the statement that solves it."""
+    """Returns what may prevent a later revision, which removes rows; each with the statement that solves it."""
     return [
         (
             f"rows of table {one.table} refer to its rows (constraint {one.name}): the server refuses to remove such a row, even "
@@ -148,7 +152,9 @@ def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
 
 
 def references(tx: Session, oid: int) -> list[Reference]:
-    """The foreign keys that refer to the table or to a part of it. Keys that the server derives for partitions are in `parts`."""
+    """Returns the foreign keys that refer to the table or to a part of it. Keys that the server derives for partitions
+    are in `parts`.
+    """
     found = tx.run(
         f"{BELOW}, up (rel, name, oid, parent) AS (SELECT c.conrelid, c.conname, c.oid, c.conparentid FROM "
         "pg_catalog.pg_constraint AS c "
@@ -169,7 +175,7 @@ def references(tx: Session, oid: int) -> list[Reference]:
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
-    """Why the table shares rows with other owners' tables: one is a part of it, or it is a part of one."""
+    """Yields why the table shares rows with other owners' tables: one is a part of it, or it is a part of one."""
     relatives = list[tuple[str, str, bool]]()
     for trees, tree in ((BELOW, "below"), (ABOVE, "above")):
         relatives += tx.run(
@@ -229,8 +235,8 @@ def _of_action(one: Reference) -> str:
 
 
 def _refused_statements(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
-    """The statements of a publication that the server would refuse for any rows, because logical replication publishes the table.
-    They are tested with EXPLAIN, which does not run them.
+    """Returns the statements of a publication that the server would refuse for any rows, because logical replication
+    publishes the table. They are tested with EXPLAIN, which does not run them.
 
     EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a publication: a
     table may have more partitions than the server has locks, and other sessions may have locked some.
@@ -267,7 +273,7 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
 
 
 def _has_interval(tx: Session, oid: int) -> bool:
-    """Whether the table has the interval's column, with the right type."""
+    """Returns whether the table has the interval's column, with the right type."""
     found = tx.run(
         "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = $1::bigint::oid AND attname = $2::name "
         "AND atttypid = 'timestamptz'::regtype",

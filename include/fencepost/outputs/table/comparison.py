@@ -68,7 +68,7 @@ def describe_rows(rows: Mapping[Any, int]) -> str:
 
 
 def listed(differs: Sequence[Difference]) -> str:
-    """The first `SHOWN` differences as text."""
+    """Returns the first `SHOWN` differences as text."""
     return first_of(list(map(str, differs)), SHOWN)
 
 
@@ -78,7 +78,7 @@ def compare(
     contents: Callable[[View], TableContents],
     removal: Callable[[Sequence[datetime]], str],
 ) -> TableComparison:
-    """Compare the table with what the ledger has published there.
+    """Compares the table with what the ledger has published there.
 
     `contents` reads the table between two reads of the ledger. The table has to have what is published in both. An interval
     without a partition is left out, because its partition was dropped or detached. `removal` returns the statement that removes
@@ -110,7 +110,7 @@ def compare(
 
 
 def describe_differences(table: PipelineTable, view: View, differs: Sequence[Difference]) -> str:
-    """The differences as text, with the commands that repair them; empty if there are none."""
+    """Returns the differences as text, with the commands that repair them; empty if there are none."""
     if not differs:
         return ""
     known = {interval.start: planned.in_force for interval, planned in view.in_order}
@@ -129,5 +129,5 @@ def describe_differences(table: PipelineTable, view: View, differs: Sequence[Dif
 
 
 def _commands(batches: Collection[Batch]) -> str:
-    """The commands that write the intervals of these batches again."""
+    """Returns the commands that write the intervals of these batches again."""
     return first_of([batch.command("run", "--reprocess") for batch in batches], SHOWN)

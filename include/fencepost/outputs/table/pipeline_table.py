@@ -43,7 +43,7 @@ class Owner(NamedTuple):
 
 
 def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
-    """Check that `owner` owns the table. `known` is its owner by the store; None if it has none.
+    """Checks that `owner` owns the table. `known` is its owner by the store, or None if it has none.
 
     Raises:
         TableRefused: another pipeline owns it.
@@ -72,22 +72,24 @@ class PipelineTable:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline that publishes to the table."""
+        """Returns the pipeline that publishes to the table."""
         return self.ledger.pipeline
 
     @property
     def owner(self) -> Owner:
-        """The pipeline on this cluster."""
+        """Returns the pipeline on this cluster."""
         return Owner(self.pipeline.name, self.ledger.cluster.id)
 
     def why_lost(self, owner: Owner | None) -> str:
-        """Why the table no longer belongs to this pipeline; empty if it does. `owner` is its owner by the store."""
+        """Returns why the table no longer belongs to this pipeline; empty if it does. `owner` is its owner by the
+        store.
+        """
         if owner is None:
             return LOST
         return f"now belongs to {owner}" if owner != self.owner else ""
 
     def check_known(self, view: View, interval_row: Sequence[IntervalRow]) -> None:
-        """Check that the ledger knows every batch in the table.
+        """Checks that the ledger knows every batch in the table.
 
         Raises:
             LedgerLost: a batch of the table is not in the ledger.
@@ -101,7 +103,8 @@ class PipelineTable:
             )
 
     def has_to_commit(self, interval_row: IntervalRow, batch: Batch) -> bool:
-        """Whether the publication still has to be committed, by the locked row of its interval; False if it is committed.
+        """Returns whether the publication still has to be committed, by the locked row of its interval; False if it is
+        committed.
 
         Raises:
             Superseded: the publication was given up, or a later one was committed.
@@ -118,7 +121,8 @@ class PipelineTable:
         return True
 
     def check_may_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> None:
-        """Check that the pipeline owns the table, and that the publication's ledger may replace that of the interval's row.
+        """Checks that the pipeline owns the table, and that the publication's ledger may replace that of the interval's
+        row.
 
         `owner` is the table's owner by the store.
 
@@ -140,7 +144,8 @@ class PipelineTable:
                 )
 
     def check_ledger(self, interval_row: IntervalRow, batch: Batch, count: Callable[[], Mapping[int, int]]) -> None:
-        """Read the ledger again; check that the publication is still under way, and that the table has what an addition adds to.
+        """Reads the ledger again; checks that the publication is still under way, and that the table has what an
+        addition adds to.
 
         `count` counts the interval's rows in the table by revision. It is called for an addition that the ledger allows.
 
@@ -171,7 +176,7 @@ class CommitBeginning:
     ledger_topic_id: str
 
     def publication(self, view: View, batch: Batch, now: datetime) -> TablePublication:
-        """The publication; its lease is the offset of the record that begins it."""
+        """Returns the publication; its lease is the offset of the record that begins it."""
         return self.publication_class(table=self.table, ledger=self.ledger_topic_id, begun_at=now)
 
 

@@ -62,7 +62,7 @@ class IntervalRow:
 
     @property
     def rows(self) -> int:
-        """The number of rows that the interval has to have in the table."""
+        """Returns the number of rows that the interval has to have in the table."""
         return sum(one.rows for one in self.revisions.values())
 
 
@@ -75,12 +75,12 @@ class TableState:
     lost: str = ""  # why the table no longer belongs to the pipeline
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """What keeps the publication from being finished."""
+        """Returns what keeps the publication from being finished."""
         return _of_commit(batch, self, found)
 
 
 def _of_commit(batch: Batch, table: TableState, found: ObservedState) -> Obstacle | None:
-    """What keeps a publication to a table from being finished. Nothing does once it is committed."""
+    """Returns what keeps a publication to a table from being finished. Nothing does once it is committed."""
     publication = batch.publication_as(TablePublication)
     if table.standing is TableStanding.DONE:
         return None
@@ -103,7 +103,7 @@ def _of_commit(batch: Batch, table: TableState, found: ObservedState) -> Obstacl
 
 
 def standing_of(interval_row: IntervalRow, publication: TablePublication) -> TableStanding:
-    """The standing of a publication, by the locked row of its interval."""
+    """Returns the standing of a publication, by the locked row of its interval."""
     if not interval_row.ledger:
         return TableStanding.OPEN
     if interval_row.ledger != publication.ledger:
@@ -115,7 +115,7 @@ def standing_of(interval_row: IntervalRow, publication: TablePublication) -> Tab
 
 
 def takes_over(standing: TableStanding, publication: TablePublication, ledger_topic_id: str) -> bool:
-    """Whether a publication may commit or be closed. `ledger_topic_id` is the id of the present ledger topic."""
+    """Returns whether a publication may commit or be closed. `ledger_topic_id` is the id of the present ledger topic."""
     return standing is TableStanding.OPEN or (
         standing is TableStanding.FOREIGN and publication.ledger == ledger_topic_id
     )
@@ -124,7 +124,7 @@ def takes_over(standing: TableStanding, publication: TablePublication, ledger_to
 def record_stored(
     view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
 ) -> tuple[Batch, ...]:
-    """Record that the table has committed the publication with that lease: the batch becomes published.
+    """Records that the table has committed the publication with that lease: the batch becomes published.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -140,7 +140,7 @@ def record_stored(
 
 
 def revisions_after(interval_row: IntervalRow, batch: Batch) -> dict[int, Committed]:
-    """The interval's revisions in the table after the batch is committed, with the number of rows of each."""
+    """Returns the interval's revisions in the table after the batch is committed, with the number of rows of each."""
     publication = batch.publication_as(TablePublication)
     kept = interval_row.revisions if batch.adds_to is not None else {}
     own = Committed(batch.require_written.rows, publication.ledger, publication.require_lease)
@@ -148,12 +148,12 @@ def revisions_after(interval_row: IntervalRow, batch: Batch) -> dict[int, Commit
 
 
 def rows_of(revisions: Mapping[int, Committed]) -> dict[int, int]:
-    """The number of rows by revision, as the table counts them: a revision without rows is left out."""
+    """Returns the number of rows by revision, as the table counts them: a revision without rows is left out."""
     return {number: one.rows for number, one in revisions.items() if one.rows}
 
 
 def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Mapping[int, int]) -> tuple[int, ...]:
-    """The revisions that the table lacks and an addition needs: its batch and the earlier additions.
+    """Returns the revisions that the table lacks and an addition needs: its batch and the earlier additions.
 
     `counted` is the number of the interval's rows in the table by revision. It may be smaller than in the store's row.
     """
@@ -164,7 +164,9 @@ def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Ma
 
 
 def published_in(revisions: Revisions) -> tuple[int, ...]:
-    """The revisions that the interval's output has to have, by the ledger; none if the interval is not published."""
+    """Returns the revisions that the interval's output has to have, by the ledger; none if the interval is not
+    published.
+    """
     return tuple(batch.revision for batch in _published(revisions))
 
 
@@ -188,7 +190,8 @@ def unknown_to(view: View, pipeline: str, interval_row: Iterable[IntervalRow]) -
 def differing(
     view: View, table: str, interval_row: Mapping[datetime, IntervalRow], filled: Collection[datetime]
 ) -> tuple[Batch, ...]:
-    """The intervals whose revisions in the table differ from those published there by the ledger, as their batches in force.
+    """Returns the intervals whose revisions in the table differ from those published there by the ledger, as their
+    batches in force.
 
     The table may lack revisions, have revisions that are not published, or have them from another publication, for example after
     the ledger or the table was restored from a copy. `filled` are the starts of the intervals that have rows in the table. An

@@ -20,7 +20,7 @@ class TableOutput(PlannedOutput):
 
     @property
     def name(self) -> str:
-        """The table's name, with its schema."""
+        """Returns the table's name, with its schema."""
         return self.table
 
     @property
@@ -29,7 +29,7 @@ class TableOutput(PlannedOutput):
         return f"table {self.table}"
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """The announcement's field `table`."""
+        """Returns the announcement's field `table`."""
         return {"table": self.table}
 
 
@@ -42,7 +42,7 @@ class TablePublication(Publication):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the ledger has recorded the commit."""
+        """Returns whether the ledger has recorded the commit."""
         return self.ended_at is not None
 
     @property

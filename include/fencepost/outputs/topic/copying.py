@@ -48,7 +48,8 @@ def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
 
 
 def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
-    """What readers see in the output of a task-partition of the copy, all of it or nothing; waits for open transactions.
+    """Returns what readers see in the output of a task-partition of the copy, all of it or nothing; waits for open
+    transactions.
 
     Sound while nobody else can commit under the task-partition's id.
 
@@ -69,7 +70,7 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
 
 
 def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
-    """The job that copies a batch that is being published."""
+    """Returns the job that copies a batch that is being published."""
     publication, output = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput)
     return WriteJob(
         writers=publication_writers(ledger, batch),
@@ -82,7 +83,7 @@ def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
 
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
-    """Copy a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
+    """Copies a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
     ranges = batch.output_ranges(batch.require_written)
     records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
     receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
@@ -90,7 +91,7 @@ def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
 
 
 def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
-    """Copy a batch by its staging partitions, each a task-partition; the receipts of all.
+    """Copies a batch by its staging partitions, each a task-partition; the receipts of all.
 
     Raises:
         WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
@@ -115,7 +116,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
 
 
 def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
-    """Why the copy of a staged batch failed."""
+    """Returns why the copy of a staged batch failed."""
     return common_failure(error, str(batch.id), nonce) or WriteFailed(
         f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
         f"committed is aborted; run again. {HOW_TO_SEE}."

@@ -58,17 +58,17 @@ class KafkaTopicOutput(RecordTopic):
 
     @property
     def topics(self) -> tuple[RecordTopic, ...]:
-        """The topic."""
+        """Returns the topic."""
         return (self,)
 
     @property
     def offsets(self) -> KafkaTopicOutput:
-        """The marks of a publication, and the offsets of group `<pipeline>.validated`."""
+        """Returns the marks of a publication, and the offsets of group `<pipeline>.validated`."""
         return self
 
     @property
     def _set(self) -> TopicSettings:
-        """The settings of the pipeline's output.
+        """Returns the settings of the pipeline's output.
 
         Raises:
             SettingsError: the output is no longer a topic.
@@ -79,7 +79,7 @@ class KafkaTopicOutput(RecordTopic):
         return settings
 
     def prepare(self) -> str:
-        """Create the topic if it is missing. Returns its id."""
+        """Creates the topic if it is missing. Returns its id."""
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
 
@@ -96,7 +96,7 @@ class KafkaTopicOutput(RecordTopic):
         )
 
     def newest_batches(self) -> Iterator[Named]:
-        """The batches of this pipeline that own the newest records of each partition."""
+        """Returns the batches of this pipeline that own the newest records of each partition."""
         return newest_batches(self._ledger, self._topic)
 
     def check_takes(self, batch: Batch) -> None:
@@ -111,7 +111,7 @@ class KafkaTopicOutput(RecordTopic):
         return loss_reason(settings, interval, utc_now(), stamped=own.timestamp is not None, judged=not own.is_staged)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records in the batch's ranges that name the batch, as far as their offsets still exist."""
+        """Returns the records in the batch's ranges that name the batch, as far as their offsets still exist."""
         kept, _ = self._kept_and_deleted(batch)
         return read_named(spark, self._ledger.settings, kept, str(batch.id))
 
@@ -120,7 +120,7 @@ class KafkaTopicOutput(RecordTopic):
         return {(self._name, partition): end for partition, end in of_topic(validated_ends(view), self._name).items()}
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """The topic's partitions that have validated records, or that one of these batches was planned with."""
+        """Returns the topic's partitions that have validated records, or that one of these batches was planned with."""
         planned = (b.plan.output for b in batches)
         places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
         return {*self.validated(view)} | places
@@ -129,11 +129,11 @@ class KafkaTopicOutput(RecordTopic):
         return batch.published_ranges
 
     def _names_batches(self, batch: Batch) -> bool:
-        """Whether the batch's records have the header that names it."""
+        """Returns whether the batch's records have the header that names it."""
         return batch.plan.output_as(TopicOutput).batch_header
 
     def _id_then(self, batch: Batch) -> str:
-        """The topic's id when the batch was written or copied here."""
+        """Returns the topic's id when the batch was written or copied here."""
         return (
             batch.publication_as(TopicPublication).begun if batch.is_staged else batch.plan.output_as(TopicOutput)
         ).topic_id
@@ -144,13 +144,13 @@ class KafkaTopicOutput(RecordTopic):
         return CopyBeginning(self.now(), self._ledger.topic_id, self._set.atomic_megabytes * MEGABYTE)
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
-        """The opening marks of the batch's publication."""
+        """Returns the opening marks of the batch's publication."""
         publication = batch.publication_as(TopicPublication)
         group, receipts = self._pipeline.publisher_group(publication.lane), opening_marks(view, publication)
         return mark_offsets(group, batch.plan.output_as(TopicOutput).topic, receipts)
 
     def state(self, batch: Batch, *, publishing: bool) -> TopicState:
-        """The topic's present id, and the marks of the batch's publication."""
+        """Returns the topic's present id, and the marks of the batch's publication."""
         try:
             topic_id = self.identity()
         except TopicMissing:
@@ -161,8 +161,9 @@ class KafkaTopicOutput(RecordTopic):
         return TopicState(topic_id, marks, self._unverifiable_reason(batch) if None in marks and topic_id else "")
 
     def _unverifiable_reason(self, batch: Batch) -> str:
-        """Why the topic cannot show what was copied; empty if it can, or if nothing was written there since the publication
-        began."""
+        """Returns why the topic cannot show what was copied; empty if it can, or if nothing was written there since the
+        publication began.
+        """
         topic, begun = self._topic, batch.publication_as(TopicPublication).begun
         ends = self._cluster.high_watermarks(topic)
         starts = [*begun.ends, *[0] * topic.partitions][: topic.partitions]
@@ -184,7 +185,7 @@ class KafkaTopicOutput(RecordTopic):
         return None if receipts is None else self._ending(batch, receipts)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
-        """Copy the batch. Receipts of task-partitions that an earlier attempt has copied are taken from their marks."""
+        """Copies the batch. Receipts of task-partitions that an earlier attempt has copied are taken from their marks."""
         if spark is None:
             return self._ending(batch, copy_here(self._ledger, batch))
         return self._ending(batch, copy_on_spark(spark, self._ledger, batch))
@@ -196,8 +197,9 @@ class KafkaTopicOutput(RecordTopic):
         return CopyEnding(batch, tuple(receipts), ends)
 
     def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
-        """Restore lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any were
-        lost."""
+        """Restores lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any
+        were lost.
+        """
         marks = _state(found).marks
         if None not in marks:
             return False
@@ -220,7 +222,8 @@ class KafkaTopicOutput(RecordTopic):
         return True
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """End a copy that cannot go on, so that no later attempt copies more of it. Returns None if all of it is copied.
+        """Ends a copy that cannot go on, so that no later attempt copies more of it. Returns None if all of it is
+        copied.
 
         1. restore lost marks from what readers see;
         2. give every task-partition a mark of this publication, an empty one if it has not committed;
@@ -250,7 +253,7 @@ class KafkaTopicOutput(RecordTopic):
 
 
 def _state(found: ObservedState) -> TopicState:
-    """The observed state of the topic."""
+    """Returns the observed state of the topic."""
     assert isinstance(found.output, TopicState), "a batch's state is observed at its own output"
     return found.output
 

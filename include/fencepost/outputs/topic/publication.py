@@ -50,14 +50,14 @@ class TopicState:
     unverifiable_reason: str = ""
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """What keeps the batch from this topic, or its copy from being finished."""
+        """Returns what keeps the batch from this topic, or its copy from being finished."""
         return (
             _of_copy(batch, self, found) if batch.state is State.PUBLISHING else output_obstacle(batch, self.topic_id)
         )
 
 
 def publishing_lane(view: View) -> int:
-    """The lowest publishing lane that no batch holds. Their number is not limited."""
+    """Returns the lowest publishing lane that no batch holds. Their number is not limited."""
     held = {
         p.lane for b in view.all() if isinstance(p := b.publication, TopicPublication) and b.state is State.PUBLISHING
     }
@@ -67,7 +67,7 @@ def publishing_lane(view: View) -> int:
 def begin_publication(
     view: View, batch: Batch, output: TopicEnds, ledger_topic_id: str, atomic_bytes: float, now: datetime
 ) -> TopicPublication:
-    """The beginning of a staged batch's publication. `output` has the topic's present ends."""
+    """Returns the beginning of a staged batch's publication. `output` has the topic's present ends."""
     written = batch.require_written
     atomic = written.bytes <= atomic_bytes
     return TopicPublication(
@@ -89,12 +89,12 @@ class CopyBeginning:
     atomic_bytes: float
 
     def publication(self, view: View, batch: Batch, now: datetime) -> TopicPublication:
-        """The publication in the lowest free lane."""
+        """Returns the publication in the lowest free lane."""
         return begin_publication(view, batch, self.output, self.ledger_topic_id, self.atomic_bytes, now)
 
 
 def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
-    """The opening marks of a publication, one for each task-partition, written before anything is copied.
+    """Returns the opening marks of a publication, one for each task-partition, written before anything is copied.
 
     They take the newest lease older than this publication's. That still fences late transactions of earlier publications.
     """
@@ -106,7 +106,7 @@ def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, .
 
 
 def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
-    """Check that the receipts cover the publication, each under its lease, and sum up to what was written.
+    """Checks that the receipts cover the publication, each under its lease, and sum up to what was written.
 
     Raises:
         TransitionRefused: they do not.
@@ -136,7 +136,7 @@ def record_copied(
     seconds: float,
     now: datetime,
 ) -> tuple[Batch, ...]:
-    """Record that the publication with that lease has copied the whole batch: it becomes published.
+    """Records that the publication with that lease has copied the whole batch: it becomes published.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -172,7 +172,7 @@ class CopyEnding:
 
 
 def _of_copy(batch: Batch, output: TopicState, found: ObservedState) -> Obstacle | None:
-    """What keeps a copy from being finished. A complete copy no longer needs its staged records."""
+    """Returns what keeps a copy from being finished. A complete copy no longer needs its staged records."""
     publication, topic = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput).topic
     if (gone := output_obstacle(batch, output.topic_id)) is not None:
         return gone
@@ -198,7 +198,7 @@ def _of_copy(batch: Batch, output: TopicState, found: ObservedState) -> Obstacle
 
 
 def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
-    """What keeps a batch from the output topic that it was planned with. `topic_id` is the topic's present id."""
+    """Returns what keeps a batch from the output topic that it was planned with. `topic_id` is the topic's present id."""
     output = batch.plan.output_as(TopicOutput)
     since = "during its publication" if batch.state is State.PUBLISHING else "since it was planned"
     if output.topic_id == topic_id:
@@ -207,14 +207,14 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
 
 
 def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
-    """The receipts of all task-partitions of the copy, if the marks show that each has ended; else None."""
+    """Returns the receipts of all task-partitions of the copy, if the marks show that each has ended; else None."""
     own = (publication.ledger, publication.require_lease)
     done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
     return done if len(done) == publication.tasks else None
 
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
-    """Whether the receipts of all task-partitions of the copy sum up to the records that were written."""
+    """Returns whether the receipts of all task-partitions of the copy sum up to the records that were written."""
     topic, wanted = batch.plan.output_as(TopicOutput).topic, batch.require_written.tally
     copied = Tally.total(r.tally(topic) for r in receipts)
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)

@@ -20,7 +20,7 @@ OPEN_TRANSACTION_LIMIT = 120.0  # seconds to wait for another producer's open tr
 
 
 def read_rows(request: RowsRequest) -> DataFrame:
-    """The rows of a batch.
+    """Returns the rows of a batch.
 
     Raises:
         TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.
@@ -31,7 +31,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
 
 
 def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
-    """The ranges of a batch, after it is certain that all of its records are there and visible.
+    """Returns the ranges of a batch, after it is certain that all of its records are there and visible.
 
     Raises:
         TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.

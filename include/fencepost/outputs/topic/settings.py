@@ -27,7 +27,7 @@ class TopicSettings(RecordSettings, OutputSettings):
 
     @property
     def name(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name."""
         return self.topic
 
     @property
@@ -37,26 +37,26 @@ class TopicSettings(RecordSettings, OutputSettings):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The output topic."""
+        """Returns the output topic."""
         return (self.topic,)
 
     @property
     def is_staged(self) -> bool:
-        """Whether batches go to the staging topic first."""
+        """Returns whether batches go to the staging topic first."""
         return self.publish == "staged"
 
     @property
     def is_copied(self) -> bool:
-        """Whether a publication copies records: it does for a staged batch."""
+        """Returns whether a publication copies records: it does for a staged batch."""
         return self.is_staged
 
     @property
     def records(self) -> RecordSettings:
-        """The records' settings, which are part of these."""
+        """Returns the records' settings, which are part of these."""
         return self
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """OpenLineage's namespace of the cluster, and the topic's name."""
+        """Returns OpenLineage's namespace of the cluster, and the topic's name."""
         from fencepost.kafka.client_settings import lineage_namespace
 
         return lineage_namespace(config, lineage.kafka), self.topic

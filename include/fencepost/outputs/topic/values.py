@@ -27,7 +27,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
 
     @property
     def name(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name."""
         return self.topic
 
     @property
@@ -37,12 +37,12 @@ class TopicOutput(PlannedOutput, TopicEnds):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The output topic."""
+        """Returns the output topic."""
         return (self.topic,)
 
     @property
     def direct(self) -> TopicEnds:
-        """The topic that a batch is written to under `publish: direct`."""
+        """Returns the topic that a batch is written to under `publish: direct`."""
         return self
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
@@ -54,7 +54,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return between(begun, ended) if ended is not None else ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """The announcement's fields about the topic: name, id, the header that names a batch, and the format."""
+        """Returns the announcement's fields about the topic: name, id, the header that names a batch, and the format."""
         return {
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -80,7 +80,7 @@ class TopicPublication(Publication):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the ends after the copy are known."""
+        """Returns whether the ends after the copy are known."""
         return self.ended is not None
 
     @property
@@ -95,16 +95,16 @@ class TopicPublication(Publication):
 
     @property
     def needs_spark(self) -> bool:
-        """Whether Spark copies the batch, because it is too large for one transaction."""
+        """Returns whether Spark copies the batch, because it is too large for one transaction."""
         return not self.atomic
 
     @property
     def transaction_seconds(self) -> float | None:
-        """The seconds that the one transaction took; None if the batch was copied in several."""
+        """Returns the seconds that the one transaction took, or None if the batch was copied in several."""
         return self.seconds if self.atomic else None
 
     def without_marks(self, batch: Batch) -> str:
-        """What the next run does if the marks are gone."""
+        """Returns what the next run does if the marks are gone."""
         if batch.plan.output_as(TopicOutput).batch_header:
             return "finds the copied records in the output"
         return "gives it up, because its records have no header that names their batch. Readers may have seen some or all of them"
