@@ -1,4 +1,5 @@
-"""Reads, checks, writes and parses back a record's value: one object for each format. A new format is a module and a line here.
+"""Reads, checks, writes and parses back the values of records, with one object for each format. A new format needs a
+module, and a line in this file.
 
 This package imports neither Spark nor Arrow, because every process that reads settings checks them with it.
 """

@@ -1,4 +1,5 @@
-"""Format `avro`: Confluent's five bytes (0, and a schema's id in four), then one Avro value.
+"""Format `avro`: a value is Confluent's header of five bytes (0, then a schema's id in four bytes), followed by one
+Avro value.
 
 `avro_decoder.py` decodes, in executors. Spark encodes.
 """
@@ -187,8 +188,8 @@ class Avro:
 
 
 def _texts(references: Sequence[SchemaReference]) -> list[str]:
-    """Returns each schema text once, after those that it needs. Avro knows types by their full names, wherever a
-    reference comes from.
+    """Returns each schema text once, after the texts that it refers to. Avro knows types by their full names, whatever
+    the reference is called.
     """
     found: dict[str, None] = {}
     for one in references:
@@ -197,8 +198,8 @@ def _texts(references: Sequence[SchemaReference]) -> list[str]:
 
 
 def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
-    """Returns a column that was read back, cast to the type that the transform gave it. That type is narrower, or has
-    its fields in another order.
+    """Returns a column that was read back, cast to the type that the transform gave it. The transform's type is
+    narrower, or has its fields in another order.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, NullType, StructType
@@ -243,8 +244,8 @@ def _loses(column: Column, found: DataType, wanted: DataType) -> Column:
 
 
 def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
-    """Returns a function that creates a decoder of values. The values are the `fields` of the reader's schema, or with
-    `whole` the one field.
+    """Returns a function that creates a decoder of values. The decoded columns are the `fields` of the reader's schema.
+    With `whole` the only field is the value itself.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -1,5 +1,5 @@
-"""Reads many records' values of one Avro type at once, as a column: numpy finds where each value ends, pyarrow creates the
-column.
+"""Reads the values of one Avro type in many records at once, as a column. numpy finds where each value ends, and
+pyarrow creates the column.
 
 This module only recognises unusual or possibly malformed records. It marks them, and `avro_decoder.Reader` reads them one by one
 and gives the reasons. The column's value for a marked record is meaningless.
@@ -34,14 +34,14 @@ NUMBERS = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.
 
 @dataclass(frozen=True)
 class Reads:
-    """The two ways to read one type: one value, or many as a column."""
+    """The two ways to read a type: `read` reads one value, and `column` reads many values."""
 
     read: Read
     column: Column
 
 
 def one_by_one(read: Read) -> Column:
-    """Returns a column that calls `read` for each value."""
+    """Returns a reader of columns that calls `read` for each value."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         values, ends = list[Any](), at.copy()
@@ -61,7 +61,7 @@ def one_by_one(read: Read) -> Column:
 
 
 def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
-    """Returns the column of a type that contains no other type."""
+    """Returns the reader of columns for a type that contains no other type."""
     kinds, as_written = (writer.kind, reader.kind), logical(writer, "") is None
     if reader.logical in ("timestamp-millis", "local-timestamp-millis") and writer.kind in ("int", "long"):
         return _numbers(writer.kind, "long", 1000)
@@ -99,7 +99,7 @@ def _numbers(written: str, wanted: str, times: int = 1) -> Column:
 
 
 def _longs(packed: Packed, rows: np.ndarray, at: np.ndarray, most: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Zigzag integers of at most `most` bytes."""
+    """Returns zigzag integers of at most `most` bytes, and the offset where each ends."""
     low = packed.data[at]
     if not (low > 127).any():
         return (low >> 1).astype(np.int64) ^ -(low & 1).astype(np.int64), packed.within(rows, at + 1)
@@ -150,7 +150,9 @@ def _fixed(size: int) -> Column:
 
 
 def symbols(names: Sequence[str | None]) -> Column:
-    """Returns the column of an enum. `names` are the reader's symbols in the order of the written ones."""
+    """Returns the reader of columns for an enum. `names` are the reader's symbols, in the order of the writer's
+    symbols.
+    """
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         found, ends = _longs(packed, rows, at, 5)
@@ -162,7 +164,7 @@ def symbols(names: Sequence[str | None]) -> Column:
 
 
 def nullable(value: Column, null: int) -> Column:
-    """Returns the column of a union of two types: null, whose number is `null`, and another type."""
+    """Returns the reader of columns for a union of null and another type. `null` is the number of null in the union."""
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         branch = packed.data[at]
@@ -181,8 +183,8 @@ def nullable(value: Column, null: int) -> Column:
 
 
 def items(item: Column, *, empty: bool) -> Column:
-    """Returns the column of an array. `empty` says that its items take no bytes. An array of more than one block is
-    marked, and so is one much longer than the others.
+    """Returns the reader of columns for an array. `empty` says that its items take no bytes. It marks a record whose
+    array has more than one block, or is much longer than the other arrays.
     """
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
@@ -216,14 +218,16 @@ def items(item: Column, *, empty: bool) -> Column:
 
 @dataclass(frozen=True)
 class PlacedField:
-    """A record's field, and its position in the row; None if the field is left out."""
+    """A record's field and its position in the row. The position is None if the field is left out."""
 
     reads: Reads
     place: int | None
 
 
 def record(fields: Sequence[PlacedField], row: Sequence[Any]) -> Reads:
-    """Reads the fields, in this order, into a copy of `row`, which has the values of all other fields."""
+    """Returns the reader of a record. It reads the fields in this order into a copy of `row`, which has the values of
+    all other fields.
+    """
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         values = list(row)

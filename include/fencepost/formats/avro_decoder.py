@@ -1,4 +1,5 @@
-"""Decodes Avro values: each is exactly one value of the schema it was written with, or malformed with the reason.
+"""Decodes Avro values. The bytes are exactly one value of the schema that they were written with, or they are
+malformed, with a reason.
 
 An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values in the form that
 pyarrow takes for Spark's type of the reader's schema. It refuses to read one logical type as another, or a decimal with another
@@ -102,8 +103,8 @@ class AvroReader:
         return found, ~packed.marked
 
     def _match(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
-        """Returns how to read one type as another. If `reader` is None, no field takes the value: it is only checked
-        against the writer's type, which Spark need not have.
+        """Returns how to read one type as another. If `reader` is None, no field takes the value. Then the value is
+        only checked against the writer's type, and Spark need not have that type.
         """
         at, writer = path or "the value", writer.whole
         if reader is not None and reader.kind == ITSELF:
@@ -203,7 +204,7 @@ def _is_promoted(writer: AvroType, reader: AvroType) -> bool:
 
 
 def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
-    """Returns the type of the reader's union that a value is read as, or None if it has none."""
+    """Returns the type in the reader's union that a value is read as, or None if no type fits."""
     return next((one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None)
 
 
@@ -222,7 +223,7 @@ def _check_one_unit(writer: AvroType, reader: AvroType, at: str) -> None:
 
 
 def _check_alike(writer: AvroType, reader: AvroType, at: str) -> None:
-    """Checks that a type other than a union may be read as another one, without what is within them."""
+    """Checks that a type which is not a union may be read as another type. The types within both are not compared."""
     if writer.kind != reader.kind and not _is_promoted(writer, reader):
         raise Incompatible(f"{at}: written as {writer.describe()}, read as {reader.describe()}")
     _check_logical(writer, reader, at)

@@ -75,22 +75,22 @@ def fit_whole(kind: DataType, schema: Schema) -> Fit:
 
 
 def bytes_of(fit: Fit, schema: Schema) -> Check:
-    """Returns the bytes of a value that is not null; null may be encoded only if the schema has null."""
+    """Returns the function that encodes a value that is not null. Null may be encoded only if the schema has null."""
     from pyspark.sql.avro.functions import to_avro
 
     return fit.data or (lambda c: to_avro(fit.convert(c), render(schema)))
 
 
 def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
-    """Returns a schema for a column of this type. Where the type fits `like`, an earlier schema, it keeps the type
-    there.
+    """Returns a schema for a column of this type. `like` is an earlier schema. Where the column's type fits `like`, the
+    result keeps the type of `like`.
     """
     return _named(WALK.derive(kind, like), name, {})
 
 
 def _named(kind: Schema, name: str, known: dict[str, Schema]) -> Schema:
-    """Returns the type with a name for each record in it that has none. A name that another type already has gets a
-    number, because names made of columns' names may coincide.
+    """Returns the type, in which every record has a name. A generated name that is taken already gets a number, because
+    different columns may give the same name.
     """
     first = full = (kind.name or name) if kind.kind == "record" else kind.name
     number, kind = 2, replace(kind, name=full)
@@ -167,8 +167,8 @@ class AvroWalk(Walk[Schema, AvroField]):
             return F.struct(*(fits[one.name].convert(column[one.name]).alias(one.name) for one in fields))
 
         def data(column: Column) -> Column:
-            """A record's bytes are the bytes of its fields in order. Neighbouring fields without such a union are encoded
-            together, for speed.
+            """Returns the bytes of a record, which are the bytes of its fields in order. Neighbouring fields without a
+            union of several types are encoded together, for speed.
             """
             pieces, run = [], list[AvroField]()
             for one in (*schema.fields, None):
@@ -189,7 +189,9 @@ class AvroWalk(Walk[Schema, AvroField]):
         return Fit(convert, problem, data if any(fit.data for fit in fits.values()) else None)
 
     def _fit_union(self, kind: DataType, schema: Schema, path: str) -> Fit:
-        """A union of several types is a struct in Spark, with a column for each type, of which one is set."""
+        """Returns how a union of several types is written. In Spark it is a struct with a column for each type, and one
+        of the columns is set.
+        """
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
@@ -250,8 +252,8 @@ class AvroWalk(Walk[Schema, AvroField]):
 
 
 def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
-    """Returns the bytes of a union: the type's number, and the value of that type. Null if no column is set and the
-    union has no null.
+    """Returns the bytes of a union: the number of the type, and the value. The result is null if no column is set and
+    the union has no null.
 
     `taken` gives, by the identity of a type in the union, the column of its values and how they are written.
     """
@@ -274,7 +276,9 @@ def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
 
 
 def _always_null(schema: Schema) -> Fit:
-    """For a union with null, if there is no column or one of type void: `to_avro` takes neither."""
+    """Returns how null is written in a union if there is no column, or a column of type void. `to_avro` accepts
+    neither.
+    """
     from pyspark.sql import functions as F
 
     number = next(number for number, branch in enumerate(schema.branches) if branch.kind == "null")

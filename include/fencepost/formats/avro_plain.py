@@ -1,5 +1,5 @@
-"""Reads Avro values that contain no others, and the counts and lengths that precede those that do. Each is exact, or the record
-is malformed.
+"""Reads Avro values that contain no other values, and the counts and lengths in front of values that do. A value that
+cannot be read exactly makes the record malformed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_EMPTY = 10_000  # items without bytes in a record's arrays; a few bytes cou
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a zigzag integer of at most 64 bits, in at most ten bytes."""
+    """Returns a zigzag integer of at most 64 bits, and the offset where it ends. It has at most ten bytes."""
     byte, shift = data[at], 7
     number, at = byte & 127, at + 1
     while byte > 127:
@@ -48,7 +48,7 @@ def _boolean(where: str) -> Read:
 
 
 def reads_int(where: str) -> Read:
-    """Reads an integer of 32 bits, in at most five bytes."""
+    """Returns a function that reads an integer of 32 bits, in at most five bytes."""
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         if (byte := data[at]) < 128:
@@ -82,7 +82,7 @@ def _bytes(where: str) -> Read:
 
 
 def reads_text(where: str) -> Read:
-    """Reads a text in UTF-8."""
+    """Returns a function that reads a text in UTF-8."""
     sliced = _bytes(where)
 
     def read(data: bytes, at: int) -> tuple[str, int]:
@@ -111,7 +111,9 @@ def _fixed(size: int) -> Read:
 
 
 def reads_index(count: int, what: str, where: str, of: str = "") -> Read:
-    """Reads the number of a union's type or of an enum's symbol, which is below `count`."""
+    """Returns a function that reads the number of a type in a union, or of a symbol in an enum. The number has to be
+    below `count`.
+    """
     index = reads_int(where)
 
     def read(data: bytes, at: int) -> tuple[int, int]:
@@ -136,7 +138,7 @@ PLAIN: dict[str, Callable[[str], Read]] = {
 
 
 def reads_plain(writer: AvroType, reader: AvroType, at: str) -> Read:
-    """Reads a value of a type that contains no others as one of the reader's type."""
+    """Returns a function that reads a value of a type without inner types as a value of the reader's type."""
     read = _fixed(writer.size) if writer.kind == "fixed" else PLAIN[writer.kind](at)
     steps = [] if writer.kind == reader.kind else [_promoted(writer.kind, reader.kind, at)]
     if writer.logical is not None and reader.logical is None:
@@ -150,7 +152,7 @@ def reads_plain(writer: AvroType, reader: AvroType, at: str) -> Read:
 
 
 def then(read: Read, convert: Convert | None) -> Read:
-    """Reads a value and converts it."""
+    """Returns a function that reads a value and converts it."""
     if convert is None:
         return read
 
@@ -162,8 +164,8 @@ def then(read: Read, convert: Convert | None) -> Read:
 
 
 def _checked(convert: Convert | None) -> Convert | None:
-    """Returns a conversion that only checks a value by a logical type that the reader does not have, and returns it
-    unchanged.
+    """Returns a conversion that checks a value and returns it unchanged. It checks a logical type that the writer has
+    and the reader does not.
     """
     return convert and (lambda value: (convert(value), value)[1])
 
@@ -179,8 +181,8 @@ def _promoted(writer: str, reader: str, at: str) -> Convert | None:
 
 
 def _as_float(number: int) -> float:
-    """Returns the nearest float. Rounding to a double first could give another float, so the low bits are replaced by
-    one bit that says whether any was set.
+    """Returns the float nearest to an integer. A double in between could round to another float, so the low bits are
+    replaced by one bit, which is set if any of them was.
     """
     if abs(number) >> 53:
         number = (number >> 11 | bool(number & 0x7FF)) << 11
@@ -199,7 +201,9 @@ def _text(at: str) -> Convert:
 
 
 def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
-    """Returns how many items follow, where they end if the block says it, and where they begin."""
+    """Returns the number of the block's items, the offset where they end (None if the block does not have it), and the
+    offset where they begin.
+    """
     count, at = read_long(data, at)
     if count >= 0:
         return count, None, at
@@ -208,12 +212,12 @@ def read_block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
 
 
 def more_than_left(count: int, left: int, where: str, one: str = "item", more: str = "") -> Malformed:
-    """Returns the error for a block that has more items than bytes are left, although each item takes at least one."""
+    """Returns the error for a block with more items than remaining bytes. Each item takes at least one byte."""
     return Malformed(f"{where}: {count_of(count, one, more)}, and {count_of(left, 'byte is', 'bytes are')} left")
 
 
 def check_block(end: int | None, at: int, where: str) -> None:
-    """Checks that a block ends where it says."""
+    """Checks that a block ends at the offset that its header gives."""
     if end is not None and end != at:  # some readers skip the block by its size, and would read different values
         raise Malformed(f"{where}: a block of items does not end where it says")
 

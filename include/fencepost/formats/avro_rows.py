@@ -16,8 +16,8 @@ from fencepost.formats.rows import Decoder
 
 
 class AvroDecoder(Decoder):
-    """Decodes framed values. Records become their fields, unless `whole` is set. Schemas are given as texts, because each
-    executor parses its own.
+    """Decodes values with a header. Records become their fields, unless `whole` is set. The schemas are texts, because
+    each executor parses its own.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class AvroDecoder(Decoder):
         return found.flatten(), sound
 
     def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, AvroReader]]:
-        """For each known schema, the numbers of the values that have it, and its reader. Other values are read one by one, which
-        gives the reasons.
+        """Yields, for each known schema, the row numbers of the values that have it, and the schema's reader. Values
+        with other headers are read one by one, because that gives the reasons.
         """
         heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
         numbers = pc.fill_null(heads.indices, -1).to_numpy()

@@ -1,7 +1,8 @@
-"""Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure.
+"""Parses Avro schemas, checks what Spark can hold, and writes schemas as texts. Pure.
 
-The parser accepts what Java's parser accepts, and so the registry. It also accepts any names, because older libraries check fewer
-of them and no value contains one. fastavro's parser refuses some valid schemas and accepts some invalid ones.
+The parser accepts what Java's parser accepts, because the registry uses Java's. It also accepts any names: older
+libraries check fewer names, and no value contains a name. fastavro's parser refuses some valid schemas and accepts some
+invalid ones.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ LONGEST_NUMBER = 1_000  # digits of a number in a schema
 
 
 class Incompatible(ValueError):
-    """A reader's schema cannot read what a writer's schema wrote. The text names the field, for a person."""
+    """The reader's schema cannot read values of the writer's schema. The text names the field."""
 
 
 class Number(float):
-    """A number with a fraction or an exponent in a schema. It keeps its digits, because only they determine the nearest float."""
+    """A number in a schema that has a fraction or an exponent. It keeps its digits, because the nearest float is
+    computed from them.
+    """
 
     def __new__(cls, text: str) -> Self:
         made = super().__new__(cls, text)
@@ -57,7 +60,7 @@ class Number(float):
 
 
 class _Missing:
-    """Marks a field without a default: None is a possible default."""
+    """Marks a field without a default. None cannot mark it, because null is a possible default."""
 
 
 MISSING: Final = _Missing()
@@ -73,9 +76,11 @@ class AvroField:
 
 @dataclass(frozen=True)
 class AvroType:
-    """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values.
+    """An Avro type. `name` and `aliases` are full names. `items` is the type of an array's elements or of a map's
+    values.
 
-    A type of kind `ITSELF` stands for the record of its name, which contains it. `defined` has that record.
+    A record may contain itself. The inner type then has the kind `ITSELF` and the record's name, and `defined` has the
+    record.
     """
 
     kind: str
@@ -94,24 +99,24 @@ class AvroType:
 
     @property
     def whole(self) -> AvroType:
-        """Returns the full type; for a type of kind `ITSELF`, the record that it stands for."""
+        """Returns the record for a type of kind `ITSELF`, and the type itself for any other kind."""
         found = self.defined[self.name] if self.kind == ITSELF else self
         assert found is not None, "all definitions are read"
         return found
 
     @property
     def simple_name(self) -> str:
-        """Returns the name without its namespace; for a type without a name, its kind."""
+        """Returns the name without its namespace. A type without a name gives its kind."""
         return self.name.rpartition(".")[2] or self.kind
 
     @property
     def nullable(self) -> bool:
-        """Returns whether it is a union with null."""
+        """Returns whether the type is a union with null."""
         return any(branch.kind == "null" for branch in self.branches)
 
     @property
     def others(self) -> tuple[AvroType, ...]:
-        """Returns a union's types without null; for any other type, the type itself."""
+        """Returns the types of a union without null. Any other type gives only itself."""
         return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
 
     def describe(self) -> str:
@@ -126,8 +131,8 @@ class AvroType:
 
 
 def parse(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Returns the type in a schema's text. `references` are the texts of the schemas whose names it uses, each after
-    those that it uses itself.
+    """Returns the type in a schema's text. `references` are the texts of the schemas that it refers to. Each text comes
+    after the texts that it refers to.
 
     Raises:
         BadSchema: it is not an Avro schema.
@@ -161,7 +166,7 @@ def _no_constant(name: str) -> Never:
 
 
 def is_text(value: Any) -> bool:
-    """Returns whether it is a text of whole characters. JSON may contain half of a surrogate pair."""
+    """Returns whether the value is a text of whole characters. A text in JSON may contain half of a surrogate pair."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
@@ -174,7 +179,7 @@ def _dumps(value: Any) -> str:
 
 
 def contains_itself(kind: AvroType) -> bool:
-    """Returns whether any type within it is only a name, because it contains itself."""
+    """Returns whether the type contains a record that contains itself."""
     return any(one.kind == ITSELF for one in _all(kind))
 
 
@@ -217,7 +222,7 @@ class _TypeParser:
         raise BadSchema(f"{path or 'the schema'}: no type {name!r} is defined before it")
 
     def _name(self, raw: Mapping[str, Any], space: str, path: str) -> tuple[str, tuple[str, ...], str]:
-        """Full name, full aliases and namespace."""
+        """Returns the full name, the full aliases and the namespace of a type."""
         name = raw["name"]
         if "." in name:
             space, _, name = name.rpartition(".")
@@ -266,7 +271,7 @@ class _TypeParser:
 
 
 def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
-    """Returns the type with its logical type, if it is one that Avro allows there."""
+    """Returns the type with its logical type, if Avro allows that logical type for it."""
     logical = raw.get("logicalType")
     if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
         return found
@@ -287,12 +292,12 @@ def digits(size: int) -> int:
 
 
 def render(kind: AvroType) -> str:
-    """Returns the schema's text: with full names and without documentation."""
+    """Returns the schema's text, with full names and without documentation."""
     return _dumps(to_json(kind))
 
 
 def to_json(kind: AvroType, defined: dict[str, AvroType] | None = None) -> Any:
-    """Returns the schema as JSON. A name is defined where it is first used.
+    """Returns the schema as JSON. A named type is defined at its first use.
 
     Raises:
         Incompatible: two types have one name.
@@ -380,15 +385,15 @@ def check_names(kind: AvroType, path: str = "") -> None:
 
 
 def union_members(kind: AvroType) -> dict[str, AvroType]:
-    """The types of a union without null, by the names of their columns in Spark."""
+    """Returns the types of a union without null, by the names of their columns in Spark."""
     return {f"member_{branch.simple_name}": branch for branch in kind.others}
 
 
 def is_struct_of_members(kind: AvroType) -> bool:
     """Returns whether Spark reads this union as a struct with a column for each type.
 
-    Int with long becomes one number, and float with double, unless one has a logical type: a day and a millisecond are not the
-    same number.
+    Spark reads int with long as one number, and float with double as one number. It does not if one of them has a
+    logical type, because a day and a millisecond are not the same number.
     """
     kinds, annotated = {branch.kind for branch in kind.others}, any(branch.logical for branch in kind.others)
     merged = not annotated and kinds in ({"int", "long"}, {"float", "double"})
@@ -396,7 +401,7 @@ def is_struct_of_members(kind: AvroType) -> bool:
 
 
 def parts(kind: AvroType) -> Iterator[tuple[str, AvroType]]:
-    """Yields the types directly within a type, each with its step of a path."""
+    """Yields the types directly within a type. Each comes with its step in the path."""
     for one in kind.fields:
         yield f".{one.name}", one.type
     if kind.items is not None:

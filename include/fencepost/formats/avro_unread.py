@@ -25,10 +25,10 @@ Step = Callable[[bytes, int, "list[Step]"], int]
 
 
 class SkippedValue:
-    """A `Read` that returns None, after it has checked that the value is one of its type.
+    """A `Read` that checks a value of its type and returns None.
 
-    A value may be nested as deep as it has bytes, so calls are not nested: the list has what is still to be read. `count_empty`
-    is called with the number of an array's items that take no bytes.
+    A value may be nested as deep as it has bytes, so the code uses a list of steps instead of nested calls.
+    `count_empty` is called with the number of an array's items that take no bytes.
     """
 
     def __init__(self, kind: AvroType, where: str, count_empty: Callable[[int, str], None]) -> None:
@@ -123,5 +123,5 @@ class SkippedValue:
 
 
 def _past(read: Read) -> Step:
-    """Returns a step that reads a value which contains no other."""
+    """Returns a step that skips a value which contains no other value."""
     return lambda data, at, left: read(data, at)[1]

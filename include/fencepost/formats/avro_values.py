@@ -1,4 +1,6 @@
-"""What a value of an Avro type becomes in Spark: by its logical type, as one of a union's types, and as a default in JSON."""
+"""Converts values of Avro types to what Spark holds. It handles logical types, the types of a union, and defaults in
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").ful
 
 
 def logical(kind: AvroType, at: str) -> Convert | None:
-    """Returns the conversion of a value without its logical type to what pyarrow takes for it, or None if both are the
-    same.
+    """Returns the conversion of a value to the form that pyarrow takes for its logical type, or None if the value needs
+    no conversion.
 
     The conversion raises `Malformed` for a value that the type does not have.
     """
@@ -38,7 +40,7 @@ def logical(kind: AvroType, at: str) -> Convert | None:
 
 
 def without_sparks_bounds(kind: AvroType) -> AvroType:
-    """Returns the type without logical types that hold fewer values in Spark than in Avro."""
+    """Returns the type without those logical types that hold fewer values in Spark than in Avro."""
     return replace(kind, logical=None) if kind.logical in MILLIS else kind
 
 
@@ -82,8 +84,8 @@ def _uuid(at: str) -> Convert:
 
 
 def member_of(branch: AvroType, union: AvroType) -> Convert | None:
-    """Returns the conversion of a value of a union's type to the union's value, if Spark reads the union as a struct;
-    otherwise None.
+    """Returns the conversion of a value of `branch` to the value of its union, if Spark reads the union as a struct.
+    Otherwise it returns None.
     """
     if branch.kind == "null" or not is_struct_of_members(union):
         return None
@@ -128,7 +130,7 @@ def _of_json(value: Any, kind: AvroType, at: str) -> Any:
 
 
 def _nearest(value: Any, kind: str, at: str) -> float:
-    """Returns the float or double nearest to a number, as in JSON records."""
+    """Returns the float or double nearest to a number. The JSON format reads numbers in the same way."""
     with suppress(OverflowError):
         number = float(value)
         if isfinite(number):
@@ -137,7 +139,7 @@ def _nearest(value: Any, kind: str, at: str) -> float:
 
 
 def _is_default(value: Any, kind: AvroType) -> bool:
-    """Returns whether a default in JSON may be a value of the type, judged by the outermost type alone."""
+    """Returns whether a default in JSON may be a value of the type. Only the outermost type is compared."""
     if kind.kind in ("record", "map"):
         return isinstance(value, dict) and all(map(is_text, value))
     if kind.kind == "enum":

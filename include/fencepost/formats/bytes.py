@@ -54,7 +54,7 @@ class Bytes:
 
 
 def as_bytes(frame: DataFrame, name: str) -> Column:
-    """Returns a column as bytes: a binary column as it is, any other as its text in UTF-8.
+    """Returns a column as bytes. A binary column stays as it is, and any other becomes its text in UTF-8.
 
     Raises:
         Unfit: the column's type has no single text form.

@@ -1,4 +1,4 @@
-"""Which names are the same name to Spark, which ignores case in the names of columns and fields.
+"""Decides which names are the same to Spark. Spark ignores case in the names of columns and fields.
 
 Spark compares two names as Java's `equalsIgnoreCase` does, character by character: by the lower case of the upper case. It looks
 for duplicate names by Java's `toLowerCase`. Python's lower case differs from both: to Spark the Turkish dotless i and dotted I
@@ -13,13 +13,13 @@ DOTTED = "i\u0307"  # two characters, which are the lower case of one: I with a 
 
 
 def without_case(name: str) -> str:
-    """Returns the name in a form that is equal for all names that are the same to Spark."""
+    """Returns the name in a form that is equal for all names that Spark takes as the same."""
     upper = (character.upper() if len(character.upper()) == 1 else character for character in name)
     return "".join(character.lower()[0] for character in upper).replace(DOTTED, "i")
 
 
 def twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first two different names that are the same to Spark; None if there are none. An exact repetition does not count."""
+    """Returns the first two different names that Spark takes as the same, or None. An exact repetition does not count."""
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(without_case(name), name)) != name:

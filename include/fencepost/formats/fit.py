@@ -1,6 +1,7 @@
-"""How columns of Spark's types become values of a schema, and the schema that a column would have: one walk for all formats.
+"""Decides how columns of Spark's types become values of a schema, and which schema a column would have. All formats use
+the same walk over types.
 
-A problem that depends on a row's value is found by a `Check`: a column of texts, null for a row that fits.
+A `Check` finds a problem that depends on a row's value. It is a column of texts, and it is null for a row that fits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ M = TypeVar("M")  # a member of a struct, with its type
 
 
 def same(column: Column) -> Column:
-    """Returns the column."""
+    """Returns the column unchanged."""
     return column
 
 
@@ -65,25 +66,27 @@ class Walk(ABC, Generic[S, M]):
 
     @abstractmethod
     def fit(self, kind: DataType, schema: S, path: str) -> Fit:
-        """Returns how values of Spark's type become values of the schema, nulls included."""
+        """Returns how values of Spark's type become values of the schema, including null."""
 
     @abstractmethod
     def fit_simple(self, kind: DataType, schema: S, path: str) -> Fit | None:
-        """Returns how values are written that are neither null nor a struct, an array or a map, or None if the type
-        does not fit.
+        """Returns how simple values are written, or None if the type does not fit. Simple values are not null, and
+        neither structs, arrays nor maps.
         """
 
     @abstractmethod
     def fit_struct(self, fits: Mapping[str, Fit], schema: S, problem: Check | None) -> Fit:
-        """Returns how a struct is written, given how its members are written."""
+        """Returns how a struct is written. `fits` says how its members are written."""
 
     @abstractmethod
     def absent(self, member: M, path: str) -> Fit | None:
-        """Returns how a member without a column is written, or None if it is left out. Unfit: the member is required."""
+        """Returns how a member without a column is written, or None if the member is left out. Raises Unfit if the
+        member is required.
+        """
 
     @abstractmethod
     def members(self, schema: S) -> Mapping[str, M] | None:
-        """Returns the members of a struct type; None for another type."""
+        """Returns the members of a struct type, or None for another type."""
 
     @abstractmethod
     def type_of(self, member: M) -> S:
@@ -91,12 +94,12 @@ class Walk(ABC, Generic[S, M]):
 
     @abstractmethod
     def derive_simple(self, kind: DataType) -> S | None:
-        """Returns a type for values that are neither struct, array nor map, or None if the format has none."""
+        """Returns a type for values that are neither structs, arrays nor maps, or None if the format has no such type."""
 
     @abstractmethod
     def new_member(self, field: StructField, schema: S, old: M | None, before: S | None, path: str) -> M:
-        """Returns a member for a column. `old` is the member in `before`, an earlier version of the struct, if there is
-        one.
+        """Returns a member for a column. `before` is an earlier version of the struct, and `old` is its member of this
+        name, if it had one.
         """
 
     @abstractmethod
@@ -109,16 +112,16 @@ class Walk(ABC, Generic[S, M]):
 
     @abstractmethod
     def not_null(self, schema: S) -> S | None:
-        """Returns the type without null, or None if it leaves several types."""
+        """Returns the type without null, or None if several types remain."""
 
     def key_problem(self, path: str) -> Check:
-        """Returns why a map's key is not a name in the format, or null if it is one."""
+        """Returns a check for the keys of a map. It gives the reason why a key is not a name in the format, or null."""
         from pyspark.sql import functions as F
 
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: a name that is not UTF-8"))
 
     def fit_value(self, kind: DataType, schema: S, path: str) -> Fit:
-        """As `fit`, for values that are not null."""
+        """Returns how values of Spark's type that are not null become values of the schema."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import ArrayType, StructType
 
@@ -164,8 +167,8 @@ class Walk(ABC, Generic[S, M]):
         return self.fit_struct(fits, schema, first_of([of_field(fit.problem, name) for name, fit in fits.items()]))
 
     def derive(self, kind: DataType, like: S | None, path: str = "") -> S:
-        """Returns a type for values that are not null. Where the type fits `like`, an earlier type, it keeps the type
-        there.
+        """Returns a type for values that are not null. `like` is an earlier type. Where the column's type fits `like`,
+        the result keeps the type of `like`.
         """
         from pyspark.sql.types import ArrayType, StructType
 
@@ -207,15 +210,15 @@ class Walk(ABC, Generic[S, M]):
 
 
 def is_map(kind: DataType) -> TypeGuard[MapType]:
-    """Returns whether it is a map whose keys are texts. No format has maps with other keys."""
+    """Returns whether the type is a map with texts as keys. No format has maps with other keys."""
     from pyspark.sql.types import MapType, StringType
 
     return isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
 
 
 def name_twice(path: str) -> Check:
-    """Returns the check that a map has no key twice. A map of Spark may have one, JSON would keep both, and Avro's map
-    would lose an entry.
+    """Returns the check that a map has no key twice. A map in Spark may have a key twice. JSON would keep both entries,
+    and Avro's map would lose one.
     """
     from pyspark.sql import functions as F
 
@@ -224,19 +227,19 @@ def name_twice(path: str) -> Check:
 
 
 def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
-    """Returns the error: the type has values that are not values of the schema."""
+    """Returns the error for a type whose values do not all fit the schema."""
     return Unfit(
         f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.describe()}. Cast it."
     )
 
 
 def _each(inner: Fit, convert: Callable[[Column, Check], Column]) -> Check:
-    """Returns the conversion of a column of several values, given how each value is converted."""
+    """Returns the conversion of an array or a map. `inner` says how each of its values is converted."""
     return same if inner.convert is same else lambda c: convert(c, inner.convert)
 
 
 def each(inner: Check | None, values: Check) -> Check | None:
-    """Returns the first problem among a column's several values."""
+    """Returns the check of an array or a map. It gives the first problem among the values."""
     from pyspark.sql import functions as F
 
     if inner is None:
@@ -245,12 +248,12 @@ def each(inner: Check | None, values: Check) -> Check | None:
 
 
 def of_field(inner: Check | None, name: str) -> Check | None:
-    """Returns the problem of a struct's field."""
+    """Returns the check of a struct's field."""
     return inner and (lambda c: inner(c[name]))
 
 
 def first_of(checks: Sequence[Check | None]) -> Check | None:
-    """Returns the first problem that one of the checks finds."""
+    """Returns a check that gives the first problem of several checks."""
     from pyspark.sql import functions as F
 
     found = [check for check in checks if check is not None]

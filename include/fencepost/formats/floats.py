@@ -1,4 +1,4 @@
-"""The nearest float of 32 bits, from the nearest double."""
+"""Computes the nearest float of 32 bits from the nearest double."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = 2.0**128 - 2.0**103
 
 
 def nearest_float(number: float, exact: Callable[[], Decimal]) -> float:
-    """Returns the float nearest to the number that `exact` returns. `number` is the double nearest to it.
+    """Returns the float nearest to the number that `exact` returns. `number` is the double nearest to the same number.
 
     `exact` is needed because the double may lie midway between two floats although the number does not.
 

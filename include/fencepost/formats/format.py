@@ -22,7 +22,7 @@ class Unfit(ValueError):
 
 
 class BadSchema(ValueError):
-    """A schema that is invalid in its format, or that Spark cannot hold. The text names the place, for a person."""
+    """A schema is invalid in its format, or Spark cannot hold its values. The text names the place."""
 
 
 # The columns of a transform's source beside the record's fields.
@@ -35,7 +35,9 @@ UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 
 def taken_names(names: Iterable[str]) -> list[str]:
-    """The names, compared without case, that a column of every transform's source already has."""
+    """Returns those of the names that are taken already. Every transform's source has columns of these names, compared
+    without case.
+    """
     return sorted(name for name in set(map(without_case, names)) if name in TAKEN or name.startswith(OURS))
 
 
@@ -57,7 +59,7 @@ def framing_of(schemas: ReadSchemas) -> Framing:
 
 
 def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Callable[[], Decoder]) -> DataFrame:
-    """The result of `Format.read`, with a decoder of these fields that executors create."""
+    """Returns the result of `Format.read`. `make` creates a decoder of these fields on the executors."""
     from pyspark.sql import functions as F
 
     read = raw.select("value", *(F.col(name).alias(f"_{name}") for name in kept if name != "value"))
@@ -67,8 +69,9 @@ def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Cal
 def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decoder], keep: str | None) -> DataFrame:
     """Decodes the frame's first column.
 
-    The result has the decoded fields, the encoded column under the name `keep` if it is given, the other columns, `_tombstone`
-    (it is null) and `_malformed` (the reason, or null). The fields of a tombstone and of a malformed record are null.
+    The result has the decoded fields, the encoded column as `keep` if that is given, the other columns, `_tombstone`
+    (whether the value is null) and `_malformed` (the reason, or null). The fields of a tombstone and of a malformed
+    record are null.
     """
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
@@ -83,7 +86,9 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
 
 @dataclass(frozen=True)
 class SchemaReference:
-    """A schema that another one refers to, by the name that the other one uses for it. It has its own references too."""
+    """A schema that another schema refers to, with the name that the other schema uses for it. It has its own
+    references too.
+    """
 
     name: str
     text: str
@@ -104,14 +109,15 @@ class Declared:
 
     @property
     def frozen(self) -> ReadSchemas:
-        """Returns the schemas, for a format with a registry."""
+        """Returns the frozen schemas. Only a format with a registry has them."""
         assert self.schemas is not None, "a plan of such a pipeline freezes its schemas"
         return self.schemas
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Columns that hold bytes, and the reason why a row has none: a text, or null for a row that fits.
+    """Columns that hold bytes, and a reason for each row that could not be encoded. The reason is a text, or null for a
+    row that fits.
 
     The bytes of a row that does not fit are null. `unfit` is None if every row fits.
     """
@@ -136,8 +142,8 @@ class Format(Protocol):
         """
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
-        """Returns the connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and
-        `_malformed`.
+        """Returns the connector's rows with the source's columns, the `kept` columns (with `_` in front of their
+        names), `_tombstone` and `_malformed`.
 
         The record's encoded value may be kept too, as `_value`.
 
@@ -153,7 +159,9 @@ class Format(Protocol):
         """
 
     def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        """Returns the frame's columns with the values that `parse` gives back for what `write` writes."""
+        """Returns the frame's columns with the values that a reader gets: `write` encodes them and `parse` decodes
+        them.
+        """
 
     def parse(
         self,
@@ -163,10 +171,11 @@ class Format(Protocol):
         schema: RegisteredSchema | None,
         why: str | None = None,
     ) -> DataFrame:
-        """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job.
+        """Returns the fields in the values that `write` encoded, with the columns `beside` them. A value that cannot be
+        parsed fails the job.
 
-        With `why`, a column of that name follows. It has the reason why a value does not parse, or null, and such a value does
-        not fail the job. In a format with a registry each value has to begin with the schema's id, or be null.
+        With `why`, such a value does not fail the job. A column of that name then has the reason, or null. In a format
+        with a registry each value has to begin with the schema's id, or be null.
         """
 
 
@@ -185,11 +194,11 @@ class RegistryKeyFormat(KeyFormat, Protocol):
     """A format of keys with schemas in a registry."""
 
     def read_key(self, frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
-        """Returns the frame with the keys of the binary column `raw` as the column `into`, and `<into>_malformed` with
-        the reason why there is no key.
+        """Returns the frame with the column `into`, which has the decoded keys of the binary column `raw`. The column
+        `<into>_malformed` has the reason why a key cannot be decoded.
 
-        Null is neither a key nor malformed. A key with an id that the schemas do not know fails the job, with `UNKNOWN_ID`. The
-        frame must not have a column `_tombstone` or `_malformed`.
+        A null is no key and is not malformed. A key with an id that the schemas do not know fails the job, with
+        `UNKNOWN_ID`. The frame must not have a column `_tombstone` or `_malformed`.
         """
 
 
@@ -202,7 +211,7 @@ class RegistryFormat(Format, Protocol):
         self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
     ) -> str:
         """Returns the schema that records are read with. With `columns` its fields become a transform's columns. The
-        fields `declared` have their types from the pipeline's settings.
+        fields in `declared` have their types from the pipeline's settings.
 
         Raises:
             BadSchema: Spark cannot hold its values.
@@ -223,7 +232,7 @@ class RegistryFormat(Format, Protocol):
         """
 
     def fields(self, schema: RegisteredSchema) -> list[str]:
-        """The names of the outermost fields of a reader's schema."""
+        """Returns the names of the outermost fields of a reader's schema."""
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         """Checks that a column of this type can be written with a schema, as far as types show. Needs a Spark session.
@@ -233,12 +242,12 @@ class RegistryFormat(Format, Protocol):
         """
 
     def derive(self, kind: DataType, name: str, like: str | None) -> str:
-        """Returns a schema to register for a column of this type. Where the type fits `like`, an earlier schema, it
-        keeps the type there.
+        """Returns a schema to register for a column of this type. `like` is an earlier schema. Where the column's type
+        fits `like`, the result keeps the type of `like`.
 
         Raises:
             Unfit: the format has no such type.
         """
 
     def difference(self, new: str, old: str) -> str:
-        """Returns what may be incompatible between two schemas, for a person; empty if that is not known."""
+        """Describes what may be incompatible between two schemas. The text is empty if that is not known."""

@@ -11,7 +11,7 @@ HEADER = 5  # bytes of the header: 0, and the id of the schema in four
 
 
 class Malformed(ValueError):
-    """A record is malformed. The text has the place and the reason, never a value."""
+    """A record is malformed. The text has the place and the reason, and never a value."""
 
 
 class UnknownId(Exception):
@@ -30,8 +30,8 @@ def schema_id_of(value: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class Framing:
-    """Removes the header of records. An id is `known`, `refused` with a reason, or neither: then the job fails with the text
-    `unknown`.
+    """Removes the header of records. A schema id is `known`, or `refused` with a reason. Any other id fails the job
+    with the text `unknown`.
     """
 
     known: frozenset[int]
@@ -42,7 +42,7 @@ class Framing:
         """Returns the schema id, and the bytes after the header.
 
         Raises:
-            Malformed: there is no id, or it is refused.
+            Malformed: the bytes have no schema id, or the id is refused.
         """
         if len(value) < HEADER:
             raise Malformed(f"{count_of(len(value), 'byte')}, and no schema id")

@@ -91,7 +91,7 @@ def fields_of(types: Mapping[str, str]) -> StructType:
 def read_json(
     raw: DataFrame, fields: StructType, required: Collection[str], kept: Sequence[str], framing: Framing | None = None
 ) -> DataFrame:
-    """The result of `Format.read` for JSON objects with these fields, with or without a header."""
+    """Returns the result of `Format.read` for JSON objects with these fields. With `framing` the objects have a header."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from fencepost.formats.json_decoder import JsonDecoder
@@ -103,7 +103,7 @@ def check_sayable(fields: StructType) -> None:
     """Checks that JSON can express these columns.
 
     Raises:
-        Unfit: JSON cannot express one of them; the text has the fix.
+        Unfit: JSON cannot express a column. The text has the fix.
     """
     for field in fields.fields:
         if what := unsayable(field.dataType):
@@ -111,11 +111,11 @@ def check_sayable(fields: StructType) -> None:
 
 
 def check_of(kind: DataType, path: str) -> Check | None:
-    """Returns why JSON cannot express a row's value of this type so that it is read back unchanged: a text, or null.
-    None if it can express every value.
+    """Returns the check of values of this type, or None if JSON can express every value. The check gives the reason why
+    JSON cannot express a row's value so that it is read back unchanged, or null.
 
-    Spark replaces bytes that are not UTF-8, so that two texts may become one. It writes years that no reader takes. It also
-    writes NaN as a text, which a source of this format calls malformed, and an object with a name twice, which is malformed too.
+    Spark replaces bytes that are not UTF-8, so two texts may become the same text. It writes years that no reader
+    accepts. It writes NaN as a text, and an object with a name twice. A source of this format calls both malformed.
     """
     from pyspark.sql import functions as F
 
@@ -123,7 +123,7 @@ def check_of(kind: DataType, path: str) -> Check | None:
 
 
 def minus_zero_check(kind: DataType, path: str) -> Check | None:
-    """Returns why PostgreSQL's `jsonb` does not keep a row's value of this type, or null: its 0 has no minus."""
+    """Returns the check of values for PostgreSQL's `jsonb`, which does not keep the minus of a 0."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DoubleType, FloatType
 
@@ -142,7 +142,9 @@ def _within(
     of_leaf: Callable[[DataType, str], Check | None],
     of_map: Callable[[str], Sequence[Check | None]],
 ) -> Check | None:
-    """Returns the first problem of a value. `of_leaf` checks what is in it, and `of_map` its maps."""
+    """Returns a check of a value and everything within it. `of_leaf` gives the checks of simple values, and `of_map`
+    the checks of maps.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -172,7 +174,9 @@ def _leaf_check(kind: DataType, path: str) -> Check | None:
 
 
 def name_check(path: str) -> Check:
-    """Returns why a map's key is not a JSON name that Spark reads back, or null."""
+    """Returns the check of a map's keys. It gives the reason why a key is not a JSON name that Spark reads back, or
+    null.
+    """
     from pyspark.sql import functions as F
 
     too_long = F.lit(f"{path}: a name of more than {LONGEST_NAME:,} bytes")
@@ -181,8 +185,8 @@ def name_check(path: str) -> Check:
 
 
 def unsayable(kind: DataType) -> str | None:
-    """Returns the part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or
-    None if there is none.
+    """Describes the part of a type that Spark's JSON would distort, or that Spark could not read back. Returns None if
+    there is no such part.
     """
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType, VariantType
 

@@ -1,8 +1,10 @@
-"""Reads many JSON records at once that are written alike: the same members in the same order, with the same spaces between.
+"""Reads many JSON records at once that are written alike. They have the same members in the same order, with the same
+spaces between.
 
-Most topics have one producer, whose records differ only in the values. So the text between the values is compared with that of
-the first record, and the values are read column by column: texts without escapes, numbers without exponents, true, false and
-null. All other records, malformed ones among them, are marked, and `json_decoder.JsonDecoder` reads them.
+Most topics have one producer, whose records differ only in the values. So this module compares the text between the
+values with the text in the first record, and reads the values column by column. The values are texts without escapes,
+numbers without exponents, true, false and null. The module marks all other records, including malformed ones, and
+`json_decoder.JsonDecoder` reads them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ EXACT = 15
 
 @dataclass(frozen=True)
 class Values:
-    """One member's values in many records: where each begins and ends, without quotes, and which are texts or null."""
+    """The values of one member in many records. It has the offsets where each value begins and ends, without quotes,
+    and says which values are texts or null.
+    """
 
     packed: Packed
     rows: np.ndarray
@@ -66,8 +70,8 @@ class Values:
         return minus, self.begin + minus
 
     def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the parts of numbers with or without a fraction: which have a minus, all digits as a whole number if
-        there are at most 19, the number of digits, and how many of them belong to the fraction.
+        """Returns the parts of numbers, each as an array: whether there is a minus, all digits as a whole number (for
+        at most 19 digits), the number of digits, and the number of digits in the fraction.
         """
         minus, begin = self.signs()
         size = self.end - begin
@@ -80,7 +84,7 @@ class Values:
         return minus, whole * TENS[np.minimum(fraction, 19)] + after, dot + fraction, fraction
 
     def digits(self, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whole numbers of `size` digits, and which of them are valid in JSON."""
+        """Returns whole numbers of `size` digits, and whether each is valid in JSON."""
         number, right = _digits(self.packed, begin, size)
         leading = (size > 1) & (self.packed.data[begin] == ZERO)
         return number, right & (size > 0) & ~leading & ~self.text
@@ -101,7 +105,9 @@ def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
 
 
 def _digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers of `size` digits, at most 19, and which consist of digits only. A number of no digits is 0."""
+    """Returns whole numbers of `size` digits (at most 19), and whether each consists of digits only. A number without
+    digits is 0.
+    """
     found, right = _eight_digits(packed, at, np.clip(size, 0, 8))
     for first in (8, 16):
         if (size > first).any():
@@ -175,7 +181,7 @@ def _texts(values: Values) -> pa.Array:
 
 
 def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
-    """Times that are all written like `like`. Arrow takes each such text."""
+    """Returns times that all have the same form as `like`. Arrow accepts every text of that form."""
     texts = _texts(values)
     right = pc.fill_null(pc.match_substring_regex(texts, f"^{like}$"), False)
     values.mark_unless(right.to_numpy(zero_copy_only=False))
@@ -186,7 +192,7 @@ def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
 
 
 def _anything(values: Values) -> None:
-    """Marks values that are not valid JSON, in a member that has no column."""
+    """Marks the records whose value of this member is not valid JSON. The member has no column."""
     _, booleans = _are_booleans(values)
     _texts(replace(values, null=~values.text))
     _doubles(replace(values, null=values.null | values.text | booleans))
@@ -225,11 +231,11 @@ class AlikeReader:
         self._is_worth_it = len(self._columns) == len(schema)
 
     def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
-        """Returns the columns of records without nulls, and a mask of the records for which they are valid. None if
-        there are few records, or if fewer than half would be valid.
+        """Returns the columns of records without nulls, and a mask of the records for which they are valid. Returns
+        None if there are few records, or if fewer than half would be valid.
 
-        The records are compared with the shape of the previous ones, and otherwise with one of themselves. Once fewer than half
-        are alike, no further attempt is made.
+        The records are compared with the shape of the previous records, and otherwise with the shape of one of
+        themselves. Once fewer than half are alike, no further attempt is made.
         """
         if not self._is_worth_it or len(records) < FEW:
             return None
@@ -258,7 +264,7 @@ class AlikeReader:
 
 
 def _shape_of(record: bytes) -> Shape | None:
-    """Returns the shape of a record, or None if other records cannot be read by it."""
+    """Returns the shape of a record, or None if the shape is of no use for other records."""
     if len(record) > LONGEST or not is_flat(record):
         return None
     names, between, end = list[str](), list[bytes](), 0
@@ -298,9 +304,7 @@ def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> 
 
 
 def _passed(packed: Packed, rows: np.ndarray, at: np.ndarray, what: bytes) -> np.ndarray:
-    """Returns the offsets after this text, which stands at each offset. Records that have another text there are
-    marked.
-    """
+    """Returns the offsets after the text `what`. A record that has another text at its offset is marked."""
     for begin in (*range(0, len(what) - 8, 8), max(len(what) - 8, 0)):
         part = what[begin : begin + 8]
         word = packed.words(at + begin) & KEEP[len(part)]

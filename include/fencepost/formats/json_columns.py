@@ -1,7 +1,8 @@
-"""Converts parsed JSON to columns of declared types: exactly what a record says, or it is malformed with the reason.
+"""Converts parsed JSON to columns of declared types. A column has exactly what the record says, or the record is
+malformed, with a reason.
 
-A parsed value is None, a bool, an int, a str, a list or a dict. A number with a fraction or an exponent is its text or the
-nearest double; columns that need all digits get the text.
+A parsed value is None, a bool, an int, a str, a list or a dict. A number with a fraction or an exponent is its text, or
+the nearest double. A column that needs all digits gets the text.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Incomplete(Exception):
 
 
 class JsonWithText:
-    """An array or object with its own text, kept as a slice of the record: for a thousand levels, copies would take too much
-    memory.
+    """An array or an object with its own text, which is a slice of the record. With a thousand levels, copies would
+    take too much memory.
     """
 
     __slots__ = ()
@@ -52,7 +53,9 @@ Make = Callable[[Sequence[Any]], pa.Array]
 
 @dataclass(frozen=True)
 class JsonColumn:
-    """A column of one type. If all values are of `usual` types, `make` tries to convert them at once, and raises if it cannot."""
+    """A column of one type. If all values have `usual` types, `make` tries to convert them at once. It raises an error
+    if it cannot.
+    """
 
     kind: pa.DataType
     convert: Convert
@@ -103,7 +106,7 @@ def column_of(kind: pa.DataType, at: str) -> JsonColumn:
 
 
 def converter(kind: pa.DataType, at: str) -> Convert:
-    """Returns the function that converts one value for this type."""
+    """Returns the function that converts one value to this type."""
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width, at)
     if pa.types.is_decimal(kind):
@@ -162,7 +165,7 @@ def exact(value: Any) -> Decimal:
 
 
 def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
-    """Returns the arguments with which `quantize` gives a number the scale, and raises instead of rounding."""
+    """Returns arguments for `quantize`. With them it gives a number the scale, and raises an error instead of rounding."""
     return Decimal((0, (1,), -scale)), Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
@@ -181,7 +184,9 @@ def _decimal(precision: int, scale: int, at: str) -> Convert:
 
 
 def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Decimals with exactly the column's scale. Given others, Arrow makes different numbers or reads outside its memory."""
+    """Returns decimals with exactly the column's scale. With another scale, Arrow computes wrong numbers or reads
+    outside its memory.
+    """
     unit, unrounded = _unit(kind.precision, kind.scale)
     return pa.array([None if value is None else exact(value).quantize(unit, None, unrounded) for value in values], kind)
 
@@ -250,7 +255,7 @@ def _string(at: str) -> Convert:
 
 
 def _text(at: str, read: Callable[[str], Any], what: str) -> Convert:
-    """Converts a text by `read`, which raises ValueError if it does not accept the text."""
+    """Returns the conversion of a text by `read`, which raises ValueError if it does not accept the text."""
 
     def convert(value: Any, minus: Callable[[], bool]) -> Any:
         if type(value) is str:
@@ -343,7 +348,7 @@ def _local(text: str) -> int:
 
 
 def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Returns a column of days or times that are all written like `like`."""
+    """Returns a column of days or times that all have the same form as `like`."""
     texts = pa.array(values, pa.string())
     if not pc.all(pc.match_substring_regex(texts, f"^{like}$"), min_count=0).as_py():
         raise ValueError("another text")
@@ -383,7 +388,9 @@ def _map(item: Convert, at: str) -> Convert:
 
 
 def _struct(fields: Mapping[str, Convert], at: str) -> Convert:
-    """Converts the fields that an object has. Arrow takes the missing ones as null, which costs no memory in Python."""
+    """Returns the conversion of an object to the fields that it has. Arrow reads missing fields as null, and they cost
+    no memory in Python.
+    """
 
     def convert(value: Any, minus: Callable[[], bool]) -> dict[str, Any]:
         if not isinstance(value, dict):

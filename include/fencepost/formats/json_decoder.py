@@ -1,13 +1,14 @@
-"""Decodes JSON records into columns of declared types: exactly what they say, or malformed with the reason.
+"""Decodes JSON records into columns of declared types. A column has exactly what the record says, or the record is
+malformed, with a reason.
 
-JSON that is written from a decoded row says the same as the record, in values of the declared types. This runs in executors, so
-it does not import Spark.
+JSON that is written from a decoded row says the same as the record, in values of the declared types. This module runs
+in executors, so it does not import Spark.
 
-Flat records that are written alike are read together, without a Python object for each (`json_alike.py`). pydantic's parser reads
-the others, and most columns are created from all their values at once. The parser loses some details, which are read from the
-record's text: the minus of a 0, the text of an array or object in a field of type string, and what it refuses for its depth or
-for a long number. A number with a fraction or an exponent is parsed to the nearest double, which takes half the time, until a
-column needs its text.
+`json_alike.py` reads flat records that are written alike, many at a time and without a Python object for each.
+pydantic's parser reads the others, and most columns are created from all their values at once. The parser loses some
+details, so this module reads them from the record's text: the minus of a 0, the text of an array or object in a field
+of type string, and numbers or nesting beyond the parser's limits. The parser reads a number with a fraction or an
+exponent as the nearest double, which takes half the time, until a column needs the number's text.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _rounded = partial(_strict, float_mode="float")
 
 
 class JsonDecoder(Decoder):
-    """Decodes JSON texts into columns of one schema. `required` fields must not be null. `framing` is the records' header, if
-    they have one.
+    """Decodes JSON texts into columns of one schema. `required` fields must not be null. `framing` is the header of the
+    records, or None.
     """
 
     def __init__(self, schema: pa.Schema, required: Collection[str] = (), framing: Framing | None = None) -> None:
@@ -106,8 +107,8 @@ class JsonDecoder(Decoder):
 def _without(
     framing: Framing, values: Collection[bytes | None], ids: dict[int, int], why: dict[int, str]
 ) -> list[bytes | None]:
-    """Returns the records without their headers. Fills in the ids of their schemas, and the reasons why a record has no
-    valid header.
+    """Returns the records without their headers. It adds the ids of their schemas to `ids`, and to `why` the reason why
+    a record has no valid header.
     """
     texts = list[bytes | None]()
     for row, value in enumerate(values):
@@ -122,7 +123,7 @@ def _without(
 
 @dataclass
 class _Piece:
-    """Some records, the reasons of those that are malformed, and the rows of those whose texts have to be read."""
+    """Some records, with the reasons of the malformed records, and the rows of the records whose texts have to be read."""
 
     texts: Sequence[bytes | None]
     why: dict[int, str] = field(default_factory=dict)
@@ -133,8 +134,8 @@ class _Piece:
     row: int = 0  # the row whose value is being converted
 
     def records(self, parse: Parse) -> list[dict[str, Any]]:
-        """Returns the parsed records; `NOTHING` for a tombstone, for a malformed record, and for one whose text has to
-        be read.
+        """Returns the parsed records. `NOTHING` replaces a tombstone, a malformed record, and a record whose text has
+        to be read.
         """
         records = [NOTHING] * len(self.texts)
         for row, text in enumerate(self.texts):
@@ -157,7 +158,9 @@ class _Piece:
         return records
 
     def column(self, column: JsonColumn, values: Sequence[Any]) -> pa.Array:
-        """Returns the column of these values; null for a malformed record and for one whose text has to be read."""
+        """Returns the column of these values. It is null for a malformed record, and for a record whose text has to be
+        read.
+        """
         if (found := column.at_once(values)) is not None:
             return found
         converted = []
@@ -176,7 +179,7 @@ class _Piece:
         return None
 
     def _has_minus_zero(self) -> bool:
-        """Returns whether the row's text may have -0. A text is searched once, however many zeros it has."""
+        """Returns whether the row's text may have -0. Each text is searched only once."""
         if self.row not in self.signed:
             self.signed[self.row] = MINUS_ZERO.search(self.texts[self.row] or b"") is not None
         return self.signed[self.row]
@@ -208,7 +211,7 @@ BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def _reason(error: ValueError, text: bytes) -> str:
-    """Returns why the parser refuses a text. The reason quotes nothing of the text."""
+    """Returns why the parser refuses a text. The reason quotes no text of the record."""
     words = str(error)
     if words.startswith("Detected duplicate key"):
         return "a duplicate name in one object"
@@ -233,8 +236,8 @@ OPENS = 2
 def _reason_in_parts(value: bytes) -> str | None:
     """Returns why a record that exceeds the parser's limits is malformed, or None.
 
-    The parser reads it in parts. Each array or object whose level is a multiple of `PART` is a part, and is replaced by a 0 in
-    the part around it. Digits of long numbers are left out.
+    The parser reads the record in pieces. Each array or object whose level is a multiple of `PART` is a piece. The
+    piece around it has a 0 in its place. Digits of long numbers are left out.
     """
     try:
         text = str(value, "utf-8")
@@ -294,7 +297,7 @@ class _Array(JsonWithText, list[Any]):
 def _with_sources(text: str, levels: int = DEEPEST) -> dict[str, Any]:
     """Returns the object in a JSON text. Arrays and objects know their own text, and -0 and long numbers are texts.
 
-    What is nested deeper than `levels` is left out, because its text is enough.
+    Values that are nested deeper than `levels` are left out, because their text is enough.
     """
     within: list[tuple[_Object | _Array, int]] = []
     value: Any = None

@@ -1,4 +1,4 @@
-"""How columns become values of a JSON Schema, and the schema that a column would have. Spark writes the JSON."""
+"""Decides how columns become values of a JSON Schema, and which schema a column would have. Spark writes the JSON."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ DERIVED = {
 
 
 def fit_object(kind: StructType, schema: Schema) -> Check | None:
-    """Returns why a row with these columns is not a value of the schema: a text, or null. None if every row is one.
+    """Returns the check of rows with these columns, or None if every row is a value of the schema. The check gives the
+    reason why a row is not one, or null.
 
     Raises:
-        Unfit: no row is one.
+        Unfit: no row can be a value of the schema.
     """
     check_sayable(kind)
     return WALK.fit_value(kind, schema, "").problem
@@ -118,7 +119,9 @@ class JsonWalk(Walk[Schema, Property]):
         )  # earlier records have no such property
 
     def new_struct(self, members: Sequence[Property], before: Schema | None) -> Schema:
-        """New objects are closed, because a later version could add no property to an open one."""
+        """Returns the type of an object. A new object allows no other properties, because a later version could not add
+        a property to an open object.
+        """
         return Schema("object", properties=tuple(members), closed=before is None or before.closed)
 
 
@@ -126,7 +129,7 @@ WALK = JsonWalk()
 
 
 def _said(name: str) -> Check:
-    """Returns a value of an enum, as JSON text."""
+    """Returns the function that writes a value of this Spark type as the text in JSON."""
     from pyspark.sql import functions as F
 
     if name in ("timestamp", "timestamp_ntz"):

@@ -1,7 +1,8 @@
-"""Format `json_schema`: Confluent's five bytes (0, and a schema's id in four), then one JSON object.
+"""Format `json_schema`: a value is Confluent's header of five bytes (0, then a schema's id in four bytes), followed by
+one JSON object.
 
-The reader's schema declares the types, as pipeline.yaml does for format `json`. The schema that a record was written with changes
-nothing. A row is written so that it is valid against the schema of the output in its types, `required` and `enum`.
+The reader's schema declares the types, as pipeline.yaml does for format `json`. The schema that a record was written
+with has no effect. A written row is valid against the output's schema in its types, `required` and `enum`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class JsonSchema:
     schema_type = "JSON"
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Columns that pipeline.yaml declares have the declared types instead of the schema's."""
+        """Accepts every declared column. A declared column has its declared type instead of the type in the schema."""
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql.types import StructField, StructType
@@ -187,7 +188,7 @@ def _json(names: Sequence[str], nulls: bool) -> Column:
 
 
 def _joined(texts: Sequence[Column]) -> Column:
-    """Returns one JSON object with the fields of several."""
+    """Returns one JSON object with the fields of several objects."""
     from pyspark.sql import functions as F
 
     inner = [F.nullif(F.regexp_replace(text, r"^\{|\}$", ""), F.lit("")) for text in texts]
@@ -195,7 +196,8 @@ def _joined(texts: Sequence[Column]) -> Column:
 
 
 def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
-    """Returns the columns whose nulls are written, within them too, and the columns whose nulls are left out.
+    """Returns the columns whose nulls are written, and the columns whose nulls are left out. Nulls within a column
+    count too.
 
     Raises:
         Unfit: a column needs both.

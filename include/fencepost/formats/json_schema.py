@@ -1,4 +1,4 @@
-"""JSON Schemas as values: the types in them, checked for what Spark can hold, and written out again.
+"""Parses JSON Schemas, checks what Spark can hold, and writes schemas as texts.
 
 Pure. Constraints of a schema (`minimum`, `pattern`, ...) do not affect types and are left out. `enum` and `const` are kept,
 because a writer of records needs them.
@@ -29,12 +29,12 @@ DEEPEST = 100
 
 
 class NoColumn(BadSchema):
-    """A part of a schema that cannot be the type of a column. The text begins with the part's place."""
+    """A schema has a part that cannot be the type of a column. The text begins with the place of that part."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """An object's property. If `required` is set it must be present, and may be null if its type is nullable."""
+    """A property of an object. A `required` property must be present, and may be null if its type allows null."""
 
     name: str
     type: JsonType
@@ -45,9 +45,9 @@ class Property:
 class JsonType:
     """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`.
 
-    `items` is the type of an array's elements or a map's values. `values` are the only allowed values, without null; empty if any
-    is allowed. `closed` says that an object has no other properties. `undeclared` has the names of required properties that
-    `properties` does not list.
+    `items` is the type of an array's elements or of a map's values. `values` are the only allowed values without null,
+    and empty if any value is allowed. `closed` says that an object has no other properties. `undeclared` has the names
+    of required properties that `properties` does not list.
     """
 
     kind: str
@@ -83,8 +83,8 @@ def parse(text: str, references: Sequence[SchemaReference] = (), without: Collec
 
 @dataclass(frozen=True)
 class _Place:
-    """A document, or a part of it with its own address, and the documents that it refers to, by the names that it uses for
-    them.
+    """A document with the documents that it refers to, by the names that it uses. It may be a part of a document that
+    has its own address.
     """
 
     contents: Any
@@ -232,9 +232,7 @@ class _SchemaParser:
 
 
 def _named(document: str, place: _Place) -> _Place | None:
-    """Returns the document that a reference names: by the name that the registry uses, or by the document's own
-    address.
-    """
+    """Returns the document that a reference names. The name is the registry's, or the document's own address."""
     from referencing.exceptions import Unresolvable
 
     if document in place.names:
@@ -266,7 +264,7 @@ def _draft7(raw: Any) -> Any:
 
 
 def _says_types(raw: Any) -> bool:
-    """Returns whether a schema within oneOf, anyOf or allOf gives a type, and not only a constraint such as `required`."""
+    """Returns whether a schema within oneOf, anyOf or allOf gives a type. A constraint such as `required` gives none."""
     if not isinstance(raw, dict):
         return False
     return (
@@ -302,7 +300,7 @@ PYTHON: list[tuple[type, str]] = [
 
 
 def _distinct(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the values without repetitions. Here true is not equal to 1."""
+    """Returns the values without repetitions. True and 1 are different values."""
     found: list[Any] = []
     for value in values:
         if not any(type(value) is type(other) and value == other for other in found):

@@ -1,7 +1,7 @@
-"""Many records' bytes in one array, from which whole columns are read at once.
+"""Holds the bytes of many records in one array, so that whole columns are read at once.
 
-A record that a column cannot read, or that may be malformed, is marked and then read separately. Values read from a marked record
-are meaningless, but no access is ever outside the array.
+A record that a column cannot read, or that may be malformed, is marked and then read separately. Values that are read
+from a marked record are meaningless, but no access is ever outside the array.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORD = 8  # bytes that are read together
 
 
 class Packed:
-    """Records without nulls, whose values begin after `begin` bytes, and which of them are marked."""
+    """Records without nulls, and a mask of the marked records. Their values begin after `begin` bytes."""
 
     def __init__(self, records: pa.Array, begin: int) -> None:
         self._records = records.cast(pa.binary())
@@ -42,17 +42,19 @@ class Packed:
         self.marked[rows[which]] = True
 
     def within(self, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """The offsets, limited to the end of their records. A record whose offset was beyond its end is marked."""
+        """Returns the offsets, limited to the end of their records. A record whose offset was beyond its end is marked."""
         ends = self.ends[rows]
         self.mark(rows, at > ends)
         return cast("np.ndarray", np.minimum(at, ends))
 
     def words(self, at: np.ndarray) -> np.ndarray:
-        """Returns the eight bytes at each offset as a little-endian number. Beyond the last word, the last word."""
+        """Returns the eight bytes at each offset as a little-endian number. For an offset beyond the last word it
+        returns the last word.
+        """
         return cast("np.ndarray", self._words[np.minimum(at, len(self._words) - 1)])
 
     def slices(self, rows: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """`sizes` bytes at each offset, and the offsets where they end."""
+        """Returns `sizes` bytes at each offset, and the offsets where they end."""
         self.mark(rows, sizes < 0)
         ends = self.within(rows, at + np.clip(sizes, 0, len(self.data)))
         around = np.full(2 * len(at) + 1, len(self.data), np.int32)  # each slice, and the gap before the next
@@ -61,7 +63,7 @@ class Packed:
         return both.take(pa.array(np.arange(0, 2 * len(at), 2))), ends
 
     def texts(self, rows: np.ndarray, found: pa.Array) -> pa.Array:
-        """Slices as texts. A slice that is not UTF-8 becomes null, and its record is marked."""
+        """Returns the slices as texts. A slice that is not UTF-8 becomes null, and its record is marked."""
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:

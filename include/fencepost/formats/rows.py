@@ -1,4 +1,4 @@
-"""Turns records' values into columns, in executors: whole Arrow batches, with a decoder for one record."""
+"""Turns records' values into columns, in executors. Whole Arrow batches are decoded with the decoder of one format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ USUAL_FIELDS = 4
 
 
 class Decoder:
-    """Decodes records' values into rows of one schema. A format defines how to decode one value, or many values of the usual
-    form.
+    """Decodes records' values into rows of one schema. A format defines how one value is decoded, and how many values
+    of the usual form are decoded together.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -57,14 +57,14 @@ class Decoder:
         return [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], why
 
     def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
-        """Yields row numbers, the schema's columns, and a mask of the rows for which they are valid, for some records at a time.
-        Row numbers ascend.
+        """Yields results for some records at a time: row numbers, the schema's columns, and a mask of the rows for
+        which they are valid. Row numbers ascend.
         """
         yield from ()
 
     def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """Returns the result of `decode_values` for a column: values of the usual form many at a time, the others one
-        by one.
+        """Returns the result of `decode_values` for an Arrow array. Values of the usual form are decoded together, and
+        all others one by one.
         """
         found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
         left = np.ones(len(values), np.bool_)
@@ -107,11 +107,11 @@ def fields_of(kind: pa.DataType) -> int:
 def decode_first(
     make: Callable[[], Decoder], names: Sequence[str], *, keep: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Yields the function for `mapInArrow` that decodes the first column.
+    """Returns the function for `mapInArrow` that decodes the first column.
 
-    The result begins with the decoder's columns, null if the value is null or malformed. Then come the encoded column if it is
-    kept, the other columns unchanged, whether the value is null, and the reason why it is malformed, or null. `names` are the
-    names of all these columns.
+    The result begins with the decoder's columns, which are null if the value is null or malformed. Then come the
+    encoded column if it is kept, the other columns unchanged, whether the value is null, and the reason why it is
+    malformed, or null. `names` are the names of all these columns.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,7 +131,9 @@ def decode_first(
 
 
 def _pieces(values: pa.Array, most: int) -> Iterator[tuple[int, int]]:
-    """Begins and ends of the pieces that are decoded at once. A record above the limit is a piece of its own."""
+    """Yields the begin and the end of each piece that is decoded at once. A record above the limit is a piece of its
+    own.
+    """
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):

@@ -1,1 +1,1 @@
-"""Kafka: clients, the meaning of their errors, requests to the cluster, and transactions."""
+"""Creates Kafka clients, translates their errors, sends requests to the cluster, and writes transactions."""

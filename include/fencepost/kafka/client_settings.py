@@ -1,4 +1,4 @@
-"""A pipeline's Kafka settings with their secrets in plain text, for clients only."""
+"""Holds a pipeline's Kafka settings with their secrets in plain text. Only clients may use them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ClientSettings:
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY | CONSUMER_ONLY}
 
     def for_producer(self) -> dict[str, str]:
-        """Returns the settings for a producer: without those that only consumers understand."""
+        """Returns the settings for a producer. Settings that only consumers understand are left out."""
         return {k: v for k, v in self.values.items() if k not in CONSUMER_ONLY}
 
     def for_consumer(self) -> dict[str, str]:
-        """Returns the settings for a consumer: without those that only producers understand."""
+        """Returns the settings for a consumer. Settings that only producers understand are left out."""
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
 
 
@@ -59,8 +59,8 @@ def client_settings(config: ClientConfig) -> ClientSettings:
 
 
 def lineage_namespace(config: ClientConfig, named: str | None) -> str:
-    """Returns the namespace of topics. OpenLineage's specification names a cluster by its first broker; `named`
-    replaces that.
+    """Returns the namespace of topics for OpenLineage. It is `named` if that is given, and otherwise the first broker,
+    as OpenLineage's specification says.
     """
     first = client_settings(config).bootstrap.partition(",")[0].strip()
     return f"kafka://{named or first}"

@@ -1,7 +1,7 @@
 """The only module that creates confluent-kafka clients. `errors.py` says what their errors mean.
 
-Every client gets a logger, because librdkafka would write to stderr. It also gets an error callback: librdkafka reports refused
-credentials and unreachable brokers only there, so the error of a time-out can name its cause.
+Every client gets a logger, because librdkafka would write to stderr. It also gets an error callback, because librdkafka
+reports refused credentials and unreachable brokers only to it. So the error of a time-out can name its cause.
 """
 
 from __future__ import annotations
@@ -61,14 +61,16 @@ def _settings_refused(doing: str) -> Iterator[None]:
 
 
 def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
-    """Returns a client with Fencepost's logger and error callback. SettingsError if librdkafka refuses the settings."""
+    """Returns a client with Fencepost's logger and error callback. Raises SettingsError if librdkafka refuses the
+    settings.
+    """
     with _settings_refused(doing):
         # log_level 3 is error: librdkafka writes its first lines to stderr, until its log queue is set.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
 
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
-    """Returns a producer. Drop it after an error; never use it again."""
+    """Returns a producer. After an error it must be dropped."""
     complaints = Complaints(
         *([RequiredRight("Write", "transactional id", transactional_id)] if transactional_id else [])
     )
@@ -83,10 +85,10 @@ def make_producer(settings: ClientSettings, transactional_id: str | None) -> tup
 
 
 class ConsumerReports(Complaints):
-    """What a consumer's callbacks have received: errors, and once a second the consumer's progress.
+    """The reports of a consumer's callbacks: errors, and the consumer's progress once a second.
 
-    `fetched` has, by partition, the next offset to fetch, as far as it is known. It also moves over aborted records and
-    transaction markers, which give no message. A consumer has partitions of one topic.
+    `fetched` has the next offset to fetch by partition, as far as it is known. The offset also passes aborted records
+    and transaction markers, which give no message. All partitions of a consumer belong to one topic.
     """
 
     def __init__(self, *needs: RequiredRight) -> None:
@@ -94,7 +96,7 @@ class ConsumerReports(Complaints):
         self.fetched: dict[int, int] = {}
 
     def take_statistics(self, statistics: str) -> None:
-        """librdkafka's callback: JSON, with negative numbers for what is not known yet."""
+        """Receives librdkafka's statistics as JSON. A number that is not known yet is negative."""
         topics = json.loads(statistics)["topics"].values()
         known = {int(p): figures["next_offset"] for topic in topics for p, figures in topic["partitions"].items()}
         self.fetched = {partition: offset for partition, offset in known.items() if offset >= 0}
@@ -103,7 +105,7 @@ class ConsumerReports(Complaints):
 def make_consumer(
     settings: ClientSettings, group: str, *, committed_only: bool = True
 ) -> tuple[Consumer, ConsumerReports]:
-    """Returns a consumer for assigned ranges, or for a group's offsets. It never subscribes."""
+    """Returns a consumer for assigned ranges, or for a group's offsets. The consumer never subscribes."""
     reports = ConsumerReports(RequiredRight("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # all reads have an end; by default the broker waits half a second for more at each end

@@ -77,7 +77,7 @@ class Replicas:
 class Cluster:
     """Sends requests to the cluster, and creates topics. Keeps one admin client as long as it lives.
 
-    `timeout` is for one answer, in seconds.
+    `timeout` is the longest wait for an answer, in seconds.
     """
 
     def __init__(self, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
@@ -88,10 +88,11 @@ class Cluster:
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any, *needs: RequiredRight) -> Any:
-        """Returns one answer. A time-out of this class raises the same error as one of librdkafka.
+        """Returns the answer of one request. A time-out in this class raises the same error as a time-out in
+        librdkafka.
 
-        The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
-        unknown.
+        The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name
+        is unknown.
         """
         began = time.monotonic()
         warned = False
@@ -113,16 +114,17 @@ class Cluster:
         return answer
 
     def describe(self, topic: str) -> Topic:
-        """Id and partition count of a topic.
+        """Returns the id and the number of partitions of a topic.
 
         Raises:
-            TopicMissing: it does not exist. A broker may learn of a new topic late, so it is asked for a few seconds.
+            TopicMissing: the topic does not exist. A broker may learn of a new topic late, so the request is repeated
+                for a few seconds.
             AccessDenied: the user may not see the topic, which may or may not exist.
         """
         return self._once_known(lambda: self._describe(topic), LEARNT)
 
     def find(self, topic: str) -> Topic | None:
-        """Returns the topic, as `describe`, or None if the answering broker knows none. For callers that only show the
+        """Returns the topic, or None if the answering broker does not know it. It is for callers that only show the
         topic, or create it.
         """
         try:
@@ -137,16 +139,16 @@ class Cluster:
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
     def topics(self) -> list[str]:
-        """The names of the topics that this user may see, in order, without Kafka's own."""
+        """Returns the names of the topics that this user may see, in order. Kafka's own topics are left out."""
         with translated("listing topics", self.settings, self._complaints):
             listed = self._admin.list_topics(timeout=self._timeout).topics
         return sorted(name for name in listed if not name.startswith("__"))
 
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Returns the operations that this user may do on each topic, by Kafka's names; empty for a topic that the user
-        may not see.
+        """Returns the operations that this user may do on each topic, by Kafka's names. They are empty for a topic that
+        the user may not see.
 
-        Topics that do not exist are left out, as are those for which an old cluster does not report rights.
+        Topics that do not exist are left out, and so are topics whose rights an old cluster does not report.
         """
         asked = self._admin.describe_topics(
             TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self._timeout
@@ -167,7 +169,7 @@ class Cluster:
         return found
 
     def copies(self, topic: str) -> Replicas:
-        """Returns the replicas of a topic; TopicMissing if it does not exist."""
+        """Returns the replicas of a topic. Raises TopicMissing if the topic does not exist."""
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
         return Replicas(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
@@ -179,16 +181,16 @@ class Cluster:
         return str(self._ask("describing the cluster", answer).cluster_id)
 
     def brokers(self) -> int:
-        """Returns the number of brokers in the cluster now. Always a new request."""
+        """Returns the number of brokers in the cluster now. Every call sends a new request."""
         answer = self._admin.describe_cluster(request_timeout=self._timeout)
         return len(self._ask("describing the cluster", answer).nodes)
 
     def rights(self, resource: str, name: str) -> frozenset[str] | None:
-        """The operations, by Kafka's names, that this user may do on a `topic`, a `group` or the `cluster`; None if Kafka does
-        not report them.
+        """Returns the operations that this user may do on a `topic`, a `group` or the `cluster`, by Kafka's names.
+        Returns None if Kafka does not report them.
 
         Raises:
-            AccessDenied: the user may do none at all.
+            AccessDenied: the user may do nothing.
             TopicMissing: there is no such topic, as far as the user may know.
         """
         options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": self._timeout}
@@ -206,8 +208,8 @@ class Cluster:
         )
 
     def _settled(self, ask: Callable[[], T], moving: Container[int]) -> T:
-        """Returns the answer. The request is repeated while it fails with these codes: a leader or a coordinator is
-        being elected or has moved.
+        """Returns the answer. A request that fails with one of the codes in `moving` is repeated, because a leader or a
+        coordinator is being elected or has moved.
         """
         deadline = time.monotonic() + self._timeout
         while True:
@@ -221,10 +223,10 @@ class Cluster:
             time.sleep(0.05)
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """Returns the topic, created if it is missing (replication factor: the cluster's default).
+        """Returns the topic, and creates it if it is missing. Its replication factor is the cluster's default.
 
         Raises:
-            AccessDenied: the topic is missing, and this user may not create it; or this user may not see it.
+            AccessDenied: the topic is missing and this user may not create it, or this user may not see it.
         """
         if (known := self.find(topic)) is not None:
             return known
@@ -304,8 +306,8 @@ class Cluster:
                 raise
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
-        """Returns the topic with this many partitions, which is at least as many as it has. The answering broker knows
-        them on return.
+        """Returns the topic after it was given this number of partitions, which is at least the present number. Once
+        this function returns, the answering broker knows the new partitions.
         """
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
@@ -330,12 +332,12 @@ class Cluster:
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """Returns all settings of an existing topic, by name. AccessDenied without the right to read them."""
+        """Returns all settings of an existing topic, by name. Raises AccessDenied without the right to read them."""
         return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
     def _once_known(self, ask: Callable[[], T], limit: float | None = None) -> T:
-        """Returns the answer about a topic or a partition that may just have been created. A broker may learn of it a
-        moment later.
+        """Returns the answer about a topic or a partition that may just have been created. The request is repeated for
+        a moment, because a broker may learn of it late.
         """
         deadline = time.monotonic() + (self._timeout if limit is None else limit)
         while True:
@@ -347,7 +349,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def broker_config(self, name: str, default: str) -> str:
-        """Returns one setting of a broker; the default without the right to read it."""
+        """Returns one setting of a broker, or the default without the right to read the setting."""
         doing = f"reading broker setting {name}"
         brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
         if not brokers:  # the cluster is starting
@@ -358,7 +360,9 @@ class Cluster:
             return default
 
     def marks_kept_for(self) -> timedelta:
-        """Returns how long a mark certainly lives: the shorter of the two broker retentions that it depends on."""
+        """Returns how long a mark is certainly kept. This is the shorter of the two broker retentions that it depends
+        on.
+        """
         offsets = timedelta(minutes=int(self.broker_config("offsets.retention.minutes", "10080")))
         ids = timedelta(milliseconds=int(self.broker_config("transactional.id.expiration.ms", "604800000")))
         return min(offsets, ids)
@@ -378,11 +382,11 @@ class Cluster:
         return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
-        """The end of each partition, open transactions included."""
+        """Returns the end of each partition, open transactions included."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def last_stable(self, topic: Topic) -> list[int]:
-        """The end of each partition for a read_committed reader: no open transaction lies below it."""
+        """Returns the end of each partition for a read_committed reader. No open transaction begins below it."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def first_at_or_after(
@@ -393,14 +397,15 @@ class Cluster:
         starts: Sequence[int] | None = None,
         until: int | None = None,
     ) -> list[int | None]:
-        """Returns the offset of each partition's first committed record, from `starts` on, with at least this
-        timestamp, or None if there is none.
+        """Returns the offset of each partition's first committed record with at least this timestamp, or None if there
+        is none. It searches from `starts` on.
 
-        Records with a timestamp after `until` do not count; the first such record in a partition is logged.
+        Records with a timestamp after `until` do not count. The first such record in each partition is logged.
 
-        Kafka's own search by timestamp also finds aborted records and transaction markers, whose timestamps are times of the
-        clock. So this method reads on from the offset found until a record has the timestamp. If records are in order of time,
-        that is the first one. After a record that does not count, it may read as many records as an interval has.
+        Kafka's own search by timestamp also finds aborted records and transaction markers, whose timestamps are times
+        of the clock. So this method reads on from that offset until a record has the timestamp. If records are in order
+        of time, it is the first record read. After a record that does not count, the method may read as many records as
+        an interval has.
         """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         stable = self.last_stable(topic)
@@ -434,10 +439,10 @@ class Cluster:
         return result
 
     def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
-        """Returns the first offset of each partition with a timestamp at or after this time, or else its stable end, by
-        Kafka's search alone.
+        """Returns the first offset of each partition with a timestamp at or after this time, or the stable end of the
+        partition. It uses Kafka's search alone.
 
-        That search finds aborted records and markers too, so `first_at_or_after` may find a later offset.
+        That search also finds aborted records and markers, so `first_at_or_after` may find a later offset.
         """
         milliseconds = max(0, round(moment.timestamp() * 1000))
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
@@ -447,7 +452,7 @@ class Cluster:
         """Returns the timestamp of the first record at or after the offset in each partition, committed or not.
         Partitions without such a record are left out.
 
-        A consumer names a group that its user may read, and does not join it.
+        The consumer names a group that its user may read, and does not join the group.
         """
         ends = self.high_watermarks(topic)
         waiting = {p: ends[p] for p, offset in offsets.items() if offset < ends[p]}
@@ -475,8 +480,8 @@ class Cluster:
         return found
 
     def largest_times(self, topic: Topic) -> dict[int, tuple[int, int]]:
-        """For each partition with records, the offset and the timestamp, in milliseconds, of the record with the largest
-        timestamp.
+        """Returns the offset and the timestamp (in milliseconds) of the record with the largest timestamp, for each
+        partition that has records.
         """
         stamps = self._listed(topic, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)
         return {p: (one.offset, one.timestamp) for p, one in enumerate(stamps) if one.offset >= 0}
@@ -487,8 +492,9 @@ class Cluster:
     def _listed(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[Any]:
         """Returns the answer for each partition.
 
-        The request is repeated if a leader is being elected or has moved, or does not know the topic yet. It is also repeated if
-        a partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
+        The request is repeated if a leader is being elected, has moved, or does not know the topic yet. It is also
+        repeated if a partition has neither an answer nor an error, because librdkafka gives neither if the leader
+        cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing, need = f"listing offsets of topic {topic.name}", RequiredRight("Describe", "topic", topic.name)
@@ -507,7 +513,7 @@ class Cluster:
         """Waits until a read_committed reader sees everything below `ends`.
 
         Raises:
-            OpenTransaction: a transaction still hides part of it after `limit` seconds.
+            OpenTransaction: after `limit` seconds a transaction still hides records below `ends`.
         """
         deadline = time.monotonic() + limit
         warned = False
@@ -530,11 +536,11 @@ class Cluster:
 
 
 def check_allowed(cluster: Cluster, needs: Iterable[RequiredRight], doing: str) -> None:
-    """Checks that the user has these rights on topics, as far as the cluster reports them. A missing topic needs none
-    yet.
+    """Checks that the user has these rights on topics, as far as the cluster reports them. A missing topic needs no
+    rights yet.
 
     Raises:
-        AccessDenied: names all that are lacking.
+        AccessDenied: names all missing rights.
     """
     needs = list(needs)
     allowed = cluster.allowed(dict.fromkeys(need.name for need in needs))

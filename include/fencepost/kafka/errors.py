@@ -1,9 +1,9 @@
-"""What Kafka's errors mean: the codes that are final, each with an error class and a sentence that says what to do.
+"""Translates Kafka's errors. Each final code has an error class, and a sentence with the next step.
 
-A code is a broker's answer (positive, or -1: unknown) or comes from librdkafka itself (negative). Only after silence, which is
-not an answer, does a message ask whether the broker is up. A code that is not listed as final is retriable: a new attempt reads
-the state again, and has new clients. librdkafka's own `retriable()` covers less: it is set only on errors that a producer's call
-returned.
+A positive code, or -1 (unknown), is a broker's answer. Other negative codes come from librdkafka itself. A message asks
+whether the broker is up only if no broker answered. A code that is not listed as final is retriable, because a new
+attempt reads the state again and has new clients. librdkafka's own `retriable()` covers less: it is set only on errors
+that a producer's call returned.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 
 
 class Complaints:
-    """The last errors that a client's error callback received. The cause of an error is often only there. `needs` are the
-    client's rights.
+    """The last errors that a client's error callback received. Often only these errors have the cause. `needs` are the
+    rights that the client needs.
     """
 
     def __init__(self, *needs: RequiredRight) -> None:
@@ -241,7 +241,7 @@ def translate(
     needs: Iterable[RequiredRight] = (),
 ) -> FencepostError:
     """Returns the FencepostError for a KafkaError that occurred while `doing` something. `needs` are the rights that
-    this requires.
+    the request needs.
     """
     code = error.code()
     denied = complaints.denied if complaints else None
@@ -322,11 +322,11 @@ def _silence(error: KafkaError, doing: str, at: ClientSettings, complaints: Comp
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raises a KafkaException instead of confluent-kafka's SystemError.
+    """Raises a KafkaException in place of confluent-kafka's SystemError.
 
-    A client can fail for good, for example because it was fenced, while a call serves its callbacks. The call then ends with a
-    SystemError. Its cause is the KafkaException, or it has no cause *(measured)*; then the transaction has to be aborted.
-    Fencepost's own `librdkafka.Producer` raises no SystemError.
+    A client can fail for good while a call serves its callbacks, for example because it was fenced. The call then ends
+    with a SystemError. Usually the cause of the SystemError is the KafkaException. Otherwise it has no cause
+    *(measured)*, and the transaction has to be aborted. Fencepost's own `librdkafka.Producer` raises no SystemError.
     """
     try:
         yield
@@ -341,7 +341,7 @@ def unwrapped() -> Iterator[None]:
 def translated(
     doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: RequiredRight
 ) -> Iterator[None]:
-    """Raises Fencepost's errors instead of confluent-kafka's. The message says what was being done."""
+    """Raises Fencepost's errors in place of confluent-kafka's. The message says what the client was `doing`."""
     try:
         with unwrapped():
             yield

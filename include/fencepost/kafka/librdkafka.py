@@ -1,12 +1,12 @@
-"""A producer on librdkafka's C interface, for the write step's rows.
+"""A producer for the write step's rows, on librdkafka's C interface.
 
-confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work. This producer passes whole
-Arrow batches by address (`produce_arguments.py`). It calls only functions that rdkafka.h documents, in the librdkafka that
-confluent-kafka includes: an extension module makes the symbols of its libraries visible. They are looked up for the first
-producer, so commands that only read work without them.
+confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work. This producer passes
+whole Arrow batches by address (`produce_arguments.py`). It calls only functions that rdkafka.h documents. They are in
+the librdkafka that confluent-kafka includes, because an extension module makes the symbols of its libraries visible.
+The first producer looks them up, so commands that only read work without them.
 
-Every error is a KafkaException with a KafkaError, as in confluent-kafka. Only `poll` and `flush` serve callbacks (failed
-deliveries, errors of the client, its log), in the caller's thread.
+Every error is a KafkaException with a KafkaError, as in confluent-kafka. Only `poll` and `flush` serve callbacks, in
+the caller's thread. Callbacks report failed deliveries, errors of the client, and its log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ERROR_SIZE = 512  # bytes for an error's text
 
 
 class _Message(Structure):
-    """rd_kafka_message_t, with the fields of a delivery report that are read here."""
+    """rd_kafka_message_t, with the fields of a delivery report that this module reads."""
 
     _fields_ = (("err", c_int), ("rkt", c_void_p), ("partition", c_int32))
 
@@ -62,7 +62,7 @@ class _Library:
 
     Raises:
         OSError: the file cannot be loaded.
-        AttributeError: functions are missing; it holds their names.
+        AttributeError: functions are missing. The error has their names.
     """
 
     def __init__(self, file: str) -> None:
@@ -131,7 +131,7 @@ def library() -> _Library:
     """Returns the librdkafka that confluent-kafka is linked with.
 
     Raises:
-        NeedsOperator: its functions cannot be called from here, or belong to another librdkafka.
+        NeedsOperator: the functions cannot be called from this process, or belong to another librdkafka.
     """
     theirs, number = libversion()
     client = f"librdkafka {theirs} of confluent-kafka {version()}"
@@ -155,8 +155,8 @@ def library() -> _Library:
 
 @dataclass
 class _Heard:
-    """What callbacks have reported. It is separate from the producer, because the callbacks would otherwise keep the producer
-    alive.
+    """The reports of callbacks. They are separate from the producer, because the callbacks would otherwise keep the
+    producer alive.
     """
 
     on_error: Callable[[KafkaError], None]
@@ -179,7 +179,7 @@ class _Heard:
 
 
 class Producer:
-    """One librdkafka producer, destroyed with this object. Records that are not delivered by then are lost.
+    """A librdkafka producer, which is destroyed with this object. Records that are not delivered by then are lost.
 
     `config` holds librdkafka's settings. `on_error` is called for errors that no call of this class returns. Times are in
     seconds.
@@ -211,12 +211,14 @@ class Producer:
 
     @property
     def failed(self) -> KafkaError | None:
-        """Returns the error of the first record that could not be delivered, among the callbacks served so far."""
+        """Returns the error of the first record that could not be delivered, or None. It counts only callbacks that
+        were served.
+        """
         return self._heard.failed
 
     @property
     def failed_topic(self) -> str:
-        """Returns the topic of that record; empty if all were delivered."""
+        """Returns the topic of the first record that could not be delivered, or an empty text if there is none."""
         return self._heard.failed_topic
 
     def topic(self, name: str) -> int:
@@ -230,10 +232,11 @@ class Producer:
         return topics[name]
 
     def enqueue(self, starts: Sequence[int], counts: Sequence[int]) -> int:
-        """Enqueues records in order, and returns how many: fewer than given if the queue is full.
+        """Enqueues records in order, and returns their number. The number is smaller than requested if the queue is
+        full.
 
-        `starts` has the address of each record's arguments (rd_kafka_vu_t), `counts` their number. No Python code runs for a
-        single record.
+        `starts` has the address of each record's arguments (rd_kafka_vu_t), and `counts` their number. No Python code
+        runs for a single record.
         """
         records = iter(starts)
         error = next(filter(None, map(library().produce, repeat(self._client), records, counts)), None)
@@ -245,23 +248,28 @@ class Producer:
         return len(starts) - length_hint(records) - 1
 
     def queued(self) -> int:
-        """Returns how many records wait to be sent or acknowledged, and how many callbacks wait to be served."""
+        """Returns the number of records that wait to be sent or acknowledged, plus the number of callbacks that wait to
+        be served.
+        """
         return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
-        """Serves callbacks, and waits for one if there is none."""
+        """Serves callbacks. If there are none, it waits for one for at most `timeout` seconds."""
         library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:
-        """Sends without delay and serves callbacks until nothing is queued. Returns how many records still are."""
+        """Sends without delay, and serves callbacks until the queue is empty or the time is over. Returns the number of
+        queued records.
+        """
         library().flush(self._client, round(timeout * 1000))
         return self.queued()
 
     def init_transactions(self, timeout: float) -> None:
-        """Sees rdkafka.h. After a time-out this may be called again, and so may commit and abort.
+        """Fences older producers, as rdkafka.h describes. After a time-out this may be called again, like commit and
+        abort.
 
-        It first waits for any answer of a broker. While its first connection is being replaced, init finds no broker and tries
-        again only half a second later *(measured: a third of all inits)*.
+        It first waits for an answer of any broker. While the first connection is being replaced, init finds no broker,
+        and it tries again only half a second later *(measured: a third of all inits)*.
         """
         metadata = c_void_p()
         if library().metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
@@ -269,7 +277,7 @@ class Producer:
         self._check(library().init(self._client, round(timeout * 1000)))
 
     def begin_transaction(self) -> None:
-        """Begins a transaction. Records belong to it from here on."""
+        """Begins a transaction. All records that are produced afterwards belong to it."""
         self._check(library().begin(self._client))
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
@@ -284,11 +292,11 @@ class Producer:
             library().group_destroy(metadata)
 
     def commit_transaction(self, timeout: float) -> None:
-        """Delivers what is queued, then commits."""
+        """Delivers the queued records, then commits."""
         self._check(library().commit(self._client, round(timeout * 1000)))
 
     def abort_transaction(self, timeout: float) -> None:
-        """Drops what is queued, then aborts."""
+        """Drops the queued records, then aborts."""
         self._check(library().abort(self._client, round(timeout * 1000)))
 
     def _check(self, error: int | None) -> None:
@@ -296,8 +304,8 @@ class Producer:
             raise KafkaException(self._taken(error))
 
     def _taken(self, error: int) -> KafkaError:
-        """Returns the KafkaError for an rd_kafka_error_t, which this function destroys. A fatal error of the client
-        takes precedence.
+        """Returns the KafkaError for an rd_kafka_error_t, and destroys that. A fatal error of the client takes
+        precedence.
         """
         try:
             return _fatal(self._client) or KafkaError(
@@ -312,7 +320,7 @@ class Producer:
 
 
 def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) -> None:
-    """Destroys a client. Its callbacks live until here."""
+    """Destroys a client. This function keeps the callbacks alive until then."""
     for topic in topics.values():
         library().topic_destroy(topic)
     library().destroy(client)
@@ -328,7 +336,7 @@ def _fill(element: _TopicPartition, given: TopicPartition) -> None:
 
 
 def _fatal(client: int) -> KafkaError | None:
-    """Returns the error that ended the client for good, or None."""
+    """Returns the error that ended the client for good, or None if it can go on."""
     text = ctypes.create_string_buffer(ERROR_SIZE)
     code = library().fatal_error(client, text, ERROR_SIZE)
     return KafkaError(code, _text(text.value), True) if code else None

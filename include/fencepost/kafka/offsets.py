@@ -1,4 +1,4 @@
-"""Reads with an end: records up to an offset or of ranges, and a group's committed offsets."""
+"""Reads records up to an end, and a group's committed offsets."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def batches_until(
     timeout: float = REQUEST_TIMEOUT,
     until: float = math.inf,
 ) -> Iterator[list[Message]]:
-    """The messages below `ends` in the assigned partitions (of one topic), as they come, until each partition has reached its
-    end.
+    """Yields the messages below `ends` in the assigned partitions of one topic, as they arrive, until each partition
+    has reached its end.
 
-    If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition that
-    the caller unassigns meanwhile counts as read.
+    If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends the
+    partition. A partition that the caller unassigns meanwhile counts as read.
 
-    Progress means that a partition below its end moves: by a message, or by fetched aborted records and markers, which give no
-    message. So a stretch of aborted records may take any time. A broker that is down is noticed even if others still send records
-    after the ends.
+    A partition below its end makes progress by a message, or by fetched aborted records and markers, which give no
+    message. So a long run of aborted records may take any time. A broker that is down is noticed even if other brokers
+    still send records after the ends.
 
-    A read that still makes progress at `until`, a time of the monotonic clock, ends early without an error.
+    `until` is a time of the monotonic clock. A read that still makes progress then ends early without an error.
 
     Raises:
         KafkaUnavailable: no progress for `timeout` seconds.
@@ -99,7 +99,8 @@ def batches_until(
 def messages_of(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], doing: str
 ) -> Iterator[list[Message]]:
-    """Yields the committed messages of these ranges of one topic, as they come, in the order of each partition.
+    """Yields the committed messages of these ranges of one topic, as they arrive. They keep the order of each
+    partition.
 
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
@@ -125,10 +126,10 @@ def committed_offsets(
 ) -> dict[tuple[str, int], TopicPartition]:
     """Returns a group's committed offsets with their metadata.
 
-    With `settled`, no open transaction is about to change one of them. On UNSTABLE_OFFSET_COMMIT librdkafka and this function
-    repeat the request until it times out, which may be as long as a dead producer's transaction is open. Without it, the function
-    does not wait. The request names each partition and asks for stable offsets; otherwise Kafka can silently leave out an offset
-    that a transaction just committed.
+    With `stable`, no open transaction is about to change one of the offsets. On UNSTABLE_OFFSET_COMMIT librdkafka and
+    this function repeat the request until it times out. A dead producer's transaction may be open until then. Without
+    `stable` the function does not wait. The request names each partition and asks for stable offsets. Otherwise Kafka
+    can silently leave out an offset that a transaction just committed.
 
     Raises:
         AccessDenied: the login is refused, or the user may not read the group or a topic. Only a poll reports the login and the

@@ -1,7 +1,8 @@
-"""Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`: by address, a batch at a time.
+"""Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`. They refer to the columns by address, and
+cover a whole batch.
 
-A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union with its value. librdkafka copies what they point to
-(`MSG_F_COPY`), so the columns have to live only until the call returns.
+A record's arguments are a row of `rd_kafka_vu_t`, which is a type and a union with its value. librdkafka copies the
+values (`MSG_F_COPY`), so the columns have to live only until the call returns.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _EMPTY = ctypes.create_string_buffer(1)  # the address of an empty value, which 
 
 
 def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
-    """Returns the address of each value of a binary or string column, and its size in bytes; 0 and 0 for a null."""
+    """Returns the address and the size in bytes of each value of a binary or string column. Both are 0 for a null."""
     large = column.type in (pa.large_binary(), pa.large_string())
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)[
@@ -56,9 +57,9 @@ def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
 
 @dataclass(frozen=True)
 class ProduceArguments:
-    """Arguments of records in order: record i has `counts[i]` of them, from address `starts[i]` on.
+    """The arguments of records in order. Record i has `counts[i]` arguments, from address `starts[i]` on.
 
-    `held` keeps alive what the addresses point to.
+    `held` keeps the columns alive, because the arguments have their addresses.
     """
 
     starts: list[int]
@@ -79,13 +80,14 @@ def arguments_of(
 ) -> ProduceArguments:
     """Returns the arguments that produce these rows to a topic. `topic` is the address of librdkafka's topic.
 
-    Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null means
-    now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same name.
-    Staged rows have no `header`. Their timestamp is `staging_timestamp` (milliseconds). A last header holds the row's own
-    timestamp, if it has one, and headers with Fencepost's names are left out.
+    The columns are key and value (binary; a null key means no key, and a null value a tombstone). Optional columns are
+    timestamp (milliseconds, above 0; null means the current time), headers (list of name and value) and partition.
+    `header` comes last and replaces a row's headers of the same name. Staged rows have no `header`. Their timestamp is
+    `staging_timestamp` (milliseconds). If a row has a timestamp of its own, the last header holds it. Headers with
+    Fencepost's names are left out.
 
     Raises:
-        RecordRefused: librdkafka would send another timestamp or header than the row's.
+        RecordRefused: librdkafka would send another timestamp or header than the row has.
     """
     count = len(rows)
     fixed: list[tuple[int, Any, Any]] = [
@@ -135,7 +137,9 @@ def arguments_of(
 
 
 def _timestamps(column: pa.Array) -> Addresses:
-    """Timestamps in milliseconds for librdkafka. 0 means now there, so no row may have that timestamp."""
+    """Returns timestamps in milliseconds for librdkafka. No row may have the timestamp 0, because librdkafka takes it
+    for the current time.
+    """
     earliest = pc.min(column).as_py()
     if earliest is not None and earliest <= 0:
         raise RecordRefused(
@@ -164,8 +168,8 @@ def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any
 
 @dataclass(frozen=True)
 class _Headers:
-    """The headers of rows, one after the other. `lengths` has the number of headers of each row; the other columns have one entry
-    for each header.
+    """The headers of rows, one row after the other. `lengths` has the number of headers of each row. The other columns
+    have one entry for each header.
     """
 
     lengths: npt.NDArray[np.int64]
@@ -200,6 +204,6 @@ class _Headers:
         )
 
     def places(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns each header's place in the table; the headers of row i begin at `first[i]`."""
+        """Returns each header's position in the table. The headers of row i begin at `first[i]`."""
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(first - before, self.lengths) + np.arange(len(self.names))

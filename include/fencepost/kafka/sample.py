@@ -1,6 +1,7 @@
-"""Reads a sample of a topic: half of it are the newest records, half is spread over each partition.
+"""Reads a sample of a topic. Half of the sample are the newest records, and the other half is spread over each
+partition.
 
-It only reads: it joins no group and commits nothing. Aborted and uncommitted records are not in it.
+A sample only reads: it joins no group and commits nothing. It has no aborted and no uncommitted records.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ MOST_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Sampled:
-    """A record of a sample. `timestamp` is in milliseconds; None if it has none. `at_load` says that the broker set it."""
+    """A record of a sample. `timestamp` is in milliseconds, or None if the record has no timestamp. `at_load` says that
+    the broker set the timestamp.
+    """
 
     partition: int
     offset: int
@@ -37,8 +40,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sample:
-    """Records by partition and offset, and the offsets that the topic has. `cut` says why there are fewer records than requested,
-    or is empty.
+    """Records by partition and offset, and the offsets that the topic has. `cut` says why there are fewer records than
+    requested, and is empty otherwise.
     """
 
     topic: Topic
@@ -49,7 +52,7 @@ class Sample:
 
     @property
     def offsets(self) -> int:
-        """Returns the number of the topic's offsets; some of them may have no record."""
+        """Returns the number of the topic's offsets. Some offsets may have no record."""
         return sum(end - first for first, end in zip(self.earliest, self.ends, strict=True))
 
     @property
@@ -67,11 +70,11 @@ def take_sample(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """Returns a sample of `wanted` records: half of them the newest of the topic's partitions, the others from places
-    all over each partition.
+    """Returns a sample of `wanted` records. Half of them are the newest records, and the others come from places all
+    over each partition.
 
-    It ends early at `most_bytes` of keys and values, of which each half gets half, or after `seconds`. `group` is a group that
-    the user may read.
+    The sample ends early at `most_bytes` of keys and values, or after `seconds`. Each half may use half of the bytes.
+    `group` is a group that the user may read.
 
     Raises:
         KafkaUnavailable, AccessDenied: nothing could be read.
@@ -95,8 +98,8 @@ def take_newest(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """A sample of the newest records, below `ends` if they are given, about as many from each partition. Otherwise as
-    `take_sample`.
+    """Returns a sample of the newest records, about as many from each partition. If `ends` are given, it reads only
+    records below them. The limits and errors are those of `take_sample`.
     """
     read = _Reading(cluster, topic, group, time.monotonic() + seconds, ends)
     try:
@@ -107,7 +110,7 @@ def take_newest(
 
 
 def allot(wanted: int, sizes: Sequence[int]) -> list[int]:
-    """Divides `wanted` into equal shares, none larger than its size. What one cannot take goes to the others."""
+    """Divides `wanted` into equal shares. No share is larger than its size, and the remainder goes to the other shares."""
     shares, left = [0] * len(sizes), min(wanted, sum(sizes))
     while left:
         open_ = [p for p, size in enumerate(sizes) if shares[p] < size]
@@ -120,12 +123,12 @@ def allot(wanted: int, sizes: Sequence[int]) -> list[int]:
 
 
 class _Full(Exception):
-    """Time or bytes are used up."""
+    """The read has used up its time or its bytes."""
 
 
 @dataclass
 class _Reading:
-    """One consumer that reads stretches of a topic, and the records it has read."""
+    """A consumer that reads stretches of a topic, and the records that it has read."""
 
     cluster: Cluster
     topic: Topic
@@ -145,8 +148,8 @@ class _Reading:
         self.consumer: Consumer | None = None
 
     def _consumer(self) -> Consumer:
-        """The consumer, created for the first read: a consumer asks for its group, which creates Kafka's topic of offsets if it
-        is missing.
+        """Returns the consumer, which is created for the first read. Creating it has an effect: a consumer asks for its
+        group, and this makes Kafka create its topic of offsets.
         """
         # A broker sends at least one batch of records. What is fetched too early is thrown away.
         small = {
@@ -169,8 +172,8 @@ class _Reading:
     def newest(self, wanted: int, most_bytes: int) -> list[int]:
         """Reads `wanted` records from the ends backwards. Returns the offsets where the reads began.
 
-        The stretches grow. So large records fill the bytes with the newest ones, and where few offsets have a record, the
-        stretches soon contain enough.
+        The stretches grow. If records are large, the newest records fill the bytes. If few offsets have a record, the
+        stretches soon contain enough records.
         """
         begins = list(self.ends)
         quota = allot(wanted, [end - first for first, end in zip(self.earliest, self.ends, strict=True)])
@@ -232,11 +235,11 @@ class _Reading:
         most_bytes: int,
         each: int = MOST_BYTES,
     ) -> list[tuple[int, int, list[Sampled]]]:
-        """Returns the records of these stretches: partition, begin, records. From each stretch at most its share, if it
-        has one, and `each` bytes.
+        """Returns the records of these stretches as (partition, begin, records). It reads at most the partition's share
+        of records, if there is one, and `each` bytes from each stretch.
 
         Raises:
-            _Full: the limit was reached; what was read is kept.
+            _Full: the limit was reached. The records read before are kept.
         """
         name, taken = self.topic.name, dict[int, list[Sampled]]({p: [] for p in stretches})
         open_, sizes, full = set(stretches), dict.fromkeys(stretches, 0), ""

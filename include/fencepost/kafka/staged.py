@@ -1,6 +1,7 @@
-"""Staged records as rows to publish: read by offsets, with the hash that Spark gives them.
+"""Reads staged records as rows to publish, by their offsets, with the hash that Spark gives them.
 
-No array is built with `pa.array` here: it would load pandas, which takes longer than the copy of a small batch.
+This module builds no array with `pa.array`, because that would load pandas. Loading pandas takes longer than copying a
+small batch.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Header = tuple[str, bytes | None]
 def read_staged(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
 ) -> Generator[pa.RecordBatch]:
-    """Yields the batch's records of these ranges of its staging topic, with read_committed, in the order of each
-    partition.
+    """Yields the batch's records in these ranges of its staging topic. It reads with read_committed, in the order of
+    each partition.
 
-    Columns: partition, key, value, hash, and where any row has one: timestamp (the row's own), headers.
+    The columns are partition, key, value and hash. If any row has them, timestamp (the row's own) and headers follow.
 
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
@@ -38,8 +39,8 @@ def read_staged(
 
 
 def offset_of_staged(settings: ClientSettings, group: str, part: OffsetRange, batch: Batch, number: int) -> int | None:
-    """Returns the offset of one of the batch's records in this range of its staging topic, by its number from 0, or
-    None if it is deleted.
+    """Returns the offset of one of the batch's records in this range of its staging topic, or None if the record is
+    deleted. Records are numbered from 0.
 
     In each partition the batch's records always have the same order.
 
@@ -64,7 +65,9 @@ def _staged(
 def read_published(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: str
 ) -> Generator[pa.RecordBatch]:
-    """As `read_staged`, from the output that the batch was copied to. Its records are found by their header."""
+    """Yields the rows of `read_staged` from the output topic that the batch was copied to. The batch's records there
+    have a header with its name.
+    """
     own = (BATCH_HEADER, batch.encode())
     yield from _as_rows(_read(settings, group, ranges, batch, lambda message: own in (message.headers() or ())))
 
@@ -76,7 +79,7 @@ def _read(
     batch: str,
     is_own: Callable[[Message], bool],
 ) -> Generator[list[Message]]:
-    """Yields the batch's own messages, as they come: in the order of each partition."""
+    """Yields the batch's own messages as they arrive, in the order of each partition."""
     doing = f"batch {batch}: reading its records in {describe_topics(ranges)}"
     with without_collector():  # the collector would walk over every message again and again, for half of the time
         for messages in messages_of(settings, group, ranges, doing):
@@ -112,7 +115,7 @@ def _rows(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def binary(values: Sequence[bytes | None]) -> pa.Array:
-    """Returns a binary column; None is a null."""
+    """Returns a binary column. A None in the values is a null in the column."""
     count = len(values)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter((len(v) if v else 0 for v in values), np.int64, count), out=offsets[1:])
@@ -145,8 +148,8 @@ def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
 def hashes(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
     """Returns the value of `spark.fingerprint.fingerprint_hash` for these records.
 
-    Spark's xxhash64 is XXH64 with seed 42, and each argument's hash is the seed of the next argument; a null passes its seed on.
-    The last argument says which of the two are null, as a 32-bit number.
+    Spark's xxhash64 is XXH64 with seed 42. Each argument's hash is the seed of the next argument, and a null passes its
+    seed on. The last argument is a 32-bit number that says which of key and value are null.
     """
     digest, chained, nulls = xxhash.xxh64_intdigest, [], bytearray()
     for key, value in zip(keys, values, strict=True):
@@ -162,7 +165,7 @@ P1, P2, P3, P5 = (
 
 
 def _hash_of_ints(numbers: npt.NDArray[np.uint64], seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """XXH64 of 32-bit numbers, each with its own seed. Sums and products are modulo 2**64."""
+    """Returns XXH64 of 32-bit numbers, each with its own seed. Sums and products are modulo 2**64."""
     mixed: npt.NDArray[np.uint64] = (seeds + P5 + np.uint64(4)) ^ (numbers * P1)
     mixed = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) * P2 + P3
     mixed = (mixed ^ (mixed >> np.uint64(33))) * P2

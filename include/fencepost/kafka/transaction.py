@@ -1,13 +1,16 @@
-"""One Kafka transaction of one producer: begin, produce, offsets, commit, or nothing at all.
+"""Writes one Kafka transaction with one producer: begin, produce, offsets, commit. Either all of it is committed or
+nothing.
 
-Invariant: a `Transaction` that leaves its `with` block without an exception is committed. One that raises `CommitStateUnknown`
-may be committed. So may one whose commit raises `WriterFenced`: the broker can accept the commit, its answer can get lost, and a
-newer producer's init can settle it before the next try. By then the outcome is final, so an attempt that reads after its own init
-sees it. After any other exception, no read_committed reader will ever see any of it.
+Invariant: a `Transaction` that leaves its `with` block without an exception is committed. After `CommitStateUnknown` it
+may be committed. After a commit that raises `WriterFenced` it may be committed too: the broker can accept the commit,
+the answer can get lost, and a newer producer's init can settle the transaction before the next try. By then the outcome
+is final, so an attempt that reads after its own init sees it. After any other exception, no read_committed reader will
+ever see a record of the transaction.
 
-Price: an instance starts another transaction only after a successful commit. By then every record of the transaction was
-acknowledged, so none can arrive late. librdkafka has no client side of KIP-890, so after any other end a stale record could get
-into the next transaction. A new instance with the same transactional.id starts a new epoch, which keeps stale records out.
+Price: an instance starts another transaction only after a successful commit. By then every record of the transaction
+was acknowledged, so no record can arrive late. librdkafka has no client side of KIP-890, so after any other end a stale
+record could get into the next transaction. A new instance with the same transactional.id starts a new epoch, which
+keeps stale records out.
 """
 
 from __future__ import annotations
@@ -49,11 +52,12 @@ ROWS_AT_ONCE = 2000  # number of rows whose arguments stay in the processor's ca
 
 
 class Transaction:
-    """A transactional producer's transaction, and those that follow it.
+    """A transactional producer's transaction, and its later transactions.
 
-    `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then begins, and
-    commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` continues the advice
-    "raise its timeout" by how a transaction that takes too long can be made shorter.
+    `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
+    begins a transaction, and commits or aborts it at the end. `failpoint` is the prefix of the transaction's
+    failpoints. `shorter` is the advice how to make a transaction shorter that takes too long. It follows the advice
+    "raise its timeout".
     """
 
     def __init__(
@@ -77,8 +81,9 @@ class Transaction:
     def _error(self, error: KafkaError, doing: str, *needs: RequiredRight) -> FencepostError:
         """Returns the FencepostError for a KafkaError.
 
-        librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long and
-        fenced its producer *(measured)*. The duration distinguishes them. This measurement starts before the broker's.
+        librdkafka reports a newer producer in two cases. Either there is a newer producer, or the broker ended a
+        transaction that took too long and fenced its producer *(measured)*. The duration distinguishes the two cases.
+        This measurement starts before the broker's.
         """
         found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints, needs)
         took = time.monotonic() - self._first if self._first is not None else 0.0
@@ -95,7 +100,7 @@ class Transaction:
         reached(f"{self._failpoint}.{step}", self._task)
 
     def init(self) -> None:
-        """Fences older producers with this id. From then on they have no open transaction and can begin none."""
+        """Fences older producers with this id. They have no open transaction afterwards, and can begin none."""
         self._at("init")
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
@@ -156,15 +161,15 @@ class Transaction:
                     done += self._producer.enqueue(given.starts[done:], given.counts[done:])
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group: str) -> None:
-        """Adds offsets of a group, which commit with the records or not at all. They are sent once all records are
-        delivered.
+        """Adds offsets of a group to the transaction, which commits them with the records. They are sent once all
+        records are delivered.
         """
         self._offsets.append((list(offsets), group))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commits, in numbered steps; aborts if anything before the commit fails.
+        """Commits, in numbered steps. It aborts if a step before the commit fails.
 
         1. deliver every record, or abort with the record's own error;
         2. send the groups' offsets into the transaction;
@@ -191,7 +196,7 @@ class Transaction:
         self._raise_failed()
 
     def _waiting(self) -> bool:
-        """Serves callbacks for a while. Returns whether any record is still not delivered."""
+        """Serves callbacks for a while. Returns whether a record is not delivered yet."""
         with self._translated("delivering records"):
             return self._producer.flush(SLICE) > 0
 
@@ -241,10 +246,11 @@ class Transaction:
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
-        """Aborts. A call of a fenced client may end without a reason; the abort then returns it.
+        """Aborts the transaction. A call of a fenced client may fail without a reason, and the abort then returns the
+        reason.
 
-        If the user may not write to a topic, librdkafka drops the records and may not say why *(measured)*. So the cluster is
-        asked for the rights.
+        If the user may not write to a topic, librdkafka drops the records and may give no reason *(measured)*. So this
+        method asks the cluster for the rights.
         """
         answer = self._abort()
         dropped = self._producer.failed
@@ -255,7 +261,7 @@ class Transaction:
             raise self._error(answer, "abort_transaction") from failed
 
     def _abort(self) -> KafkaError | None:
-        """Aborts if the brokers answer. If they do not, the next init_transactions aborts."""
+        """Aborts if the brokers answer. Otherwise the next init_transactions aborts."""
         try:
             self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:

@@ -1,7 +1,8 @@
-"""A job's writers in Kafka's terms: transactional ids, the group of their marks, and the lease under which they commit.
+"""Describes a job's writers in Kafka's terms: transactional ids, the group of their marks, and the lease under which
+they commit.
 
-Invariant: whoever fences a task-partition's id and reads its mark afterwards knows for good what this lease has committed there.
-No earlier attempt can commit any more, and each later attempt reads the mark as well.
+Invariant: a reader that fences a task-partition's id and then reads its mark knows for good what this lease has
+committed there. No earlier attempt can commit any more, and each later attempt reads the mark as well.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Offsets = dict[str, list[TopicPartition]]  # offsets of groups, by name
 
 @dataclass(frozen=True)
 class Writers:
-    """The transactional ids and marks of a batch's task-partitions, in this process or in executors. Holds secrets.
+    """The transactional ids and marks of a batch's task-partitions, in this process or in executors. It holds secrets.
 
-    `lease` is an offset of the ledger topic with the id `ledger`. For task-partition `first + t`, `transactional_ids[t]` is the
-    id and `marks[t]` is the mark's (topic, partition, offset) in `group`.
+    `lease` is an offset of the ledger topic with the id `ledger`. For task-partition `first + t`,
+    `transactional_ids[t]` is the id, and `marks[t]` is the mark's (topic, partition, offset) in `group`.
     """
 
     settings: ClientSettings
@@ -57,8 +58,8 @@ class Writers:
         return transaction, mark
 
     def fence(self, task: int) -> Transaction:
-        """Fences a task-partition, so that no earlier attempt can commit. Returns the transaction that did so; it is
-        not begun yet.
+        """Fences a task-partition, so that no earlier attempt can commit. Returns the transaction that fenced it,
+        before its begin.
         """
         id_ = self.transactional_ids[task - self.first]
         transaction = Transaction(self.settings, id_, self.failpoint, task, self.shorter)
@@ -66,15 +67,15 @@ class Writers:
         return transaction
 
     def mark_state(self, mark: Receipt | None) -> MarkState:
-        """The meaning of a mark, read after `init`, for a writer of this lease."""
+        """Returns the state of a mark for a writer of this lease. The mark has to be read after `init`."""
         return compare_mark(mark, self.lease, self.ledger, opened=self.opened)
 
     def close(self, task: int) -> Receipt:
-        """Ends a task-partition with what this lease has committed of it, so that no attempt writes any more. Returns
-        the receipt.
+        """Closes a task-partition, so that no attempt writes any more. It keeps what this lease has committed there.
+        Returns the receipt.
 
-        If nothing was committed, this writes an empty mark as an attempt without rows would. Every later attempt finds the mark
-        and writes nothing. A later lease's mark has the same effect, and is left alone.
+        If nothing was committed, this writes the empty mark of an attempt without rows. Every later attempt finds the
+        mark and writes nothing. A mark of a later lease has the same effect, and is not changed.
         """
         transaction, mark = self.init(task)
         standing = self.mark_state(mark)
@@ -86,15 +87,15 @@ class Writers:
         return closed
 
     def restore(self, task: int, stood_for: Callable[[int], Receipt]) -> None:
-        """Writes a task-partition's mark again if it is lost. `stood_for` determines what it said, while nobody else
-        can commit.
+        """Writes a task-partition's mark again if it is lost. While no other writer can commit, `stood_for` determines
+        the receipt of the lost mark.
         """
         transaction, mark = self.init(task)
         if mark is None:
             self._commit_mark(transaction, stood_for(task))
 
     def found_marks(self) -> tuple[Receipt | None, ...]:
-        """Returns every task-partition's mark as it is committed now, whatever its lease, or None if there is none.
+        """Returns the committed mark of every task-partition, whatever its lease, or None if it has none.
 
         A mark may not be visible right after its commit, so missing marks are awaited.
         """
@@ -104,16 +105,17 @@ class Writers:
     def committed_receipts(self) -> list[Receipt] | None:
         """Returns the receipts of all task-partitions if this lease has committed every one of them, otherwise None.
 
-        This is sound without init_transactions, because such a mark is final: its writer had fenced every attempt before it, and
-        every attempt after it reads the mark first. It does not wait for open transactions. The next init_transactions ends that
-        of a dead attempt, and a mark that is not committed yet does not count.
+        This is sound without init_transactions, because the mark of this lease is final. Its writer had fenced every
+        attempt before it, and every attempt after it reads the mark first. The method does not wait for open
+        transactions. The next init_transactions ends the open transaction of a dead attempt, and a mark that is not
+        committed yet does not count.
         """
         marks = self._all_marks(stable=False)
         done = [mark for mark in marks if mark is not None and self.mark_state(mark) is MarkState.DONE]
         return done if len(done) == len(self.marks) else None
 
     def nothing(self, task: int) -> Receipt:
-        """Returns the receipt of no row."""
+        """Returns a task-partition's receipt without rows."""
         return Receipt(task=task, ledger=self.ledger, lease=self.lease, topics={})
 
     def add_mark(self, transaction: Transaction, receipt: Receipt) -> None:
@@ -147,17 +149,16 @@ class Writers:
 
 
 def mark_offsets(group: str, topic: str, receipts: Sequence[Receipt]) -> Offsets:
-    """Returns the marks of a topic's task-partitions with these receipts, by group, for a transaction of another
-    producer.
-    """
+    """Returns the marks with these receipts, by group, so that a transaction of another producer can commit them."""
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
 def fence_unused(settings: ClientSettings, ids: Mapping[int, str]) -> None:
-    """Ends transactions that may be open under transactional ids, by task-partition, that nobody uses now.
+    """Ends transactions that may be open under transactional ids that nobody uses now. `ids` has them by
+    task-partition.
 
-    Until it times out, an open transaction hides later records from readers. A fence takes a second, and needs a separate
-    producer.
+    An open transaction hides later records from readers until it times out. A fence takes a second, and needs a
+    separate producer.
     """
 
     def fence(task: int) -> None:

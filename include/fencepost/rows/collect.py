@@ -1,4 +1,4 @@
-"""The end of the row path for callers that write nothing: which rows a write would withhold."""
+"""Finds the rows that a write would withhold, for callers that write nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from fencepost.spark.diagnosis import carry
 
 
 def withheld_by_executors(routed: DataFrame, nonce: str) -> DataFrame:
-    """Routed rows with the column `WITHHELD`, decided as by the writers, if a record may have several rows.
+    """Returns the routed rows with the column `WITHHELD`. If a record may have several rows, the executors decide it as
+    the writers do.
 
-    A job that reads them fails if the rows of one record do not follow each other. `carried_error` with the nonce gives the
-    error.
+    A job that reads the result fails if the rows of one record do not follow each other. `carried_error` with the nonce
+    then gives the error.
     """
     if OFFSET not in routed.columns:
         return routed
@@ -40,7 +41,7 @@ def _decided(batches: Iterator[pa.RecordBatch], nonce: str) -> Iterator[pa.Recor
 
 
 def withheld_here(flagged: pa.Table, layout: Layout) -> list[bool]:
-    """For each of a batch's flagged rows, whether it is withheld. `flagged` has all rows of the batch.
+    """Returns whether each of a batch's flagged rows is withheld. `flagged` has all rows of the batch.
 
     Raises:
         SettingsError: under layout `source` the rows of one record do not follow each other.

@@ -1,8 +1,8 @@
-"""The process that Spark forks its Python workers from. It has imported everything that they need.
+"""Spark forks its Python workers from this process, which has imported everything that they need.
 
-A worker of a small batch lives for a second, most of which imports would take. `spark.python.daemon.module` names this module if
-the package is installed for the workers, as on one machine. On a cluster Spark brings the package to a worker only after the
-fork.
+A worker of a small batch lives for a second, and imports would take most of that time. `spark.python.daemon.module`
+names this module if the package is installed for the workers, as on one machine. On a cluster Spark brings the package
+to a worker only after the fork.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ worker = daemon.worker
 
 
 def worker_or_nothing(sock: Any, authenticated: bool) -> int:
-    """Runs a worker and returns its exit code. If a task is cancelled while its worker starts, the JVM closes the
-    connection; that is not worth a traceback on stderr.
+    """Runs a worker and returns its exit code. It prints no traceback if the JVM closes the connection, because the JVM
+    does so when a task is cancelled while its worker starts.
     """
     try:
         return int(worker(sock, authenticated))  # type: ignore[no-untyped-call]

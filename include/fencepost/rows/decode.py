@@ -60,13 +60,14 @@ def read_source(
     record: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Decodes the connector's rows. Adds the columns that a transform sees, and `_malformed`: why a record is
-    malformed, or null.
+    """Decodes the connector's rows into the columns that a transform sees, and `_malformed`. That column has the reason
+    why a record is malformed, or null.
 
-    Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
-    `_timestamp`, `_tombstone`, and `_headers` if the source's settings ask for them. A record with a null value is a tombstone,
-    not malformed; its fields are null. `record` adds the columns that `with_record` needs; then `raw` has to have headers.
-    `schemas` are those of the batch's plan. The columns `beside` are kept under names with `_` in front.
+    The columns are the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`,
+    `_offset`, `_timestamp` and `_tombstone`. `_headers` follows if the source's settings ask for it. A record with a
+    null value is a tombstone and not malformed; its fields are null. `record` adds the columns that `with_record`
+    needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The columns `beside` are
+    kept under names with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
@@ -97,18 +98,18 @@ def is_malformed() -> Column:
 
 
 def refused_tombstone(source: Source) -> Column:
-    """Returns whether a record in the result of `read_source` is a tombstone that no transform gets. A malformed record
-    is not one.
+    """Returns whether a record in the result of `read_source` is a tombstone that the settings do not give to a
+    transform. A malformed record is no tombstone.
     """
     return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
 
 
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
-    """Returns the result of `read_source` without these columns. If it has the parts of `_record`, they become one
+    """Returns the result of `read_source` without the named columns. If it has the parts of `_record`, they become one
     struct, `RECORD`.
 
-    Call it after the source's rows are counted, so that Spark builds the struct only for rows that need it. Before, Spark would
-    build it for every row, because an observing node takes whole rows.
+    Call it after the rows of the source are counted. Then Spark builds the struct only for the rows that need it. An
+    observing node takes whole rows, so Spark would otherwise build the struct for every row.
     """
     columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
     if columns.pop("_value", None) is not None:
@@ -118,8 +119,8 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
 
 
 def _with_decoded_key(frame: DataFrame) -> DataFrame:
-    """Returns the DataFrame with `_key` decoded by the key's schema. A record with a malformed key has no key and no
-    fields.
+    """Returns the DataFrame with `_key` decoded by the key's schema. If the key is malformed, `_key` and the fields are
+    null.
     """
     decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
     why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
@@ -136,10 +137,10 @@ def no_headers() -> Column:
 
 
 def in_text(headers: Column) -> Column:
-    """Headers as JSON with names and values in base64; null if there are none.
+    """Returns the headers as JSON, with names and values in base64. The result is null if there are no headers.
 
-    It is one text column, because a nested column costs time for every row on the way to Python. Names are in base64 because JSON
-    would change text that is not UTF-8.
+    The headers are one text column, because a nested column costs time for every row on the way to Python. Names are in
+    base64 because JSON would change text that is not UTF-8.
     """
     in_binary = headers.cast("array<struct<key:binary,value:binary>>")
     return F.when(F.size(headers) > 0, F.to_json(in_binary))
@@ -148,7 +149,8 @@ def in_text(headers: Column) -> Column:
 def as_list(headers: Column) -> Column:
     """Returns the headers, or an empty list instead of null, for a column that goes to Python.
 
-    Spark takes the size of an Arrow batch after each row, and Arrow then walks back over all null lists before that row: the time
-    would grow with the square of the number of rows (`ListVector.setValueCount` in Arrow's Java).
+    After each row Spark takes the size of the Arrow batch, and Arrow then walks back over all null lists before that
+    row (`ListVector.setValueCount` in Arrow's Java). With nulls the time would grow with the square of the number of
+    rows.
     """
     return F.coalesce(headers, no_headers())

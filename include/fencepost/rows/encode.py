@@ -23,8 +23,8 @@ UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
 
 
 def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
-    """Returns the value. For a row that does not fit, evaluating it raises an error that names the field, and the
-    source record if the DataFrame still has its coordinates.
+    """Returns the value of a row that fits. For a row that does not fit, evaluating the column raises an error. The
+    error names the field, and the source record if the DataFrame has its coordinates.
     """
     known = [F.col(name) for name in PLACES if name in frame.columns]
     where = F.concat_ws(":", *(place.cast("string") for place in known))
@@ -34,11 +34,11 @@ def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
 
 
 def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
-    """Returns the columns of the records for a transform's result: `key` and `value` (binary, nullable), and
-    `timestamp` (milliseconds) and `headers`, if the pipeline names columns for them.
+    """Returns the columns of the records for a transform's result. These are `key` and `value` (binary, nullable), and
+    `timestamp` (milliseconds) and `headers` if the pipeline names columns for them.
 
-    If rows may not fit the output's schema, the column `unfit` says why a row does not; it is null for a row that fits. The value
-    of a row that does not fit is null.
+    If rows may not fit the output's schema, the column `unfit` has the reason why a row does not fit, or null. The
+    value of a row that does not fit is null.
 
     Raises:
         SettingsError: a column that the pipeline names is missing, or has the wrong type.
@@ -78,7 +78,8 @@ def _key(frame: DataFrame, output: RecordSettings, schemas: Schemas) -> Encoded:
 
 
 def written_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
-    """Returns the columns of a transform's result as a reader of its records gets them; all null for a tombstone.
+    """Returns the columns of a transform's result as a reader of its records gets them. All columns of a tombstone are
+    null.
 
     Raises:
         SettingsError: the result has no column for the value.
@@ -126,11 +127,12 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
-    """Parses the output's records as the suite sees them: the value's fields, with the types that the transform gave
-    them.
+    """Parses the output's records into the columns that the suite judges: the value's fields, with the types that the
+    transform gave them.
 
-    `written_as` and `schemas` are the format and the schemas in the plan that the records were written by, because the pipeline
-    may have others now. The records' coordinates are added, and their hashes if `raw` has them, under names that begin with `_`.
+    `written_as` is the format and `schemas` are the schemas in the plan of these records, because the pipeline may have
+    others now. The result also has the records' coordinates, and their hashes if `raw` has them, under names that begin
+    with `_`.
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
@@ -138,8 +140,8 @@ def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: S
 
 
 def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """Parses the binary column `value` as values of the output's records. Puts their fields before the frame's columns,
-    and `_unparsed` after them: why a value cannot be parsed, or null.
+    """Parses the binary column `value` as values of the output's records. Their fields come before the frame's columns.
+    `_unparsed` comes after them, with the reason why a value cannot be parsed, or null.
 
     Rows with a null value have neither fields nor a reason.
     """

@@ -1,4 +1,4 @@
-"""The number and fingerprint of records, computed by Spark, for the comparison with receipts."""
+"""Counts and fingerprints records with Spark, so that they can be compared with receipts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 
 def fingerprint_hash() -> str:
-    """SQL for the 64-bit hash of a record's key and value; nulls and empty values differ."""
+    """Returns the SQL of the 64-bit hash of a record's key and value. A null and an empty value have different hashes."""
     return "xxhash64(key, value, CASE WHEN key IS NULL THEN 1 ELSE 0 END + CASE WHEN value IS NULL THEN 2 ELSE 0 END)"
 
 
@@ -17,8 +17,8 @@ def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
 
 
 def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
-    """Returns the number of rows, and the sum of a column of hashes modulo 2**64. The halves of the hashes are summed,
-    without overflow.
+    """Returns the number of rows, and the sum of a column of hashes modulo 2**64. The high and the low halves of the
+    hashes are summed separately, so the sums do not overflow.
     """
     row = frame.agg(*counting(hashes)).head()
     assert row is not None
@@ -26,7 +26,9 @@ def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
 
 
 def counting(hashes: str) -> list[Column]:
-    """Returns the aggregates from which `counts_of` computes the number of rows and the sum of a column of hashes."""
+    """Returns aggregates for the number of rows and the sum of a column of hashes. `counts_of` computes both from their
+    result.
+    """
     return [
         F.count("*").alias("rows"),
         F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),
@@ -35,7 +37,7 @@ def counting(hashes: str) -> list[Column]:
 
 
 def counts_of(row: Row) -> tuple[int, int]:
-    """Returns the number of rows, and the sum of their hashes modulo 2**64, from a row with the aggregates of
+    """Returns the number of rows and the sum of their hashes modulo 2**64. `row` is the result of the aggregates of
     `counting`.
     """
     return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

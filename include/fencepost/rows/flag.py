@@ -17,8 +17,9 @@ from fencepost.rows.whole_records import RECORD_PLACE, RULE
 
 @dataclass(frozen=True)
 class Rules:
-    """The quarantine rules of a batch. `first_failed` gives the number of the first rule that a row fails, or null; `named` has
-    the name and the reason of each rule."""
+    """The quarantine rules of a batch. `first_failed` gives the number of the first rule that a row fails, or null.
+    `named` has the name and the reason of each rule.
+    """
 
     first_failed: Callable[[DataFrame], Column]
     named: tuple[tuple[str, str], ...]
@@ -44,9 +45,10 @@ def to_flagged(
 ) -> DataFrame:
     """Returns the output's columns of a transform's result, with `_out_` before their names, and the column `rule`.
 
-    `_topic`, `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With
-    `several`, a record may have several rows, so the place of each row's record follows too, as `RECORD_PLACE`. Without `rules`
-    there is no `rule` and no `_record`. The columns `beside` come last. Without `encoded` the output's columns are left out.
+    `_topic`, `_partition` and `_offset` follow if the transform kept them. `_record` follows for rows that fail a rule.
+    With `several`, a record may have several rows, so `RECORD_PLACE` follows too, with the place of each row's record.
+    Without `rules` there is no `rule` and no `_record`. The columns `beside` come last. Without `encoded` the output's
+    columns are left out.
 
     Raises:
         SettingsError: a column that the pipeline names is missing in the result, or has a wrong type.
@@ -69,15 +71,15 @@ def to_flagged(
 
 
 def keeps_source_record() -> Column:
-    """Returns whether quarantine gets the source record instead of a flagged row: the row fails a rule, and its record
-    is known.
+    """Returns whether quarantine gets the source record instead of the flagged row. It does if the row fails a rule and
+    its record is known.
     """
     return F.col(RULE).isNotNull() & F.col("_record").isNotNull()
 
 
 def unfit_reason(flagged: DataFrame) -> Column:
-    """Returns why a flagged row would fail a write: it does not fit the output's format or schema. Null if it fits, or
-    if quarantine gets its source record instead.
+    """Returns why a flagged row would fail a write, because it does not fit the output's format or schema. The reason
+    is null if the row fits, or if quarantine gets its source record instead.
     """
     if "_out_unfit" not in flagged.columns:
         return F.lit(None).cast("string")

@@ -1,4 +1,4 @@
-"""Whether a transform may give several rows for a source record."""
+"""Decides whether a transform may give several rows for a source record."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ONE_SIDED = frozenset(("LeftSemi", "LeftAnti"))  # joins that add nothing to a r
 def may_multiply(result: DataFrame, observed: str) -> bool:
     """Returns whether the result may have several rows for a source record, by Spark's analysed plan.
 
-    `observed` is the name of the observation on the source; nodes below it are not part of the transform. Every node that is not
-    known to give at most one row for each row counts as multiplying: generators, joins, unions, and Python functions on whole
-    partitions.
+    `observed` is the name of the observation on the source. Nodes below the observation do not belong to the transform.
+    A node counts as multiplying unless it is known to give at most one row for each row. So generators, joins, unions,
+    and Python functions on whole partitions count.
     """
     plans = [result._jdf.queryExecution().analyzed()]
     while plans:

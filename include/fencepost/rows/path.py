@@ -1,4 +1,5 @@
-"""The path of a pipeline's rows, in four steps. All callers use it; each has its own end:
+"""The path of a pipeline's rows, in four steps. Every caller takes these steps, and then does something else with the
+rows:
 
 | caller | end |
 |---|---|
@@ -30,7 +31,7 @@ REFUSED = "fencepost: refused source record"  # the error of a job for a record 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded records. `observed` has the same rows as `frame`; a job that reads it fills `counts`."""
+    """Decoded records. `observed` has the same rows as `frame`. A job that reads `observed` fills `counts`."""
 
     frame: DataFrame
     observed: DataFrame
@@ -39,7 +40,7 @@ class Decoded:
 
     @classmethod
     def of(cls, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
-        """Observes the result of `read_source`. `counts` are aggregates over all of its rows."""
+        """Observes the result of `read_source`. `counts` are aggregates over all its rows."""
         observation = Observation(OBSERVED)
         observed = frame.observe(observation, *(counts or [F.count(F.lit(1)).alias("rows")]))
         return cls(frame, observed, observation, tuple(beside))
@@ -58,8 +59,8 @@ class RowPath:
 
     @property
     def keeps_records(self) -> bool:
-        """Returns whether a transform gets the source record itself, as `_record`: only if the suite has quarantine
-        rules.
+        """Returns whether a transform gets the source record itself, as `_record`. It does only if the suite has
+        quarantine rules.
         """
         return bool(self.pipeline.suite.rules)
 
@@ -69,22 +70,24 @@ class RowPath:
         return self.pipeline.source.headers or self.keeps_records
 
     def decode(self, raw: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Decoded:
-        """1. Decode the connector's rows as source records, including malformed ones and tombstones.
+        """1. Decodes the connector's rows as source records. Malformed records and tombstones are included.
 
-        `counts` are aggregates over all records. The columns `beside` stay in `frame` with `_` in front; no transform gets them.
+        `counts` are aggregates over all records. The columns `beside` stay in `frame` with `_` in front, and no
+        transform gets them.
         """
         frame = read_source(raw, self.pipeline.source, self.schemas, record=self.keeps_records, beside=beside)
         return Decoded.of(frame, *counts, beside=beside)
 
     def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
-        """2. Apply the transform to the records, without malformed ones and without tombstones that the settings keep from it.
+        """2. Applies the transform to the records. It gets no malformed records, and no tombstones that the settings
+           exclude.
 
-        With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. It fails inside the task, so no
-        task-partition with such a record commits.
+        With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. The record fails its own
+        task, so no task-partition with such a record commits.
 
         Raises:
-            SettingsError: the transform cannot be loaded, fails, or returns no DataFrame; or a field of its result would not be
-                written.
+            SettingsError: the transform cannot be loaded, fails, or returns no DataFrame. Another cause is a field of
+                its result that would not be written.
         """
         settings = self.pipeline.source
         malformed, tombstone = is_malformed(), refused_tombstone(settings)
@@ -101,7 +104,8 @@ class RowPath:
         return result
 
     def flag(self, result: DataFrame, *, encoded: bool = True, beside: Mapping[str, Column] | None = None) -> DataFrame:
-        """3. Encode the result as the output's columns, with the first rule that each row fails. Arguments as in `to_flagged`.
+        """3. Encodes the result as the output's columns, and adds the first rule that each row fails. The arguments are
+           those of `to_flagged`.
 
         Raises:
             SettingsError: the result cannot be written, or a rule cannot be evaluated on its columns.
@@ -119,7 +123,8 @@ class RowPath:
             )
 
     def route(self, flagged: DataFrame, layout: Layout) -> DataFrame:
-        """4. Turn flagged rows into records, each for the output or for quarantine. All rows of a source record go to the same
-        (`whole_records.py`)."""
+        """4. Turns flagged rows into records for the output or for quarantine. All rows of a source record go to the
+        same place (`whole_records.py`).
+        """
         with analysis_errors(self.pipeline):
             return to_routed(flagged, layout)

@@ -1,4 +1,5 @@
-"""The shuffle of layout `output`: each row goes to the Spark partition of its output partition, and is sorted there.
+"""Shuffles rows under layout `output`. Each row goes to the Spark partition of its output partition, and is sorted
+there.
 
 Kafka's Java client chooses a partition by `Utils.murmur2` of the key's bytes. Spark's Kafka connector includes that client, and
 Spark's generated code calls the function, so no row leaves the JVM.
@@ -17,11 +18,12 @@ LISTENERS_WAIT_MS = 60_000
 
 
 def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
-    """Shuffles the rows into `partitions` Spark partitions, each in the source's order if the transform kept it.
+    """Shuffles the rows into `partitions` Spark partitions. If the transform kept the source's order, each partition
+    has it.
 
-    A transform keeps the order by keeping `_partition` and `_offset`, and `_topic` if its source has several topics. Without
-    them rows are sorted by key and value, so an attempt and its retry write the same sequence. For the same reason, a row
-    without a key is placed by its value.
+    A transform keeps the order if it keeps `_partition` and `_offset`, and `_topic` if its source has several topics.
+    Otherwise rows are sorted by key and value, so that a retry writes the same sequence as the first attempt. A row
+    without a key is placed by its value, for the same reason.
     """
     place = kafka_partition(records.sparkSession, F.coalesce("key", "value", F.lit(b"")), partitions)
     kept = {"_partition", "_offset"} <= set(records.columns)
@@ -30,11 +32,11 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:
-    """Returns whether Spark made a part of a shuffle again while a job with that tag read it, because an executor was
-    lost.
+    """Returns whether Spark computed a part of a shuffle again while a job with that tag read it. Spark does so when it
+    loses an executor.
 
-    Then task-partitions that had committed before have rows of the first shuffle, and the others of the second. Also True if
-    Spark does not answer in time.
+    Task-partitions that committed before then have rows of the first shuffle, and the others have rows of the second.
+    The result is also True if Spark does not answer in time.
     """
     context = spark.sparkContext._jsc.sc()
     try:
@@ -48,7 +50,7 @@ def shuffled_again(spark: SparkSession, tag: str) -> bool:
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """Returns the partition that Kafka's Java client chooses for a binary key: murmur2, made positive, modulo
+    """Returns the partition that Kafka's Java client chooses for a binary key. It is murmur2, made positive, modulo
     `partitions`.
     """
     jvm = spark._jvm

@@ -1,7 +1,8 @@
-"""The columns that only rows for quarantine have: one text on the way to a writer; rule, timestamp and headers in the writer.
+"""Builds the columns that only quarantined rows have. On the way to a writer they are one text, and the writer turns it
+into rule, timestamp and headers.
 
-Spark takes time for every column of every row, and most rows are for the output. So one text holds all that differs between rows,
-and is made only for rows in quarantine. The writer adds what is the same for all rows of a batch.
+Spark takes time for every column of every row, and most rows are for the output. So one text has everything that
+differs between rows, and only quarantined rows have it. The writer adds what all rows of a batch share.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def _why(rule: str, reason: str) -> list[Header]:
 
 
 def _header(found: dict[str, str] | None) -> Header:
-    """Returns one of the record's own headers. U+FFFD replaces a NUL in its name, where librdkafka would truncate the
-    name.
+    """Returns one of the record's own headers. U+FFFD replaces a NUL in the header's name, because librdkafka would
+    truncate the name at a NUL.
     """
     name, value = (_bytes((found or {}).get(part)) for part in ("key", "value"))
     return None if name is None else name.replace(b"\0", "\ufffd".encode()), value

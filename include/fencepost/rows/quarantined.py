@@ -1,10 +1,11 @@
 """Writes malformed records to quarantine, and restores quarantined records for a replay.
 
-A record is kept byte for byte. Its own headers come first and stay as they are. Fencepost's headers follow and say why the record
-is there, so of two headers with one name the last one is Fencepost's. One thing changes: U+FFFD replaces a NUL character in the
-name of a header, because librdkafka would truncate the name there.
+A record is kept byte for byte. Its own headers come first and do not change. Fencepost's headers follow and give the
+reason. So if two headers have the same name, the last one is Fencepost's. There is one change: U+FFFD replaces a NUL
+character in the name of a header, because librdkafka would truncate the name there.
 
-A replay sends a quarantined record through the transform again. It judges a quarantined result row as it is (`result_rows`).
+A replay sends a quarantined record through the transform again. A quarantined result row does not pass the transform
+again, and only the rules judge it (`result_rows`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def to_malformed(frame: DataFrame) -> DataFrame:
 
 
 def set_apart(raw: DataFrame) -> DataFrame:
-    """Moves the key, value and headers of result rows into columns of their own (`SET_APART`), in the result of
+    """Moves the key, value and headers of result rows into separate columns (`SET_APART`), in the result of
     `as_in_source`.
 
     Result rows do not have the source's format.
@@ -57,21 +58,23 @@ SET_APART = ("result", "result_key", "result_value", "result_headers")
 def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
     """Parses the result rows in `SET_APART`, and keeps malformed records with `_record`.
 
-    `schema` is the type of the present transform's result, `schemas` are those of the plan.
+    `schema` is the type of the present transform's result. `schemas` are the schemas of the plan.
     """
     known = frame.select("_record", F.col("_malformed").alias("_why"), *(f"_{name}" for name in SET_APART))
     return parse_results(known, "_result_value", pipeline, schema, schemas)
 
 
 def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
-    """Returns the result rows in `parsed_again`, as rules judge them, with the coordinates of their source records."""
+    """Returns the result rows in `parsed_again` in the form that rules judge, with the coordinates of their source
+    records.
+    """
     places = [F.col("_record")[name.removeprefix("_")].alias(name) for name in PLACES]
     results = parsed.where(F.col("_result") & F.col("_unparsed").isNull())
     return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
 
 
 def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
-    """Judges the rows of `parsed_again`: replaces their fields by `rule` and `reason`.
+    """Judges the rows of `parsed_again`, and replaces their fields by `rule` and `reason`.
 
     `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. Both are null for a
     result row that passes.
@@ -109,17 +112,17 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def is_quarantined_by(batch: str) -> Column:
-    """Returns whether a record of a quarantine topic belongs to that batch, by its last header."""
+    """Returns whether a record of a quarantine topic belongs to that batch, by its last header with the batch."""
     last = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
     return F.try_element_at("headers", F.lit(-1)) == last
 
 
 def as_in_source(raw: DataFrame) -> DataFrame:
-    """Restores quarantined records as they were in the source, with the connector's columns, and `result`: whether it
-    is a result row.
+    """Restores quarantined records as they were in the source, with the connector's columns. The column `result` says
+    whether a record is a result row.
 
-    A result row was never in the source: its key, value and headers are those of the record for the output. Its topic, partition
-    and offset are those of the source record, if they are known.
+    A result row was never in the source. Its key, value and headers are those of the record for the output. Its topic,
+    partition and offset are those of the source record, if they are known.
     """
     theirs = F.when(
         _of_source() > 0, F.slice("headers", F.lit(1), _of_source())
@@ -143,15 +146,15 @@ def source_sample(raw: DataFrame) -> DataFrame:
 
 
 def _of_source() -> Column:
-    """Returns how many of a quarantined record's headers are the source record's. Fencepost's begin at the last header
-    with the reason.
+    """Returns the number of headers that a quarantined record has from its source. Fencepost's headers begin at the
+    last header with the reason.
     """
     names = F.transform("headers", lambda header: header["key"])
     return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
 def header_value(name: str) -> Column:
-    """Returns the text of Fencepost's header of that name in the column `headers`, or null if there is none."""
+    """Returns the text of the Fencepost header with that name in the column `headers`, or null if there is none."""
     ours = F.slice("headers", _of_source() + 1, F.size("headers"))
     own = F.filter(ours, lambda header: header["key"] == name)
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")

@@ -1,6 +1,6 @@
-"""Route: turns flagged rows into records, each for the output or for quarantine.
+"""Route: turns flagged rows into records for the output or for quarantine.
 
-If the transform dropped `_record`, the source record of a row is not known, and quarantine keeps the result row instead.
+If the transform dropped `_record`, the source record of a row is not known. Quarantine then gets the result row.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from fencepost.rows.whole_records import OFFSET, RECORD_PLACE, RULE, WITHHELD, w
 
 
 def to_routed(flagged: DataFrame, layout: Layout) -> DataFrame:
-    """Turns flagged rows into records with the columns of `output_columns`, and `hash` (long), that of the written
-    record.
+    """Turns flagged rows into records with the columns of `output_columns`, and `hash` (long), the hash of the record.
 
     A row that does not fit the output's schema fails the job, with `UNFIT`.
 
@@ -70,7 +69,7 @@ def _whole(flagged: DataFrame, layout: Layout) -> list[Column]:
 
 
 def source_place(frame: DataFrame) -> Column:
-    """Returns the source record's coordinates as text, if they are known."""
+    """Returns the source record's coordinates as text, or null if they are not known."""
     parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
     if {"_topic", "_partition", "_offset"} <= set(frame.columns):
         parts = [
@@ -80,8 +79,8 @@ def source_place(frame: DataFrame) -> Column:
 
 
 def quarantine_text(*, timestamp: Column, **others: Column) -> Column:
-    """Returns the text in `QUARANTINED`. The timestamp is left out if Kafka has none, or if librdkafka would take it
-    for now.
+    """Returns the text in `QUARANTINED`. It has no timestamp if Kafka has none, or if librdkafka would replace the
+    timestamp by the current time.
     """
     parts = {"timestamp": F.when(timestamp > 0, timestamp), **others}
     return F.to_json(F.struct(*(part.alias(name) for name, part in parts.items())), {"ignoreNullFields": "true"})

@@ -1,4 +1,6 @@
-"""Layout `source`: a transform works row by row, so each Spark partition of its result comes from one partition of its input."""
+"""Layout `source`: the transform has to work row by row. So each Spark partition of its result comes from one partition
+of its input.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ R = TypeVar("R", OffsetRange, Read)
 
 
 class RowsMoved(Exception):
-    """The Spark partitions of a DataFrame are not those of its input: it shuffles, or reads something else."""
+    """The Spark partitions of a DataFrame are not those of its input. It shuffles, or reads another input."""
 
 
 def partitions_read(frame: DataFrame) -> list[Read]:
-    """Returns the input of each Spark partition of a DataFrame: an offset range, or else the kind and number of Spark's
-    own partition.
+    """Returns the input of each Spark partition of a DataFrame. It is an offset range, or otherwise the kind and the
+    number of Spark's own partition.
 
     The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """
@@ -41,10 +43,11 @@ def _read_by(partition: Any) -> Read:
 
 
 def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
-    """Returns the input of each Spark partition of a DataFrame. The inputs have to be those in `read`, each once.
+    """Returns the input of each Spark partition of a DataFrame. Every input in `read` has to occur exactly once, and no
+    other input.
 
     Raises:
-        RowsMoved: they are not. No job has run.
+        RowsMoved: the inputs are not those in `read`. No job has run.
     """
     found = partitions_read(frame)
     if len(found) != len(read) or set(found) != set(read):
@@ -54,7 +57,7 @@ def require_read(frame: DataFrame, read: Collection[R]) -> list[R]:
 
 
 def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Read]) -> None:
-    """Checks that each Spark partition of a transform's result comes from one of those in `read`.
+    """Checks that each Spark partition of a transform's result comes from one of the inputs in `read`.
 
     Raises:
         SettingsError: the transform shuffles, or reads something other than its source.

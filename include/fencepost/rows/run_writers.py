@@ -1,4 +1,4 @@
-"""Runs a job in which each Spark partition writes a task-partition: the driver's side of `writer.py`."""
+"""Runs a job in which each Spark partition writes a task-partition. It is the driver's counterpart of `writer.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ log = logging.getLogger("fencepost.rows.run_writers")
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all task-partitions' writers. `read_all`: each writer read all of its rows; none was already committed."""
+    """The answers of the writers of all task-partitions. `read_all` says that each writer read all of its rows. It is
+    false if a task-partition was committed already.
+    """
 
     receipts: list[Receipt]
     read_all: bool
@@ -33,11 +35,11 @@ def run_writers(
     meaning: Callable[[Exception], FencepostError],
     committed: list[Receipt] | None = None,
 ) -> Answers:
-    """Writes the rows on the executors, each task-partition exactly once. Returns their answers.
+    """Writes the rows on the executors, each task-partition exactly once. Returns the answers of the writers.
 
-    `tasks` maps each range that the DataFrame reads to its task-partition. If it is None, the rows are placed already: Spark
-    partition t is task-partition t. `meaning` translates an error of the job. `committed` are the receipts from the marks if all
-    task-partitions have committed; then no job runs.
+    `tasks` maps each range that the DataFrame reads to its task-partition. If `tasks` is None, the rows are placed
+    already, and Spark partition t is task-partition t. `meaning` translates an error of the job. If all task-partitions
+    have committed, `committed` has the receipts in their marks, and no job runs.
 
     Raises:
         RowsMoved: the DataFrame's partitions are not those ranges. No job has run.
@@ -58,7 +60,9 @@ def run_writers(
 
 
 def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> Sequence[int]:
-    """Returns the task-partition that each Spark partition writes, read from the frame's plan before it starts."""
+    """Returns the task-partition that each Spark partition writes. It is read from the frame's plan before the job
+    starts.
+    """
     if tasks is None:
         return range(len(job.writers.marks))
     return [tasks[read] for read in require_read(frame, tasks)]

@@ -1,4 +1,4 @@
-"""Exact reads of a Kafka topic with Spark's connector."""
+"""Reads exact offset ranges of Kafka topics with Spark's connector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def read_ranges(
 ) -> DataFrame:
     """Returns exactly the committed records of these ranges, with one Spark partition per Kafka partition.
 
-    Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers on request.
+    The columns are the connector's: key, value (binary), topic, partition, offset and timestamp, and headers on
+    request.
     """
     by_topic: dict[str, list[OffsetRange]] = {}
     for part in ranges:

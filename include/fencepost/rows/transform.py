@@ -25,8 +25,8 @@ from fencepost.spark.sql_settings import settings_kept
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
-    """Returns the pipeline's transform.py as a module whose functions travel to executors by value; None for
-    transform.sql.
+    """Returns the module of the pipeline's transform.py, or None for transform.sql. Its functions travel to executors
+    by value.
 
     Raises:
         SettingsError: the file cannot be read or imported, or has no function `transform`.
@@ -61,7 +61,7 @@ def read_sql(file: Path) -> str:
 
 
 def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """Returns the result of the user's transform; transform.sql selects from the table `{source}`."""
+    """Returns the result of the user's transform. A transform.sql selects from the table `{source}`."""
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
@@ -83,8 +83,8 @@ TOMBSTONE = "_tombstone"
 
 
 def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
-    """Checks that the result has the column `_tombstone` if it may have tombstones, which would otherwise become rows
-    of nulls.
+    """Checks that a result which may have tombstones has the column `_tombstone`. Without it, tombstones would become
+    rows of nulls.
 
     Raises:
         SettingsError: the column is missing, has another type, or is spelled with other capitals.
@@ -106,10 +106,10 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
 
 
 def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema) -> None:
-    """Checks that every field of the source's value in the result, by the source's registered schema, would be written.
+    """Checks that every field of the source's registered schema that is in the result would be written.
 
     Raises:
-        SettingsError: the name of such a field begins with _, and the output does not use it.
+        SettingsError: the name of a field begins with _, and the output does not use the field.
     """
     output, fields = pipeline.output.records, REGISTRY_FORMATS[pipeline.source.format].fields(source)
     used = {output.key, output.timestamp, output.headers}
@@ -146,8 +146,8 @@ def select(text: str, frame: DataFrame) -> DataFrame:
 
 
 def analysis_reason(error: AnalysisException) -> str:
-    """Returns Spark's message about columns, types and syntax, with the place in the SQL, but without the plan that
-    follows it.
+    """Returns Spark's message about columns, types and syntax, with the place in the SQL. It leaves out the plan that
+    follows the message.
     """
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return said.rstrip(";.") + "."
@@ -155,8 +155,8 @@ def analysis_reason(error: AnalysisException) -> str:
 
 @contextmanager
 def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Raises SettingsError if Spark cannot make records of a transform's result (two columns with one name, for
-    example).
+    """Raises SettingsError in place of Spark's error if Spark cannot make records of a transform's result, for example
+    with two columns of one name.
     """
     try:
         yield
@@ -167,8 +167,8 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """Returns the fields of the output's value: the columns of the transform's result whose names do not begin with
-    `_`.
+    """Returns the fields of the output's value. They are the columns of the transform's result whose names do not begin
+    with `_`.
 
     Raises:
         NeedsOperator: there is no such column.

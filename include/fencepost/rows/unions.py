@@ -1,4 +1,4 @@
-"""Checks before a union of several batches' rows."""
+"""Checks the rows of several batches before their union."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A source record is published whole or quarantined whole: if one of its rows fails a rule, none of its rows is published.
 
-If rows of a record fail, the first row with the lowest rule goes to quarantine, and all other rows of the record are withheld. A
-replay sends the record through the transform again, which then gives all of its rows. Rows that were published before would be
-published twice.
+If rows of a record fail, the first row with the lowest rule goes to quarantine, and all other rows of the record are
+withheld. A replay sends the record through the transform again, which then gives all of its rows. If some of them were
+published before, they would be published twice.
 
 If a transform may give several rows for a record, flagged rows have the record's place in the source (`RECORD_PLACE`, null if it
 is not known) and `RULE`. `WITHHELD` marks the rows that are not written. There are two functions for it:
@@ -37,8 +37,7 @@ WITHHELD = "withheld"  # true for a row that is not written, because its record 
 
 
 def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds `WITHHELD` to the rows, in batches with all rows of each record. Rows without `RECORD_PLACE` stay as they
-    are.
+    """Adds `WITHHELD` to the rows, in batches with all rows of each record. Rows without `RECORD_PLACE` do not change.
 
     Raises:
         SettingsError: rows of one record do not follow each other.
@@ -79,8 +78,8 @@ class _Records:
     topics: dict[str, int] = field(default_factory=dict)
 
     def decided(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Returns all rows of some records, with `WITHHELD`. If rows of a record fail, only the first with the lowest
-        rule is written.
+        """Returns all rows of some records, with `WITHHELD`. If rows of a record fail, only the first row with the
+        lowest rule is written.
         """
         rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         starts, known = self.starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
@@ -99,7 +98,7 @@ class _Records:
         return rows.select(kept).append_column(WITHHELD, pa.array(withheld))
 
     def check_whole(self) -> None:
-        """Checks that the rows of each record followed each other. Otherwise a record could be published and
+        """Checks that the rows of each record followed each other. Otherwise a record could be published in part and
         quarantined in part.
         """
         if not self.seen:
@@ -119,8 +118,8 @@ class _Records:
         )
 
     def starts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Returns the positions where the rows of another record begin. A row whose record is not known counts as a
-        record of its own.
+        """Returns the positions where the rows of another record begin. A row of an unknown record counts as a record
+        of its own.
         """
         places = self._places(rows)
         new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
@@ -132,7 +131,7 @@ class _Records:
         return bool(place[-1] >= 0 and np.array_equal(place, self._places(after.slice(0, 1))[0]))
 
     def _places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Returns the topic's number, the partition and the offset of each row's record; -1 if they are not known."""
+        """Returns the topic's number, the partition and the offset of each row's record, or -1 if they are not known."""
         named = rows.column(TOPIC).dictionary_encode()
         numbers = [self.topics.setdefault(topic, len(self.topics)) for topic in named.dictionary.to_pylist()]
         topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
@@ -141,10 +140,11 @@ class _Records:
 
 
 def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
-    """Returns whether a row is not written, for rows in any order. It is a window over the rows of each record, so it
-    shuffles.
+    """Returns whether a row is withheld, for rows in any order. The column is a window over the rows of each record, so
+    it shuffles.
 
-    `place` is the topic, partition and offset of the row's record. `alone` spreads the rows whose record is not known.
+    `place` is the topic, partition and offset of the row's record. `alone` spreads the rows of unknown records over
+    Spark's partitions.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

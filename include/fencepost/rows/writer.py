@@ -1,4 +1,4 @@
-"""The executors' side of a write: one task-partition, one transaction, one mark.
+"""Writes on the executors. A task-partition is written in one transaction, with one mark.
 
 Invariant: however many attempts a task-partition has, each of its rows is in at most one committed transaction of a lease,
 together with the mark that proves it.
@@ -31,11 +31,11 @@ from fencepost.spark.diagnosis import carry
 
 @dataclass(frozen=True)
 class WriteJob:
-    """What an executor needs to write any task-partition of a job. It has secrets.
+    """Everything that an executor needs to write any task-partition of a job. It has secrets.
 
-    `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows: task-partition t writes
-    output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the same transactions, with
-    headers from `quarantining`; their keys choose the partition.
+    `to_own_partition` is set under layout `output`, where the shuffle has placed the rows: task-partition t writes
+    output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine` in the same
+    transactions. They get headers from `quarantining`, and their keys choose the partition.
     """
 
     writers: Writers
@@ -144,7 +144,7 @@ def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
 
 
 def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
-    """Returns the rows for the topic, the rows for quarantine with rules, timestamps and headers, and the number of
+    """Returns the rows for the topic, the rows for quarantine (with rules, timestamps and headers), and the number of
     withheld rows.
     """
     whole = len(rows)
@@ -165,8 +165,8 @@ def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Rec
 def _with(
     receipt: Receipt, job: WriteJob, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
 ) -> Receipt:
-    """Returns the receipt with these rows added: those for the output, those for quarantine, and the number of withheld
-    ones.
+    """Returns the receipt with these rows added. `rows` go to the output, `failed` to quarantine, and `withheld` is a
+    number.
     """
     topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
     if failed is not None and job.quarantine is not None:
@@ -188,7 +188,7 @@ def added(tally: Tally, rows: pa.RecordBatch) -> Tally:
 
 
 def _sum(hashes: pa.Array) -> int:
-    """Sum modulo 2**64 of signed 64-bit hashes."""
+    """Returns the sum modulo 2**64 of signed 64-bit hashes."""
     unsigned = hashes.to_numpy(zero_copy_only=True).view(np.uint64)
     return int(np.add.reduce(unsigned, dtype=np.uint64))
 
@@ -204,8 +204,8 @@ TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each S
 def writer_of(job: WriteJob) -> Any:
     """Returns the function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
-    The job's local property `TASKS` says which task-partition that is, because it is known only after Spark has planned the job
-    with this function.
+    The job's local property `TASKS` says which task-partition that is. It is set later, because Spark plans the job
+    with this function first.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

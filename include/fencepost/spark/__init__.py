@@ -1,1 +1,1 @@
-"""Spark: sessions, exact reads, the user's transform, and the writer that runs in executors."""
+"""Starts Spark's sessions, describes Spark's errors, and pins the settings of sessions and jobs."""

@@ -1,4 +1,4 @@
-"""The archive of classes that Spark's JVM starts with. `fencepost_stack/class_archive.py` makes it."""
+"""Finds the archive of classes that Spark's JVM starts with. `fencepost_stack/class_archive.py` makes the archive."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 
 
 def java_options(folder: Path) -> str:
-    """Returns the JVM options that use the archive in the connector's folder; empty if there is none, or if it is
-    incomplete.
+    """Returns the JVM options that use the archive in the connector's folder. They are empty if there is no archive, or
+    an incomplete archive.
 
     A JVM that maps an incomplete archive dies, so the archive has to have the recorded size.
     """
@@ -27,12 +27,14 @@ def java_options(folder: Path) -> str:
 
 
 def quoted_option(option: str, file: Path) -> str:
-    """Returns an option, quoted for a string of several options: a path may contain blanks."""
+    """Returns an option in quotes for a string of several options. A path may contain blanks."""
     return f'"{option}={file}"'
 
 
 def read_archive_record(folder: Path) -> dict[str, Any]:
-    """Returns the record about the archive in this folder; empty if there is none or if it cannot be read."""
+    """Returns the record about the archive in this folder. It is empty if there is no record, or if the record cannot
+    be read.
+    """
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):

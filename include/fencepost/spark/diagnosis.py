@@ -1,10 +1,10 @@
 """Describes an error from Spark, a transform or a bug by its kind and place, without quoting its message.
 
-Such messages quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. More people can read
-a log, Airflow's UI or a terminal than can read the topic. The whole message goes to the log at level DEBUG.
+Such messages quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. More people can
+read a log, Airflow's UI or a terminal than the topic. The whole message goes to the log at level DEBUG.
 
-A record may contain anything, even a traceback. So only the first traceback in a text counts, which precedes any message. An
-error that a writer raised on purpose follows a number that no record knows.
+A record may contain anything, even a traceback. So only the first traceback in a text counts, because it precedes any
+message. An error that a writer raised on purpose has a random number in front, which no record can contain.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def describe(error: BaseException, folder: Path | None = None) -> str:
 
 
 def _condition(text: str) -> str | None:
-    """Returns Spark's error condition. Brackets further on in the text may quote a record."""
+    """Returns Spark's error condition. Only the first brackets count, because later brackets may quote a record."""
     found = _CONDITION.match(text)
     return str(found.group(1)) if found else None
 
@@ -131,7 +131,7 @@ def _in_regex(text: str) -> bool:
 
 
 def _lost_executor(text: str) -> str | None:
-    """Returns Spark's reason for losing the executor together with its task, or None if the task failed by itself."""
+    """Returns why Spark lost the executor together with its task, or None if only the task failed."""
     found = _LOST.search(text)
     return str(found.group(1)).strip() if found and found.group(1) else None
 
@@ -144,9 +144,7 @@ def _at(raised: _Traceback, folder: Path | None) -> str:
 
 
 def is_the_transforms(error: Exception, folder: Path) -> bool:
-    """Returns whether a job failed in the transform's own code or expressions, so that the same records would fail
-    again.
-    """
+    """Returns whether a job failed in the transform's own code or expressions. The same records would fail again."""
     text = str(error)
     if _lost_executor(text):
         return False
@@ -170,13 +168,13 @@ def _is_ours(file: Path) -> bool:
 
 
 def carry(error: FencepostError, nonce: str) -> RuntimeError:
-    """Returns a Fencepost error in the form that a task can raise; `find_carried` finds it again in Spark's text."""
+    """Returns a Fencepost error in the form that a task can raise. `find_carried` restores it from Spark's text."""
     return RuntimeError(f"{nonce} {json.dumps({'type': type(error).__name__, 'message': str(error)})}")
 
 
 def find_carried(text: str, nonce: str) -> FencepostError | None:
-    """Returns the error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else
-    matches.
+    """Returns the error that a task of this job raised on purpose, or None. The nonce is the job's own secret, so no
+    other text matches.
     """
     begin = text.find(f"{nonce} {{")
     if not nonce or begin < 0:
@@ -188,7 +186,7 @@ def find_carried(text: str, nonce: str) -> FencepostError | None:
 
 @contextmanager
 def carried_error(nonce: str) -> Iterator[None]:
-    """Raises the error that a task in this block raised on purpose, in place of Spark's text about it."""
+    """Raises the error that a task raised on purpose in this block, in place of Spark's text about it."""
     try:
         yield
     except Exception as error:
@@ -198,8 +196,8 @@ def carried_error(nonce: str) -> Iterator[None]:
 
 
 def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError | None:
-    """Returns the error for a failure that any job writing this batch may have: the driver died, or a writer stopped on
-    purpose.
+    """Returns the error for a failure that any job that writes this batch may have, or None. Such failures are the
+    death of the driver, and an error that a writer raised on purpose.
     """
     if describe_jvm_end(error):
         return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
@@ -210,8 +208,8 @@ def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError |
 
 
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
-    """Returns the error for an unforeseen exception, without its message. A mistake in a program is not worth a retry;
-    any other may be.
+    """Returns the error for an unforeseen exception, without the exception's message. A mistake in a program is not
+    worth a retry. Any other cause may be.
     """
     where = f"{doing and f' in {doing}'}: {describe(error)}."
     if isinstance(error, _DEFECTS):
@@ -222,10 +220,11 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
 
 
 def describe_jvm_end(error: BaseException | None = None) -> str | None:
-    """Returns how Spark's JVM ended, if that may have caused the error; None while it lives.
+    """Returns how Spark's JVM ended, if its end may have caused the error. Returns None while the JVM lives.
 
-    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this sends the JVM
-    a request, and checks its process if that is a child of this one, which it is not under spark-submit.
+    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this
+    function sends the JVM a request, and checks its process if that is a child of this process. Under spark-submit it
+    is not.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -259,7 +258,7 @@ def _ending(code: int) -> str:
 
 
 def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Returns whether the error, or one that caused it, is of these kinds."""
+    """Returns whether the error, or a cause of it, is of these kinds."""
     while error is not None:
         if isinstance(error, kinds):
             return True
@@ -269,10 +268,10 @@ def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -
 
 @contextmanager
 def jvm_watched(doing: str) -> Iterator[None]:
-    """Raises DriverDied if Spark's JVM died in the block, instead of the error that this caused.
+    """Raises DriverDied if Spark's JVM died in the block, in place of the error that followed from it.
 
-    DriverDied is raised even if the block ended without an error: a check that could not be evaluated leads to a verdict, and a
-    dead JVM must not lead to one.
+    DriverDied is raised even if the block ended without an error. A check that cannot be evaluated leads to a verdict,
+    and the death of a JVM must not lead to a verdict.
     """
     try:
         yield
@@ -293,7 +292,7 @@ def jvm_watched(doing: str) -> Iterator[None]:
 
 @contextmanager
 def spark_reads(doing: str) -> Iterator[None]:
-    """Raises JobFailed if Spark fails in this block, which only reads."""
+    """Raises JobFailed if Spark fails in this block. The block only reads."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

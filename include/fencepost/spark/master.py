@@ -1,4 +1,4 @@
-"""Spark's master: the one that an Airflow connection names, and whether it is this machine."""
+"""Finds and checks Spark's master, and says whether it is this machine."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def master_of(kind: str | None, host: str | None, port: int | None) -> str:
 
 
 def check_master(master: str, where: str) -> None:
-    """Checks that Spark accepts such a master. `spark-submit` would take `localhost` for a `local` one, and fail later.
+    """Checks that Spark accepts this master. `spark-submit` would take `localhost` for `local`, and fail later.
 
     Raises:
-        SettingsError: it does not; `where` says where the master is set.
+        SettingsError: Spark does not accept it. `where` says where the master is set.
     """
     if KNOWN.fullmatch(master) is None:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""Ties a process to the process that started it, so that neither a job nor its JVM continues unnoticed."""
+"""Ties a process to the process that started it. Neither a job nor its JVM then continues unnoticed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def tie_to_parent(signal_number: int) -> None:
-    """Makes the kernel send this process a signal when its parent ends; 0 unties it.
+    """Makes the kernel send this process a signal when its parent ends. The signal number 0 removes the tie.
 
     See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that created this process. Only Linux has this call.
     """
@@ -22,7 +22,7 @@ def tie_to_parent(signal_number: int) -> None:
 
 @contextmanager
 def tied_to_parent() -> Iterator[None]:
-    """Ties this process to its parent while the block runs, because a task that outlives its supervisor would continue
+    """Ties this process to its parent while the block runs. A task that outlives its supervisor would continue
     unnoticed.
     """
     tie_to_parent(signal.SIGTERM)

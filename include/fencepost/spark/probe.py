@@ -1,6 +1,7 @@
 """A small job that reports the Python and packages of the executors: `python -m fencepost.spark.probe PIPELINE`.
 
-It prints one line: JSON with the versions of the driver and those of the executors by host; or, with exit code 1, the error.
+It prints one line of JSON, with the versions of the driver and the versions of the executors by host. With exit code 1
+it prints the error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NOT_FOUND = "missing"
 
 
 def versions(_: Iterable[int] = ()) -> Iterator[tuple[str, dict[str, str]]]:
-    """This machine's name, and the versions of its Python and packages."""
+    """Yields this machine's name, and the versions of its Python and packages."""
     found = {"Python": ".".join(map(str, sys.version_info[:2]))}
     for package in PACKAGES:
         try:

@@ -33,8 +33,8 @@ WITH_WORKERS = {"run", "write"}  # the steps that always need Python workers
 
 
 def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> SparkSession:
-    """Returns a session for one step. Under spark-submit, the master and settings given there are kept. `records` is as
-    in `submit_conf`.
+    """Returns a session for one step. Under spark-submit the session keeps the given master and settings. `records` has
+    the meaning of `submit_conf`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
@@ -66,11 +66,11 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
 
 
 def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) -> SparkSession:
-    """Returns a session on the same JVM without anything that a transform may have set, registered or named in another
-    one.
+    """Returns a new session on the same JVM. It has nothing that a transform may have set, registered or named in
+    another session.
 
-    It has the pipeline's settings that decide values, or, without a pipeline, those of `session`. No other function creates a
-    second session.
+    It has the pipeline's settings that decide values. Without a pipeline it has these settings of `session`. No other
+    function creates a second session.
     """
     own = session.newSession()
     if pipeline is None:
@@ -82,8 +82,8 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) 
 
 @contextmanager
 def _own_sigint() -> Iterator[None]:
-    """Keeps the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs, on the
-    connection that the answer of the interrupted call is due on, so any answer becomes an error of py4j.
+    """Keeps the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs. It asks on the
+    connection of the interrupted call, so any answer would become an error of py4j.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -94,13 +94,15 @@ def _own_sigint() -> Iterator[None]:
 
 
 def tell_jvm_to_end() -> None:
-    """Makes Spark's JVM end, whatever it is doing, without a call into it. It removes its files. Does not wait."""
+    """Makes Spark's JVM end, whatever it is doing, without a call into the JVM. The JVM removes its files. This
+    function does not wait.
+    """
     if (process := _jvm()) is not None:
         process.terminate()
 
 
 def await_end_of_jvm(limit: float = 10.0) -> None:
-    """Waits until the JVM that was told to end has ended; kill it after `limit` seconds."""
+    """Waits until the JVM has ended that `tell_jvm_to_end` ends. After `limit` seconds it kills the JVM."""
     if (process := _jvm()) is None:
         return
     try:
@@ -110,8 +112,8 @@ def await_end_of_jvm(limit: float = 10.0) -> None:
 
 
 def _jvm() -> subprocess.Popen[bytes] | None:
-    """Returns the JVM's process, also while it starts. None if there is none, or if it is the parent, as under
-    spark-submit.
+    """Returns the JVM's process, even while it starts. Returns None if there is none, or if the JVM is the parent, as
+    under spark-submit.
     """
     return getattr(SparkContext._gateway, "proc", None) or (_started[-1] if _started else None)
 
@@ -120,8 +122,8 @@ _started: list[subprocess.Popen[bytes]] = []  # the JVM's process, from its star
 
 
 class _KnownAtOnce(subprocess.Popen[bytes]):
-    """A process that PySpark starts. PySpark exposes it only once the JVM answers, and a JVM that is abandoned before that never
-    ends.
+    """A process that PySpark starts. PySpark exposes the process only once the JVM answers, and a JVM that is abandoned
+    earlier never ends.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -132,7 +134,8 @@ class _KnownAtOnce(subprocess.Popen[bytes]):
 def _start_workers(session: SparkSession) -> None:
     """Runs a job that does nothing, so that Python workers and their part of the JVM are ready for the first real job.
 
-    Starting both takes a second, in which the driver analyses the transform. On a cluster this would take a slot from other jobs.
+    The start of both takes a second, in which the driver analyses the transform. On a cluster this job would take a
+    slot from other jobs.
     """
     with suppress(Exception):  # the session has been stopped, or the real job will give the reason
         session.range(0, 1, 1, 1).mapInArrow(_unchanged, "id long").collect()
@@ -143,9 +146,7 @@ def _unchanged(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _without_py4j(record: logging.LogRecord) -> bool:
-    """Returns whether the root logger accepts a record. When a JVM dies, py4j logs the broken connection there with a
-    traceback.
-    """
+    """Returns whether the root logger accepts a record. It refuses the traceback that py4j logs when a JVM dies."""
     return record.module != "java_gateway" or log.isEnabledFor(logging.DEBUG)
 
 
@@ -154,7 +155,7 @@ def _log_broken_connection(server: object, request: object, client: object) -> N
 
 
 def _shut_down_aside(server: AccumulatorTCPServer) -> None:
-    """Shuts the server down without waiting for its thread, which checks once a second whether to end."""
+    """Shuts the server down without waiting for its thread. The thread checks only once a second whether to end."""
     Thread(target=SHUT_DOWN, args=(server,), name="shut down Spark's accumulators", daemon=True).start()
 
 
@@ -162,7 +163,7 @@ def _start_jvm(conf: dict[str, str]) -> None:
     """Starts Spark's JVM if none runs yet, without the lines that every start prints.
 
     Raises:
-        DriverDied: it ended before it was up; stderr shows why.
+        DriverDied: the JVM ended during its start. Stderr has the reason.
     """
     if SparkContext._gateway is not None:
         return
@@ -184,7 +185,7 @@ def _start_jvm(conf: dict[str, str]) -> None:
 
 
 def _pass_on(words: int) -> None:
-    """Passes the JVM's stderr on, except the lines of every start. It uses the descriptor, so no lock is held at exit."""
+    """Passes the JVM's stderr on, except the lines of every start. It uses the descriptor, so it holds no lock at exit."""
     rest = b""
     while chunk := os.read(words, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -194,6 +195,8 @@ def _pass_on(words: int) -> None:
 
 
 def _say(text: bytes) -> None:
-    """Prints on stderr. If stderr is closed, the JVM's pipe is still read, because the JVM would block on a full pipe."""
+    """Prints on stderr. If stderr is closed, the function does nothing, and the JVM's pipe is still read. The JVM would
+    block on a full pipe.
+    """
     with suppress(OSError):
         os.write(2, text)

@@ -1,6 +1,6 @@
-"""Fixes the SQL settings of a session so that a value is read and written in one way only.
+"""Fixes the SQL settings of a session, so that a value is read and written in one way only.
 
-Each setting that may change a value has Spark's own default, except those that are pinned, or that the pipeline chooses.
+A setting that may change a value has Spark's own default, unless Fencepost pins it or the pipeline chooses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
-    """Gives the session these settings, whatever a `spark-defaults.conf`, the environment or other code has set.
+    """Gives the session the pinned settings and the pipeline's. They replace what a `spark-defaults.conf`, the
+    environment or other code has set.
 
     Raises:
         SettingsError: Spark does not accept a value of the pipeline.
@@ -39,7 +40,7 @@ def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
 
 
 def copy_settings(session: SparkSession, other: SparkSession) -> None:
-    """Gives the other session the settings of this one that a pipeline pins or chooses."""
+    """Gives `other` those settings of this session that a pipeline pins or chooses."""
     for name in settings_of_values({}):
         other.conf.set(name, str(session.conf.get(name)))
 
@@ -54,17 +55,19 @@ def set_shuffle_partitions(session: SparkSession, pipeline: Pipeline, partitions
 
 
 def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
-    """Checks that the session has these settings.
+    """Checks that the session still has the pinned settings and the pipeline's.
 
     Raises:
-        SettingsError: names those that the transform has set. They are reset in the session.
+        SettingsError: names the settings that the transform has changed. They are reset in the session.
     """
     _compare(session, pipeline, settings_of_values(pipeline.spark))
 
 
 @contextmanager
 def settings_kept(session: SparkSession, pipeline: Pipeline) -> Iterator[None]:
-    """Checks that the block, which is the transform's, leaves these settings unchanged. They are reset if it raises."""
+    """Checks that the transform, which runs in the block, does not change the pinned settings and the pipeline's. If
+    the block raises an error, the settings are reset.
+    """
     before = _values(session)
     try:
         yield
@@ -99,10 +102,10 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 def _values(session: SparkSession) -> dict[str, str]:
-    """Returns the pinned settings and those of transforms, and each other setting that may change a value and does not
-    have Spark's default.
+    """Returns the pinned settings, the settings of transforms, and every other setting that may change a value and
+    differs from Spark's default.
 
-    A static setting is left out: it holds for the whole JVM, and no transform can set it.
+    Static settings are left out, because they hold for the whole JVM and no transform can set them.
     """
     entries = getattr(getattr(session._jvm.org.apache.spark.sql.internal, "SQLConf$"), "MODULE$")  # type: ignore[union-attr]
     found = {name: str(session.conf.get(name)) for name in settings_of_values({})}

@@ -1,4 +1,4 @@
-"""What a Spark job starts with: settings, jars, and the package for executors."""
+"""Chooses what a Spark job starts with: settings, jars, and the package for executors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connector_folder() -> Path:
     """Returns the folder with the Kafka connector's jars.
 
     Raises:
-        SettingsError: it has no jars.
+        SettingsError: the folder has no jars.
     """
     folder = paths.connector_folder()
     if not any(folder.glob("*.jar")):
@@ -56,10 +56,10 @@ def connector_folder() -> Path:
 
 
 def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> dict[str, str]:
-    """Returns the Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They contain no
-    secret.
+    """Returns the Spark settings of a pipeline's jobs on this master. The pipeline's own settings take precedence. They
+    contain no secret.
 
-    `records` is the number of the batch's records, if it is known: the JVM is tuned for few or for many.
+    `records` is the number of the batch's records, if it is known. The JVM is tuned for few or for many records.
 
     The driver has the connector on its class path, where the archive of classes expects it. Spark sends the jars to executors
     outside the driver.
@@ -105,7 +105,7 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
 
 
 def logs_whole_errors() -> bool:
-    """Returns whether the log's level lets whole errors through."""
+    """Returns whether the log's level allows errors with their whole messages."""
     return os.environ.get("FENCEPOST_LOG", "").upper() == "DEBUG"
 
 
@@ -127,8 +127,8 @@ def private_folder() -> Path:
 
 
 def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
-    """Returns the variable that enforces `spark.local.dir` on this machine, because an inherited `SPARK_LOCAL_DIRS`
-    would take precedence.
+    """Returns the environment variable that enforces `spark.local.dir` on this machine. An inherited `SPARK_LOCAL_DIRS`
+    would take precedence over the setting.
 
     On a cluster the workers choose their own folders.
     """
@@ -137,10 +137,10 @@ def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
 
 
 def check_java() -> None:
-    """Checks that Spark's driver has a Java: that of JAVA_HOME, or one on PATH. A `spark-env.sh` may name another.
+    """Checks that Spark's driver finds a Java, by JAVA_HOME or on PATH. A `spark-env.sh` may name another Java.
 
     Raises:
-        SettingsError: there is none; a retry would find none either.
+        SettingsError: there is no Java. A retry would find none either.
     """
     home = os.environ.get("JAVA_HOME")
     if shutil.which(f"{home}/bin/java" if home else "java"):
@@ -156,12 +156,14 @@ def check_java() -> None:
 
 
 def spark_master() -> str:
-    """The Spark master for `fencepost run`: `FENCEPOST_SPARK_MASTER`, or this machine."""
+    """Returns the Spark master for `fencepost run`. It is `FENCEPOST_SPARK_MASTER`, or otherwise this machine."""
     return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
 
 
 def package_zip() -> Path:
-    """Returns the `fencepost` package as a zip for executors. Its name has a digest of the content; it is created once."""
+    """Returns the `fencepost` package as a zip for executors. Its name has a digest of the content, and the zip is
+    created only once.
+    """
     files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
     folder = paths.state_folder() / "packages"
