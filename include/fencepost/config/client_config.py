@@ -57,7 +57,7 @@ class ClientConfig(Names, BaseModel):
 
     @property
     def label(self) -> str:
-        """Whose settings these are, for a person."""
+        """Returns in words whose settings these are."""
         raise NotImplementedError
 
     @property
@@ -68,7 +68,7 @@ class ClientConfig(Names, BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _connections_stand_apart(cls, values: object) -> object:
-        """Moves `connection` out of the sections: it is not a setting of librdkafka or libpq."""
+        """Moves `connection` out of the sections, because it is not a setting of librdkafka or libpq."""
         if not isinstance(values, dict):
             return values
         sections = {name: section for name in SERVICES if isinstance(section := values.get(name), Mapping)}
@@ -95,13 +95,15 @@ class ClientConfig(Names, BaseModel):
         """Returns the whole settings of a service as texts, with their secrets. Only clients may get them.
 
         Raises:
-            SettingsError: as `require_resolved`.
+            SettingsError: see `require_resolved`.
         """
         self.require_resolved(service)
         return self.own(service)
 
     def own(self, service: Service) -> dict[str, str]:
-        """As `plain`, but also before a connection is looked up, and then without its settings. Empty settings are left out."""
+        """Returns the settings of `plain` without empty values. Before a connection is looked up, it returns the
+        settings without the connection's.
+        """
         section = getattr(self, service.name) or {}
         if isinstance(section, BaseModel):
             section = section.model_dump(exclude_unset=True, exclude={"connection"})
@@ -112,10 +114,11 @@ class ClientConfig(Names, BaseModel):
         }
 
     def require_resolved(self, service: Service) -> None:
-        """Checks that a service's settings are whole: that its connection, if it has one, was looked up.
+        """Checks that a service's connection was looked up, if it has one. Only then are its settings whole.
 
         Raises:
-            SettingsError: it was not. Steps in Airflow, its pages and the commands do that first.
+            SettingsError: the connection was not looked up. Steps in Airflow, its pages and the commands look it up
+                first.
         """
         name = self.connections.get(service.name)
         if name is not None and not self.resolved:
@@ -126,12 +129,12 @@ class ClientConfig(Names, BaseModel):
 
 
 def scalars(value: object) -> object:
-    """Returns a section's values as texts."""
+    """Returns a section's values as texts. Other values than scalars are unchanged."""
     return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
 
 def _scalar(value: object) -> object:
-    """Returns YAML's true and 5 as the texts that librdkafka and Spark expect."""
+    """Returns a scalar of YAML, such as true or 5, as the text that librdkafka and Spark expect."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

@@ -1,7 +1,8 @@
 """Merges the settings of Airflow connections into those of a pipeline or a reader.
 
-A pipeline's section names a connection and has nothing else of it. The process that starts a step looks the connection up and
-merges it here. The result is checked like settings in `pipeline.yaml`. This module does not import Airflow.
+A pipeline's section has only the name of a connection. The process that starts a step looks the connection up and
+merges its settings into the section. The result is checked like settings in `pipeline.yaml`. This module does not
+import Airflow.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ def resolved(
     connection gave.
 
     Raises:
-        SettingsError: says what is wrong with the merged settings; names section, connection and setting, and never a secret.
+        SettingsError: says what is wrong with the merged settings. It names section, connection and setting, and never
+            a secret.
     """
     given = {section: SERVICES[section].of_connection(look_up(name)) for section, name in config.connections.items()}
     return with_settings(config, {section: one.settings for section, one in given.items()}), given
 
 
 def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig:
-    """Returns the pipeline or reader with these settings merged into its own, by section. Its own settings win, under
-    whatever name they have.
+    """Returns the pipeline or reader with these settings merged into its own, by section. Its own settings take
+    precedence, under whatever name they have.
 
     Raises:
-        SettingsError: as `resolved`.
+        SettingsError: see `resolved`.
     """
     whole: dict[str, object] = {}
     for section, settings in given.items():
@@ -63,17 +65,17 @@ def _reasons(error: ValidationError) -> Iterator[str]:
 
 
 def settings_of(config: ClientConfig) -> dict[str, dict[str, str]]:
-    """Returns the whole settings of each section that has a connection, as plain texts with their secrets, for
+    """Returns the whole settings of each section that has a connection. They are plain texts with their secrets, for
     `with_settings`.
     """
     return {section: config.own(SERVICES[section]) for section in config.connections}
 
 
 def secrets_of(config: ClientConfig) -> list[str]:
-    """Returns every value of these settings that logs have to mask. For a text of several lines this includes each
-    line, because logs have lines.
+    """Returns every value of these settings that logs have to mask. A text of several lines is masked line by line,
+    because logs have lines.
 
-    A login equal to the pipeline's name is not masked: that would also hide the DAG's id in the logs.
+    A login equal to the pipeline's name is not masked, because that would also hide the DAG's id in the logs.
     """
     values = [
         value
@@ -88,7 +90,7 @@ def secrets_of(config: ClientConfig) -> list[str]:
 
 
 def is_worth_a_retry(error: BaseException, config: ClientConfig) -> bool:
-    """Returns whether a new attempt may succeed: it looks the connection up again, and may get the password that a
+    """Returns whether a new attempt may succeed. It looks the connection up again, and may get the password that a
     login now needs.
     """
     return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.connections))

@@ -1,9 +1,11 @@
-"""The one reader of crons: the boundaries at which they divide time into intervals, for Airflow's timetable and for commands.
+"""Reads crons, for Airflow's timetable and for commands. A cron has boundaries, which divide time into intervals. No
+other module reads crons.
 
-The boundaries are those of Airflow's `CronDataIntervalTimetable`, with one exception. Where clocks change, a cron for every hour
-follows elapsed time, and any other cron follows the clock on the wall. Where clocks change by half an hour, Airflow's own
-intervals would overlap, or it would find no next one. Where a zone skipped a day, they would leave out time. Here each interval
-begins where the previous one ends, and ends at the next boundary.
+The boundaries are those of Airflow's `CronDataIntervalTimetable`, except around some clock changes. Where clocks
+change, a cron for every hour follows elapsed time, and any other cron follows the clock on the wall. If clocks change
+by half an hour, Airflow's own intervals overlap, or Airflow finds no next interval. If a zone skips a day, Airflow's
+intervals leave out time. In this module each interval begins where the previous interval ends, and ends at the next
+boundary.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def check_cron(expression: str) -> None:
     """Checks that an expression divides time, and always in the same way.
 
     Raises:
-        ValueError: it does not; the text says why.
+        ValueError: the expression does not. The text says why.
     """
     if not croniter.is_valid(expression):
         raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
@@ -49,7 +51,7 @@ def check_cron(expression: str) -> None:
 class Cron:
     """The boundaries at which a cron in a time zone divides time. All times are UTC.
 
-    A boundary depends on cron and time zone only, not on where a search begins.
+    A boundary depends on cron and time zone only. It does not depend on where a search begins.
     """
 
     def __init__(self, expression: str, timezone: str) -> None:
@@ -62,11 +64,11 @@ class Cron:
         return next(boundary for boundary in self._around(moment) if boundary > moment)
 
     def at_or_after(self, moment: datetime) -> datetime:
-        """This time if it is a boundary, otherwise the first boundary after it."""
+        """Returns this time if it is a boundary, and otherwise the first boundary after it."""
         return next(boundary for boundary in self._around(moment) if boundary >= moment)
 
     def at_or_before(self, moment: datetime) -> datetime:
-        """This time if it is a boundary, otherwise the last boundary before it."""
+        """Returns this time if it is a boundary, and otherwise the last boundary before it."""
         return next(begin for begin, end in pairwise(self._around(moment)) if end > moment)
 
     def before(self, moment: datetime) -> datetime:
@@ -85,7 +87,7 @@ class Cron:
     def unusual_between(self, start: datetime, end: datetime) -> Iterator[Interval]:
         """Yields the intervals that do not end at a time of the cron, because clocks change by other than whole hours.
 
-        Airflow's own intervals overlap there, or it finds no next one.
+        At these intervals, Airflow's own intervals overlap, or Airflow finds no next interval.
         """
         while self._is_hourly and start < end:
             if (self._offset(start + DAY) - self._offset(start)) % HOUR:
@@ -97,10 +99,10 @@ class Cron:
             start += DAY
 
     def _around(self, moment: datetime) -> Iterator[datetime]:
-        """Boundaries in order, the first of them at this time or before it.
+        """Yields boundaries in order. The first boundary is at this time or before it.
 
-        A time of the cron is a boundary unless a step across a change of clocks skipped it. So the first one is taken from a
-        stretch in which clocks did not change between it and the step that leads to it.
+        A time of the cron is a boundary unless a step across a change of clocks skipped it. So the first boundary comes
+        from a stretch without a change of clocks between it and the step that leads to it.
         """
         boundary = self._last_time(moment)
         while self._offset(earlier := self._last_time(boundary - FARTHEST)) != self._offset(boundary):
@@ -115,7 +117,7 @@ class Cron:
         return found
 
     def _from(self, boundary: datetime) -> Iterator[datetime]:
-        """Yields a boundary and all that follow."""
+        """Yields a boundary and all boundaries after it."""
         shown = self._on_the_wall(boundary)
         times = croniter(self._expression, shown)
         while True:
@@ -133,10 +135,10 @@ class Cron:
         return moment.astimezone(self._zone).replace(tzinfo=None)
 
     def _at(self, naive: datetime) -> datetime:
-        """Returns the time at which the clock on the wall shows this.
+        """Returns the time at which the clock on the wall shows `naive`.
 
-        If the clock shows it twice, it is the second time. If the clock skips it, it is as long after the change as it would have
-        been.
+        If the clock shows it twice, the result is the second time. If the clock skips it, the result is as long after
+        the change as it would have been without the change.
         """
         first, second = (naive.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         skipped = (second.utcoffset() or timedelta()) > (first.utcoffset() or timedelta())

@@ -1,7 +1,7 @@
-"""A digest for each part that decides a batch's output.
+"""Computes a digest for each part of a pipeline that decides a batch's output.
 
-Everything counts except what a list here names, because it is known to change no record. If the list lacks something, the cost is
-an unnecessary revision, and never one revision with two meanings.
+Every setting and file counts, except those in a list in this module, which are known to change no record. If the list
+lacks an entry, the cost is an unnecessary revision. A revision never has two meanings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 def digest_of_section(section: Section) -> str:
     """Returns a digest of a section's settings, without those that are marked to decide no record.
 
-    The order in which its class declares them does not count. Within a setting the order counts, as that of a schema's columns.
+    The order in which the section's class declares them does not count. The order within a setting counts, for example
+    the order of a schema's columns.
     """
     left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
     settings = section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out))
@@ -63,7 +64,9 @@ def digest_of_service(config: ClientConfig, service: Service) -> str:
 
 
 def digest(value: object) -> str:
-    """Sixteen hex digits over a value that JSON can hold. Order counts, because the order of columns decides the output's."""
+    """Returns a digest of sixteen hex digits for a value that JSON can hold. Order counts, because the order of columns
+    decides the output's order.
+    """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
@@ -103,7 +106,7 @@ def digest_of_files(folder: Path) -> str:
 
 
 def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
-    """Regular files below a folder, in order. A link to a folder that contains the link is not followed."""
+    """Yields the regular files below a folder, in order. A link to a folder that contains the link is not followed."""
     real = folder.resolve()
     if real in within:
         return

@@ -1,6 +1,5 @@
-"""Opens files in the folder of pipelines, whatever they are: a broken link, a pipe, a file without permission.
-
-Each of these is a SettingsError with its reason, and no read waits.
+"""Opens files in the folder of pipelines, whatever they are. A broken link, a pipe and a file without permission each
+raise a SettingsError with the reason, and no read waits.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ def open_file(file: Path) -> BufferedReader:
     """Returns a regular file, opened for reading.
 
     Raises:
-        SettingsError: it cannot be read, or is not a regular file.
+        SettingsError: the file cannot be read, or is not a regular file.
     """
     try:
         # Without O_NONBLOCK a pipe without a writer would block.
@@ -31,7 +30,7 @@ def open_file(file: Path) -> BufferedReader:
 
 
 def read_file(file: Path) -> bytes:
-    """Returns the content of a regular file. SettingsError as `open_file`, or if reading fails."""
+    """Returns the content of a regular file. Raises SettingsError if it cannot be opened or read."""
     with open_file(file) as opened:
         try:
             return opened.read()
@@ -52,10 +51,9 @@ def unreadable(path: Path, error: OSError | str) -> SettingsError:
 
 
 def pipeline_folders(folder: Path) -> list[Path]:
-    """Returns the folders that may be pipelines, in order: all whose names begin neither with a dot nor with an
-    underscore.
+    """Returns the folders that may be pipelines, in order. Names that begin with a dot or an underscore are left out.
 
-    An entry that cannot be examined is included, because it may be a pipeline; loading it gives the error.
+    An entry that cannot be examined is included, because it may be a pipeline. Loading it raises the error.
 
     Raises:
         SettingsError: the folder of pipelines itself cannot be read.

@@ -1,4 +1,6 @@
-"""The intervals of a schedule: those between two times, those that have ended, and what a person should know about them."""
+"""Finds the intervals of a schedule between two times, the intervals that have ended, and what a person should know
+about the schedule.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ AHEAD = timedelta(days=2 * 366)  # how far ahead a schedule is searched for unus
 
 
 def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[Interval]:
-    """Yields the schedule's intervals that lie wholly between the two times, in order. Like a backfill, this ignores
-    `schedule.start` and `schedule.end`.
+    """Yields the schedule's intervals that lie wholly between the two times, in order. It ignores `schedule.start` and
+    `schedule.end`, as a backfill does.
     """
     for interval in schedule.boundaries.intervals_from(start):
         if interval.end > end:
@@ -29,8 +31,8 @@ def intervals_between(schedule: Schedule, start: datetime, end: datetime) -> Ite
 
 
 def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
-    """Yields the schedule's intervals that have ended, the newest first. Airflow makes runs for these. `schedule.end`
-    limits an interval's start, so the last one may end after it.
+    """Yields the schedule's intervals that have ended, the newest first. Airflow makes runs for them. `schedule.end`
+    limits the start of an interval, so the last interval may end after it.
     """
     cron = schedule.boundaries
     end = cron.at_or_before(now)
@@ -42,8 +44,9 @@ def newest_ended(schedule: Schedule, now: datetime) -> Iterator[Interval]:
 
 
 def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
-    """Returns the parts of the time `within` that `chosen`, the intervals wholly within it, do not cover. There may be
-    one at each end, and each comes with the interval that it belongs to.
+    """Returns the parts of the time `within` that the intervals in `chosen` do not cover. `chosen` has the intervals
+    that lie wholly within that time. So there may be a part at each end, and each comes with the interval that it
+    belongs to.
     """
     cron, parts = schedule.boundaries, list[tuple[Interval, Interval]]()
     if within.start < chosen[0].start:
@@ -54,7 +57,7 @@ def parts_left_out(schedule: Schedule, within: Interval, chosen: Sequence[Interv
 
 
 def in_zone(moment: datetime, timezone: str) -> str:
-    """Returns a time as in `pipeline.yaml` and on the command line: with the offset of the schedule's zone."""
+    """Returns a time as in `pipeline.yaml` and on the command line, with the offset of the schedule's zone."""
     local = moment.astimezone(ZoneInfo(timezone))
     return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")
 
@@ -68,7 +71,9 @@ class ScheduleWarning:
 
 
 def schedule_warnings(schedule: Schedule, now: datetime) -> list[ScheduleWarning]:
-    """Warnings about a start that is not a time of the cron, and about intervals that end at other times than the cron's."""
+    """Returns warnings about a start that is not a time of the cron, and about intervals that do not end at times of
+    the cron.
+    """
     found = list(_start_warnings(schedule))
     if text := clock_changes(schedule, now):
         found.append(ScheduleWarning(text, INSTEAD))
@@ -92,11 +97,11 @@ def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
 
 
 def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
-    """Yields the schedule's intervals, from its start on, that lie before a `known` interval and overlap none of them,
-    in order.
+    """Yields the schedule's intervals that lie before a `known` interval and overlap no known interval. They are in
+    order, from the schedule's start on.
 
-    Under `catchup` Airflow makes runs only for intervals after its latest run, and a backfill's run counts as the latest too. So
-    it makes none for these. Without `catchup` intervals are left out on purpose.
+    Under `catchup` Airflow makes runs only for intervals after its latest run, and a backfill's run counts as the
+    latest too. So Airflow makes no runs for these intervals. Without `catchup` intervals are left out on purpose.
     """
     if schedule.catchup:
         with suppress(*NO_SUCH_YEAR):
@@ -115,7 +120,7 @@ def _between(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval
 
 
 def clock_changes(schedule: Schedule, now: datetime) -> str:
-    """Returns what the schedule does when clocks change by other than whole hours, for a person; empty if all intervals
+    """Describes what the schedule does when clocks change by other than whole hours. The text is empty if all intervals
     end at times of the cron.
     """
     unusual = list(schedule.boundaries.unusual_between(min(schedule.start, now), now + AHEAD))

@@ -34,9 +34,11 @@ UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (
 
 
 def java_settings(values: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's settings for these librdkafka settings. Tuning of librdkafka is left out.
+    """Returns the Java client's settings for these librdkafka settings. Settings that only tune librdkafka are left
+    out.
 
-    Java takes certificate and key as one PEM file, or as texts. So this function reads two PEM files and passes their texts.
+    Java accepts certificate and key as one PEM file, or as texts. So this function reads two PEM files and returns
+    their texts.
 
     Raises:
         SettingsError: a file does not exist, or Java cannot read its kind of key.

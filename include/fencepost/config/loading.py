@@ -1,4 +1,4 @@
-"""Loads a pipeline from its folder: one frozen value, or an error that names file, field and fix.
+"""Loads a pipeline from its folder. The result is a frozen value, or an error that names file, field and fix.
 
 A folder holds `pipeline.yaml`, `transform.py` or `transform.sql`, and `expectations.yaml`.
 """
@@ -31,8 +31,8 @@ from fencepost.paths import pipelines_folder
 def load_pipelines(
     folder: Path | None = None, *, at_parse: bool = False
 ) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """Returns all pipelines of a folder by name, and the error of each that could not be loaded. `at_parse` is as in
-    `load_pipeline`.
+    """Returns all pipelines of a folder by name, and the error of each pipeline that could not be loaded. `at_parse`
+    has the meaning of `load_pipeline`.
     """
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
@@ -45,12 +45,12 @@ def load_pipelines(
 
 
 def find_pipeline(name: str) -> Pipeline:
-    """Returns the pipeline of that name; the error lists the existing names."""
+    """Returns the pipeline of that name. The error for an unknown name lists the existing names."""
     return load_pipeline(folder_of(name))
 
 
 def folder_of(name: str) -> Path:
-    """Returns the folder of the pipeline of that name; SettingsError with the existing names if there is none."""
+    """Returns the folder of the pipeline of that name. Raises SettingsError with the existing names if there is none."""
     there = {entry.name: entry for entry in pipeline_folders(pipelines_folder())}
     if name not in there:
         raise SettingsError(f"no pipeline {name!r} in {pipelines_folder()}; there are: {', '.join(there) or 'none'}.")
@@ -63,11 +63,11 @@ NO_SERVICES = {name: service.placeholder for name, service in SERVICES.items()}
 def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False) -> Pipeline:
     """Reads and checks one pipeline's folder.
 
-    `offline` is for callers that connect neither to Kafka nor to a registry. The sections of services are not read, and elsewhere
-    a variable may be unset.
+    `offline` is for callers that connect neither to Kafka nor to a registry. The sections of services are not read, and
+    in the other sections a variable may be unset.
 
-    `at_parse` is for the parse of a DAG file, which does not need the sections for services and Spark. If such a section names a
-    variable that is not set here, it is not read. The process of a task needs the section and reads it again.
+    `at_parse` is for the parse of a DAG file, which does not need the sections for services and Spark. A section that
+    names an unset variable is then not read. The process of a task needs the section and reads it again.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
@@ -99,7 +99,7 @@ def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the content of `pipeline.yaml`, as written. SettingsError if it is not a mapping."""
+    """Returns the content of `pipeline.yaml`, as written. Raises SettingsError if it is not a mapping."""
     file = folder / "pipeline.yaml"
     raw = read_yaml(file)
     if not isinstance(raw, dict):
@@ -157,7 +157,7 @@ def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:
-    """Returns one line for each error: its field, what was found and what is allowed. Secrets are masked. `kind` is the
+    """Returns a line for each error, with its field, the value and what is allowed. Secrets are masked. `kind` is the
     output's kind.
     """
     lines = []
@@ -176,7 +176,9 @@ def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | 
 
 
 def _in_file(one: Any) -> Any:
-    """Returns the error with its place in the file: `connections.kafka` is kafka.connection there."""
+    """Returns the error with its place in the file. For example, `connections.kafka` in the model is kafka.connection
+    in the file.
+    """
     loc = one["loc"]
     return {**one, "loc": (*loc[1:], "connection")} if loc[:1] == ("connections",) else one
 
@@ -188,7 +190,9 @@ def _without(secrets: set[str], text: str) -> str:
 
 
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
-    """Returns whether the message omits the value, because it is a secret, or a section that may contain one."""
+    """Returns whether the message omits the value. It does if the value is a secret, or a section that may contain a
+    secret.
+    """
     names = [str(part) for part in loc]
     if one["type"] == "missing" or (names[:1] and names[0] in SERVICES) or SECRET_KEYS.search(".".join(names)):
         return True
@@ -196,7 +200,7 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 
 def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
-    """Returns the fields that are allowed where an unknown one was found."""
+    """Returns the fields that are allowed in the place of an unknown field."""
     if loc[0] == "output" and kind is not None:
         return _fields(settings_of(kind))
     model: Any = Pipeline

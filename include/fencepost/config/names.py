@@ -1,7 +1,8 @@
-"""The names of a pipeline's topics, consumer groups and transactional ids. These names are the fencing.
+"""The names of a pipeline's topics, consumer groups and transactional ids. Fencing depends on these names.
 
-A broker knows nothing of pipelines, lanes and batches. It fences a writer once another one takes the same transactional id, and
-it keeps one offset for each partition of a group. So names decide which writer fences which, and which mark overwrites which:
+A broker knows nothing of pipelines, lanes and batches. It fences a writer once another writer takes the same
+transactional id, and it keeps one offset for each partition of a group. So names decide which writer fences which
+writer, and which mark overwrites which mark:
 
 1. **A name belongs to one pipeline.** A pipeline's name has no dot. Its groups and ids are that name, or begin with it and a dot.
 Its
@@ -17,7 +18,7 @@ of
 publication
    `publish-` and a number.
 
-A writer that still runs is fenced by its name alone. After a change of these names nothing would fence it.
+A writer that still runs is fenced by its name alone. If these names changed, nothing would fence it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """Returns the prefix of every group and transactional id except the frontier's group."""
+        """Returns the prefix of every group and transactional id of the pipeline. The frontier's group has no prefix."""
         return f"{self.name}."
 
     @property

@@ -1,4 +1,4 @@
-"""Whom a pipeline notifies about its batches, and who may answer its questions."""
+"""The settings for notifications: whom a pipeline notifies about its batches, and who may answer its questions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 class Notify(BaseModel):
     """An Airflow notifier, by its import path, and the events that it sends.
 
-    `kwargs` are the notifier's own arguments: texts and names of connections, never secrets. Arguments that the notifier renders
-    as templates get `fencepost`. `above` is for `quarantined`: up to this many quarantined records are not reported.
+    `kwargs` are the notifier's own arguments: texts and names of connections, never secrets. Arguments that the
+    notifier renders as templates get `fencepost`. `above` is for the event `quarantined`: up to this many quarantined
+    records, the event is not sent.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +75,9 @@ class User(BaseModel):
 
 
 class Ask(BaseModel):
-    """Who may answer the question about a rejected batch. Without `users` it is everybody who may answer questions of the DAG."""
+    """The users who may answer the question about a rejected batch. Without `users`, everybody may answer who may
+    answer questions of the DAG.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -17,7 +17,7 @@ from fencepost.output_kinds import OUTPUT_KINDS, known_kind, part_of
 
 
 class RecordSettings(Section):
-    """How a batch is written as records: to the staging topic, or directly to the output topic.
+    """The settings of a batch's records in the staging topic, or directly in the output topic.
 
     `key`, `timestamp` and `headers` name columns of the transform's result. The defaults give JSON records without a key.
     """
@@ -57,12 +57,12 @@ class OutputSettings(Section):
 
     @property
     def description(self) -> str:
-        """Returns the output in a sentence for a person."""
+        """Describes the output in a sentence."""
         raise NotImplementedError
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Returns the Kafka topics that the output consists of; empty unless it is a topic."""
+        """Returns the Kafka topics of the output. They are empty unless the output is a topic."""
         return ()
 
     @property
@@ -72,20 +72,22 @@ class OutputSettings(Section):
 
     @property
     def is_copied(self) -> bool:
-        """Returns whether publishing a batch needs as many resources as writing one, so that Airflow's pool counts it."""
+        """Returns whether publishing a batch needs as many resources as writing a batch. If so, Airflow's pool counts
+        it.
+        """
         return False
 
     @property
     def records(self) -> RecordSettings:
-        """Returns how staged records are written, or the output's own records if it is a topic."""
+        """Returns how staged records are written. If the output is a topic, these are its own records."""
         raise NotImplementedError
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """Namespace and name of the output, as OpenLineage's specification names datasets."""
+        """Returns the namespace and the name of the output, as OpenLineage's specification names datasets."""
         raise NotImplementedError
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """Returns the statements that grant rights outside Kafka, by their use; empty unless the kind has any."""
+        """Returns the statements that grant rights outside Kafka, by their use. They are empty if the kind needs none."""
         return []
 
 
@@ -96,7 +98,7 @@ def settings_of(kind: str) -> type[OutputSettings]:
 
 
 def kind_of(output: Any) -> str | None:
-    """Returns the output's kind, with topic as the default, or None if there is no such kind."""
+    """Returns the output's kind, or None if there is no such kind. The default is topic."""
     return known_kind(output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None))
 
 

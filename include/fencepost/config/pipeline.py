@@ -1,4 +1,4 @@
-"""A pipeline: its settings, which are frozen values that check themselves, and the files in its folder.
+"""A pipeline has settings, which are frozen values that check themselves, and files in its folder.
 
 This module does not import Spark, Airflow or Great Expectations, because Airflow's DAG processor loads it every few seconds.
 """
@@ -36,7 +36,7 @@ NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields
 
 
 class Pipeline(ClientConfig):
-    """One pipeline, as read from its folder. `kafka` has librdkafka's names, `spark` has Spark's."""
+    """One pipeline, as read from its folder. `kafka` has settings in librdkafka's names, and `spark` in Spark's."""
 
     folder: Path
     description: str = ""
@@ -117,12 +117,12 @@ class Pipeline(ClientConfig):
 
     @property
     def uses_registry(self) -> bool:
-        """Returns whether any part of its records has its schema in a registry."""
+        """Returns whether any part of the pipeline's records has its schema in a registry."""
         return bool(self._in_registry)
 
     @property
     def _in_registry(self) -> dict[str, str]:
-        """Returns the formats of parts whose schemas are in a registry, by setting."""
+        """Returns the formats of the parts whose schemas are in a registry, by setting."""
         formats = {
             "source.format": self.source.format,
             "source.key_format": self.source.key_format,
@@ -132,7 +132,7 @@ class Pipeline(ClientConfig):
         return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
-        """Returns the subject of a part's schema: by the name of its topic unless another one is set."""
+        """Returns the subject of a part's schema. The default is the subject that follows from the part's topic."""
         section = self.encoded(part)
         topic = self.source.topic if section is self.source else self.output.name
         if part.endswith("_key"):
@@ -149,7 +149,7 @@ class Pipeline(ClientConfig):
 
     @property
     def written_in(self) -> str:
-        """Returns where its settings are written."""
+        """Returns where the pipeline's settings are written."""
         return str(self.folder / "pipeline.yaml")
 
     @property
@@ -159,14 +159,14 @@ class Pipeline(ClientConfig):
 
     @property
     def quarantine_topic(self) -> str:
-        """Returns the topic of malformed records and of records that failed a quarantine rule, if the pipeline
-        quarantines any.
+        """Returns the topic of malformed records and of records that failed a quarantine rule, or None if the pipeline
+        quarantines none.
         """
         return self.quality.quarantine_topic or self.default_quarantine_topic
 
     @property
     def transform_file(self) -> Path:
-        """`transform.py` or `transform.sql`."""
+        """Returns the file of the transform: `transform.py` or `transform.sql`."""
         script = self.folder / "transform.py"
         return script if os.path.lexists(script) else self.folder / "transform.sql"
 
@@ -178,8 +178,8 @@ class Pipeline(ClientConfig):
     def write_digests(self) -> dict[str, str]:
         """Returns a digest for each part that decides a batch's output. Reads the pipeline's folder.
 
-        Of the suite only rules of severity `quarantine` count: a correction of another expectation must not write the output
-        again. No digest includes credentials, because one in the ledger would help to guess them.
+        Only the suite's rules of severity `quarantine` count, because a correction of another expectation must not
+        write the output again. No digest includes credentials, because a digest in the ledger would help to guess them.
         """
         rules = self.digest_of_rules()
         return {
@@ -194,7 +194,7 @@ class Pipeline(ClientConfig):
 
     @cached_property
     def suite(self) -> Suite:
-        """The suite, read at its first use, so that a pipeline with a wrong suite still shows its state.
+        """Returns the suite, which is read at its first use. So a pipeline with a wrong suite still shows its state.
 
         Raises:
             SettingsError: the suite cannot be read, or is wrong.

@@ -1,10 +1,12 @@
-"""The settings that a pipeline's DAG carries to machines without the pipeline's folder: as they are written, without secrets.
+"""The settings that a pipeline's DAG carries to machines without the pipeline's folder. They are as written, without
+secrets.
 
-References to the environment stay references. A setting that is or may be a secret is left out, and only its name is carried. An
-error that needs it says how to provide it instead.
+References to the environment stay references. For a setting that is or may be a secret, only its name is carried. An
+error that needs the setting says how to provide it.
 
-The author of a DAG decides what it carries, also with other code than this, and the API server and the triggerer read it with
-their own environment and files. So a DAG's settings get only the variables that the operator lists, and no login from a file.
+The author of a DAG decides what the DAG carries, and may use other code than this module. The API server and the
+triggerer read it with their own environment and files. So a DAG's settings get only the variables that the operator
+lists, and no login from a file.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
-    """Returns the settings in the pipeline's folder that contain no secret, in a form for JSON, and the names of those
-    left out.
+    """Returns the settings in the pipeline's folder that contain no secret, and the names of the settings that are left
+    out. The form fits JSON.
     """
     raw = read_settings(pipeline.folder)
     kept: dict[str, Any] = {name: _json(raw[name]) for name in SECTIONS if raw.get(name) is not None}
@@ -55,14 +57,15 @@ def _json(value: Any) -> Any:
 
 
 def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
-    """Returns the pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so it
-    can be shown but not run.
+    """Returns the pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so
+    pages can show it but nothing can run it.
 
-    From the environment it gets the variables that `FENCEPOST_PAGES_ENVIRONMENT` lists. From this machine's files it gets only
-    certificates of authorities.
+    It may use the environment variables that `FENCEPOST_PAGES_ENVIRONMENT` lists, and no others. Of this machine's
+    files it may use only certificates of authorities.
 
     Raises:
-        SettingsError: a variable is not listed or not set here, a login is in a file, or a secret is missing that the folder has.
+        SettingsError: a variable is not listed or not set on this machine, a login is in a file, or the folder has a
+            secret that is missing in the DAG.
     """
     settings, left_out = public.get("settings"), public.get("left_out")
     if not PIPELINE_NAME.fullmatch(dag_id) or not isinstance(settings, Mapping) or not isinstance(left_out, list):
@@ -82,7 +85,7 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
 
 
 def _check_logins(pipeline: Pipeline, file: Path) -> None:
-    """Refuses logins from this process's own files, and from sources that a client library would use by itself."""
+    """Refuses logins from this process's own files, and from sources that a client library would use by default."""
     for name, service in SERVICES.items():
         given = pipeline.own(service)
         if files := sorted(given.keys() & service.named(Visibility.LOGIN_FILE)):

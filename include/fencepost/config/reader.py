@@ -1,4 +1,4 @@
-"""The settings of a reader without a pipeline's folder: its own logins, in the same form as a pipeline's."""
+"""The settings of a reader without a pipeline's folder. A reader has its own logins, in the same form as a pipeline's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Reader(ClientConfig):
 
     @property
     def label(self) -> str:
-        """Returns the reader in words, for a person."""
+        """Returns the reader in words."""
         return f"reader of pipeline {self.name}"
 
     @property
     def written_in(self) -> str:
-        """Returns the reader itself: it passes its settings as arguments."""
+        """Returns the words for the reader's own arguments, because it passes its settings as arguments."""
         return self.label
 
     @classmethod
@@ -41,7 +41,7 @@ class Reader(ClientConfig):
         brokers.
 
         Raises:
-            SettingsError: names the setting, and no value that could be a secret.
+            SettingsError: names the setting. It never has a value that could be a secret.
         """
         if kafka is None:
             kafka = {"bootstrap.servers": os.environ.get(BOOTSTRAP, "")}
@@ -60,6 +60,6 @@ class Reader(ClientConfig):
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Returns where the reader wrote the setting: `connections.kafka` is `connection` there."""
+    """Returns the reader's own name of a setting: `connections.kafka` in the model is the argument `connection`."""
     places = [*map(str, loc)]
     return ".".join([*places[1:], "connection"] if places[:1] == ["connections"] else places)

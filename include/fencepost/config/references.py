@@ -1,4 +1,5 @@
-"""Values from the environment: `${NAME}` and `${NAME:-default}` in `pipeline.yaml`, and which settings may have one.
+"""Reads values from the environment for `${NAME}` and `${NAME:-default}` in `pipeline.yaml`, and decides which settings
+may have them.
 
 A variable whose name looks like a secret's may not be used in a setting that messages or pages show.
 """
@@ -35,8 +36,8 @@ REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<defa
 
 
 def is_reference(value: object) -> bool:
-    """Returns whether a value is one reference and nothing else. A reference with a default does not count, because the
-    default may be a secret.
+    """Returns whether a value is exactly one reference. A reference with a default does not count, because the default
+    may be a secret.
     """
     found = REFERENCE.fullmatch(value) if isinstance(value, str) and value.startswith("${") else None
     return found is not None and found["name"] is not None and not found["default"]
@@ -51,8 +52,8 @@ def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def from_environment() -> set[tuple[str, str]]:
-    """Returns the settings outside services that may have a reference, by section and name. For the output, those of
-    every kind.
+    """Returns the settings outside services that may have a reference, by section and name. It has the output settings
+    of every kind.
     """
     sections = [(name, model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
     sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
@@ -60,8 +61,8 @@ def from_environment() -> set[tuple[str, str]]:
 
 
 def is_shown(path: tuple[str, ...]) -> bool:
-    """Returns whether messages and pages show the value of this setting. Only settings that may have a reference are
-    asked about.
+    """Returns whether messages and pages show the value of this setting. The question arises only for settings that may
+    have a reference.
     """
     service = SERVICES.get(path[0])
     if service is None:
@@ -71,7 +72,7 @@ def is_shown(path: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class References:
-    """Replaces `${NAME}` and `${NAME:-default}` from the environment; `$${` is the text `${`.
+    """Replaces `${NAME}` and `${NAME:-default}` from the environment. `$${` gives the text `${`.
 
     The value of a variable such as DB_PASSWORD is added to `secrets`, so that no message shows it. At the parse of a DAG file, a
     section with a variable that is not set is added to `not_read`.
@@ -88,7 +89,7 @@ class References:
         """Returns the value with its references replaced.
 
         Raises:
-            SettingsError: a reference is not allowed here, is not set, or would show a secret.
+            SettingsError: a reference is not allowed in this place, is not set, or would show a secret.
         """
         if isinstance(value, dict):
             return {k: self.resolved(v, (*path, str(k))) for k, v in value.items()}

@@ -1,7 +1,8 @@
-"""The rights that a pipeline's user needs in Kafka: the one list for the plan step, `fencepost acls` and the documents.
+"""The rights that a pipeline's user needs in Kafka. The plan step, `fencepost acls` and the documents use this one
+list.
 
-Read and Write include Describe, in Kafka's own authorizer. Tests take away each right in turn, and forbid all rights that are not
-listed.
+In Kafka's own authorizer, Read and Write include Describe. Tests take away each right in turn, and forbid all rights
+that are not in the list.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Use(StrEnum):
 
 
 class Resource(StrEnum):
-    """Kinds of resources, as messages name them. `kafka-acls.sh` has an option for each."""
+    """Kinds of resources, by their names in messages. `kafka-acls.sh` has an option for each."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -36,8 +37,8 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource. `name` is a key of `NAMES`; in a right of a pipeline (`rights_of`) it is the resource's own
-    name.
+    """An operation on a resource. `name` is a key of `NAMES`. In a right of a pipeline (`rights_of`) it is the
+    resource's own name.
     """
 
     resource: Resource
@@ -146,8 +147,8 @@ READER_GROUP = "fencepost-reader"
 
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
-    """Returns the rights of a reader of the output in a consumer group of that name. The pipeline's own rights are not
-    among them.
+    """Returns the rights of a reader of the output in a consumer group of that name. They do not include the pipeline's
+    own rights.
     """
     return (
         *(Right(T, topic, "Read", "reads what is published") for topic in pipeline.output.topics),
@@ -186,7 +187,7 @@ def acl_commands(
 
 
 def table() -> str:
-    """Returns the rights as the documents list them: two tables in Markdown."""
+    """Returns the rights in two tables in Markdown, as the documents list them."""
     lines = ["| resource | name | operation | what for |", "|---|---|---|---|"]
     for right in RIGHTS:
         if right.use is Use.OPTIONAL:

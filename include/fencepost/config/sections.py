@@ -1,4 +1,5 @@
-"""The sections of `pipeline.yaml` except output, services and notifications: frozen values that check themselves.
+"""The sections of `pipeline.yaml` except output, services and notifications. They are frozen values that check
+themselves.
 
 This module does not import Spark, Airflow or Great Expectations, because Airflow's DAG processor loads it every few seconds.
 """
@@ -74,7 +75,7 @@ Version = Annotated[int, Field(ge=1)]  # of a schema in a subject; None means th
 
 
 def _moment(value: object) -> object:
-    """Returns a time in UTC. YAML gives dates, times with a zone and times without; a time without a zone is taken as
+    """Returns a time in UTC. YAML gives dates, times with a zone and times without. A time without a zone is read as
     UTC.
     """
     if isinstance(value, str):
@@ -118,17 +119,17 @@ def check_subjects(part: WithSubjects) -> None:
 
 
 class Section(BaseModel):
-    """Base of the sections: frozen; an unknown field is an error."""
+    """The base of the sections. A section is frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Source(Section):
-    """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it declares those
-    whose type does not come from the registry.
+    """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it
+    declares only fields whose types do not come from the registry.
 
-    `subject` and `version` say which schema of the registry a value is read with; `key_subject` and `key_version` say it for a
-    key.
+    `subject` and `version` say which schema of the registry a value is read with. `key_subject` and `key_version` say
+    the same for a key.
     """
 
     topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
@@ -162,7 +163,7 @@ class Source(Section):
 
 
 class Schedule(Section):
-    """When Airflow runs the pipeline: a cron divides time into intervals, with a batch for each."""
+    """When Airflow runs the pipeline. A cron divides time into intervals, and each interval has a batch."""
 
     cron: str = "0 0 * * *"
     timezone: str = "UTC"
@@ -223,8 +224,9 @@ def _as_written(number: object) -> object:
 class QuarantineLimit(Section):
     """How much of a batch may go to quarantine. A batch above the limit is rejected as a whole.
 
-    `rows` limits all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to rows
-    that fail a rule as a share of the transform's rows. With a filter or an aggregate any other share would mean little.
+    `rows` limits all quarantined records. `share` applies twice: to malformed records as a share of the records read,
+    and to rows that fail a rule as a share of the transform's rows. A transform that filters or aggregates would make
+    any other share meaningless.
     """
 
     rows: int | None = Field(default=None, ge=0)
@@ -267,7 +269,7 @@ HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 class Lineage(Section):
-    """The `host:port` by which lineage names a cluster or a server, if it is not that of the connection."""
+    """The `host:port` by which lineage names a cluster or a server, if it differs from the connection's."""
 
     kafka: str | None = None
     postgres: str | None = None
@@ -287,8 +289,8 @@ DagTag = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class AirflowSettings(Section):
-    """A pipeline's place in a team's Airflow: who owns its DAG, where its tasks run, and which connection names Spark's
-    master.
+    """A pipeline's place in a team's Airflow: the owner of its DAG, the pools and queues of its tasks, and the
+    connection that names Spark's master.
     """
 
     spark_connection: str = Field(default=DEFAULT_CONNECTION, pattern=r"^[\w.-]{1,200}$")

@@ -1,4 +1,4 @@
-"""The software that reads, computes and encodes records. A plan freezes it."""
+"""Names the software that reads, computes and encodes records. A plan freezes these names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "jiter", "confluent-kafka"
 
 
 def software() -> str:
-    """Returns the software here that reads, computes and encodes records, with versions. A plan freezes this text, and
-    a write compares it.
+    """Returns the names and versions of the installed software that reads, computes and encodes records. A plan freezes
+    this text, and a write compares its own text with it.
     """
     packages = [f"{name} {_version(name)}" for name in COMPUTING]
     return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])

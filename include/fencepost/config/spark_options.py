@@ -1,7 +1,8 @@
-"""The Spark settings that a pipeline may not set, because the protocol or values depend on them, or because they are secrets.
+"""Refuses the Spark settings that a pipeline may not set, because the protocol or values depend on them, or because
+they are secrets.
 
-A list names the SQL settings that may be set, because they are known to change no value. Any other, such as one of a new Spark
-version, is refused, so no setting silently changes what is read or written.
+A list names the SQL settings that a pipeline may set, because they are known to change no value. Any other SQL setting
+is refused, for example a setting of a new Spark version. So no setting silently changes what is read or written.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ DOCUMENTED = "docs/pipelines.md (Spark settings) says what may be set"
 
 
 def check_spark(values: Mapping[str, str]) -> None:
-    """Refuses Spark settings that the protocol or values depend on, those that Spark would ignore, and secrets.
+    """Refuses secrets, settings that the protocol or values depend on, and settings that Spark would ignore.
 
     Raises:
-        ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
+        ValueError: names the setting, the value and what is allowed. It never has a value that could be a secret.
     """
     for name, value in values.items():
         if not name.startswith("spark."):
@@ -85,7 +86,7 @@ def check_spark(values: Mapping[str, str]) -> None:
 
 
 def is_harmless(name: str) -> bool:
-    """Returns whether a setting of Spark changes no value: it is listed here, or is not an SQL setting."""
+    """Returns whether a setting of Spark changes no value. Such a setting is in the list, or is not an SQL setting."""
     if not name.startswith(SQL):
         return True
     parts = name.removeprefix(SQL).split(".")

@@ -1,4 +1,6 @@
-"""The one parser of Spark SQL types, as a source's schema declares them. It refuses a wrong type before Spark starts."""
+"""Parses the Spark SQL types that a source's schema declares. No other module parses them. A wrong type is refused
+before Spark starts.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SqlType:
-    """A type: its canonical name, and what it is made of.
+    """A Spark SQL type, with its canonical name and its inner types.
 
-    `parts` are the elements of an array, the values of a map, or the fields of a struct, whose names are in `fields`. `precision`
-    and `scale` are a decimal's.
+    `parts` are the element of an array, the value of a map, or the fields of a struct, whose names are in `fields`.
+    `precision` and `scale` belong to a decimal.
     """
 
     name: str
@@ -59,7 +61,7 @@ def parse_sql_type(text: str) -> SqlType:
     """Returns the type that a text declares.
 
     Raises:
-        ValueError: it is none of `ALLOWED`.
+        ValueError: the text is none of `ALLOWED`.
     """
     tokens = _Tokens(text.rstrip())
     kind = _type(tokens, 0)
@@ -68,7 +70,7 @@ def parse_sql_type(text: str) -> SqlType:
 
 
 class _Tokens:
-    """The tokens of a text, one after another. After the last one come empty tokens."""
+    """The tokens of a text, one after another. Empty tokens follow the last token."""
 
     def __init__(self, text: str) -> None:
         self._left: list[str] = []

@@ -1,12 +1,12 @@
 """Reads any YAML 1.2 file as plain values, or raises SettingsError with the line.
 
-In YAML 1.1, which most libraries read, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. Here they are
-texts. Only a number that begins with 0 is refused, because 1.2 would drop the 0. Dates and times are still values, and `<<`
-merges.
+In YAML 1.1, which most libraries read, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. This
+reader gives texts for them. It refuses a number that begins with 0, because YAML 1.2 would drop the 0. Dates and times
+are still values, and `<<` merges.
 
-The reader also refuses what YAML allows but nobody means: a key given twice, an anchor given twice, an alias of itself, aliases
-that multiply. Messages quote nothing from the file except keys: YAML reads a password that begins with `*`, `!` or `&` as syntax
-and would quote it.
+The reader also refuses what YAML allows but nobody means: a key that occurs twice, an anchor that occurs twice, an
+alias of itself, and aliases that multiply. Messages quote nothing from the file except keys, because YAML reads a
+password that begins with `*`, `!` or `&` as syntax and would quote it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_yaml(file: Path) -> Any:
     """Returns the file's content.
 
     Raises:
-        SettingsError: the file cannot be read or parsed; names the file, and the line if there is one.
+        SettingsError: the file cannot be read or parsed. It names the file, and the line if there is one.
     """
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Composer, reader.Constructor = _Resolver, _Composer, _Constructor
@@ -77,7 +77,7 @@ def read_yaml(file: Path) -> Any:
 
 
 def _problem(error: YAMLError) -> str:
-    """Returns what is wrong, in YAML's words if they quote nothing from the file."""
+    """Describes what is wrong, in YAML's words if they quote nothing from the file."""
     if isinstance(error, Refused):
         return str(error.problem)
     if isinstance(error, ReaderError):
@@ -98,7 +98,7 @@ class Refused(ConstructorError):
 
 
 class _Resolver(VersionedResolver):
-    """Reads every file as YAML 1.2, even one that says `%YAML 1.1`."""
+    """Reads every file as YAML 1.2, even a file that says `%YAML 1.1`."""
 
     @property
     def processing_version(self) -> tuple[int, int]:

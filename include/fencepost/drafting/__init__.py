@@ -1,3 +1,4 @@
-"""Drafts a pipeline from a sample of its topic: types, checks, schedule and the three files. Also finds how a topic has drifted
-from what a pipeline declares. Reads Kafka and the registry, and starts no Spark. For commands and the doctor.
+"""Drafts a pipeline from a sample of its topic: types, checks, schedule and the three files. It also finds how a topic
+has drifted from what a pipeline declares. It reads Kafka and the registry, and starts no Spark. Commands and the doctor
+use it.
 """

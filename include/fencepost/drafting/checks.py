@@ -1,7 +1,8 @@
-"""The checks of a drafted suite: what held for the sample. They are warnings, so that none stops a batch before a person has read
-it.
+"""Drafts the checks of a suite. Every check held for the sample. They are warnings, so they stop no batch before a
+person has read them.
 
-They are about single records. A sample says nothing about a batch's volume, and ids and times differ in every batch.
+The checks are about single records. A sample says nothing about a batch's volume, and ids and times differ in every
+batch.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ OF_ONE = frozenset(
 
 
 def draft_checks(fields: Fields) -> list[dict[str, Any]]:
-    """Returns the checks as `expectations.yaml` has them: at least one, at most `MOST_CHECKS`. No description has a
-    record's value.
+    """Returns the checks in the form of `expectations.yaml`. There is at least one, and at most `MOST_CHECKS`. No
+    description has a record's value.
     """
     good = fields.records - fields.tombstones - fields.bad
     columns = [
@@ -50,8 +51,8 @@ def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
 
 
 def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
-    """Yields a check that the column is not null. If the sample has tombstones, whose fields are null, only records
-    with a value in another column are judged.
+    """Yields a check that the column is not null. The fields of tombstones are null. So if the sample has tombstones,
+    only records with a value in another column are judged.
     """
     for column in known:
         where = {}

@@ -1,4 +1,6 @@
-"""The columns that a draft declares and selects, with the sample's values, and the names that it leaves out."""
+"""The columns that a draft declares and selects, with the sample's values. The module also gives the names that the
+draft leaves out.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to
 
 @dataclass(frozen=True)
 class DraftColumn:
-    """A field of the source's records. `sql` is the type that the draft declares; None if the format, or the registry's schema,
-    has the type. `type` is the type in Spark either way.
+    """A field of the source's records. `sql` is the type that the draft declares, or None if the type comes from the
+    format or the registry's schema. `type` is the type in Spark in both cases.
 
-    `values` are those of the sample's good records. `name` is the name in the source, `output` the name in the result. `unit` is
-    the unit of epoch numbers, and `time` the name of the column that they are converted to.
+    `values` are the values in the sample's good records. `name` is the name in the source, and `output` the name in the
+    result. `unit` is the unit of epoch numbers. `time` is the name of the column that epoch numbers are converted to.
     """
 
     name: str
@@ -53,8 +55,8 @@ class DraftColumn:
 
 @dataclass(frozen=True)
 class Fields:
-    """What a sample says about a topic's fields: the columns, the reason why each other name is left out, and counts of its
-    records.
+    """The fields of a topic, according to a sample: the columns, the names that are left out with the reasons, and
+    counts of the sample's records.
     """
 
     columns: tuple[DraftColumn, ...]
@@ -75,7 +77,7 @@ def words_of(name: str) -> list[str]:
 
 
 def json_fields(values: Sequence[bytes | None]) -> Fields:
-    """Yields the fields of JSON records. With the types that the draft declares, every record that is an object is
+    """Returns the fields of JSON records. With the types that the draft declares, every record that is an object is
     good.
     """
     objects = [_object(value) for value in values]
@@ -117,8 +119,8 @@ def fields_of(
     values: Sequence[bytes | None],
     left_out: Mapping[str, str],
 ) -> Fields:
-    """Returns the columns of the decoder for these records. `declared` has its columns in order, with the type to
-    declare, if any, and a note.
+    """Returns the columns of the decoder for these records. `declared` has its columns in order, each with a note, and
+    with the type to declare if there is one.
     """
     arrays, why = decoder.decode_values(values)
     good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
@@ -131,15 +133,15 @@ def fields_of(
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Returns an Arrow type as Spark SQL writes it. Starts no Spark."""
+    """Returns an Arrow type in Spark SQL. It starts no Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
 
 
 def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
-    """Returns the reason why each of these names, given with its number of records, cannot be declared as a column. Of
-    names that differ only in case, the draft declares one.
+    """Returns the names that cannot be declared as columns, with the reasons. `names` has the number of records of each
+    name. If names differ only in case, the draft declares one of them.
     """
     found, kept = dict[str, str](), dict[str, str]()
     for name in names:
@@ -167,7 +169,9 @@ def why_no_column(name: str) -> str | None:
 
 
 def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
-    """The columns with their names in the result, and with the columns that their epoch numbers are converted to."""
+    """Returns the columns with their names in the result, and with the names of the columns that their epoch numbers
+    are converted to.
+    """
     taken = {without_case(column.name) for column in columns}
     found = []
     for column in columns:
@@ -181,7 +185,7 @@ def named(columns: Collection[DraftColumn]) -> tuple[DraftColumn, ...]:
 
 
 def free(name: str, taken: set[str]) -> str:
-    """Returns the name, or the first similar name that is not taken. It is taken from then on."""
+    """Returns the name, or the first similar name that is not taken, and adds it to `taken`."""
     number, found = 1, name
     while without_case(found) in taken:
         number += 1
@@ -191,8 +195,8 @@ def free(name: str, taken: set[str]) -> str:
 
 
 def unit_of(column: DraftColumn) -> str:
-    """Returns the unit of the epoch numbers in a column; empty unless its name means times and all its numbers fall
-    into these years.
+    """Returns the unit of the epoch numbers in a column. The unit is empty unless the column's name suggests times and
+    all its numbers fall into a plausible range of years.
     """
     numbers = [value for value in column.values if value is not None and value != 0]
     if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):

@@ -1,5 +1,5 @@
-"""The sections of a drafted `pipeline.yaml` for Kafka and the registry: as another pipeline has them, as given, or for the
-services on this machine. The file gets no secret: in its place is the name of a variable.
+"""Drafts the sections of `pipeline.yaml` for Kafka and the registry. They come from another pipeline, from options, or
+from the services on this machine. The file gets no secret: the name of a variable takes its place.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat
 
 @dataclass(frozen=True)
 class DraftConnection:
-    """The text of the section `kafka`, of `schema_registry` if one is known, and of `spark` if another pipeline has one.
+    """The text of the section `kafka`, of `schema_registry` if a registry is known, and of `spark` if another pipeline
+    has that section.
 
-    `given` says that a person has named the registry; otherwise it is the one on this machine, if it runs.
+    `given` says that a person has named the registry. Otherwise it is the registry on this machine, if that runs.
     """
 
     kafka: str
@@ -39,7 +40,8 @@ class DraftConnection:
 
 
 def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> DraftConnection:
-    """Returns the connection by `--like`, or by `--kafka` and `--registry`, or to the services on this machine.
+    """Returns the connection that `--like`, or `--kafka` and `--registry`, describe. The default are the services on
+    this machine.
 
     Raises:
         SettingsError: the options exclude each other, are not `NAME=VALUE`, or contain a secret.
@@ -99,8 +101,8 @@ def _like(file: Path) -> DraftConnection:
 
 
 def _as_written(text: str, name: str, value: Any) -> str:
-    """Returns the lines of an outermost section with their comments. If they do not say the same on their own, the
-    section's values instead.
+    """Returns the lines of an outermost section with their comments. If these lines alone do not have the section's
+    values, it returns the values.
     """
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if re.match(rf"{name}\s*:", line)), None)

@@ -1,4 +1,4 @@
-"""`fencepost new`: drafts a pipeline's folder from a sample of its topic. It only reads, except that it writes the folder."""
+"""`fencepost new` drafts a pipeline's folder from a sample of its topic. It writes only that folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fencepost.protocol.unread import FIRST_CREDIBLE
 
 @dataclass(frozen=True)
 class Draft:
-    """What was written, and what a person should know. `command` runs the first interval."""
+    """The files that were written, and what a person should know. `command` runs the first interval."""
 
     folder: Path
     format: str
@@ -51,7 +51,7 @@ class Draft:
 def draft_pipeline(
     wanted: DraftRequest, connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline] | None = None
 ) -> Draft:
-    """Writes the folder, and describe it. The folder appears whole or not at all, and replaces nothing. `look_up` adds
+    """Writes the folder and describes it. The folder appears whole or not at all, and replaces nothing. `look_up` adds
     the settings of Airflow connections.
 
     1. Take the sample.
@@ -60,7 +60,8 @@ def draft_pipeline(
     4. Write the three files to a temporary folder, load them as a step would, and rename the folder.
 
     Raises:
-        SettingsError: the folder exists, the options are wrong, or the topic's records cannot be read; says why.
+        SettingsError: the folder exists, the options are wrong, or the topic's records cannot be read. The message says
+            which.
         FencepostError: Kafka or the registry does not answer, or denies access.
     """
     folder = _place_of(wanted.name)
@@ -108,7 +109,7 @@ def draft_pipeline(
 
 
 def known_topics(connection: DraftConnection, look_up: Callable[[Pipeline], Pipeline], timeout: float) -> list[str]:
-    """Returns the topics of a connection's cluster. Waits at most `timeout` seconds.
+    """Returns the topics of a connection's cluster. It waits at most `timeout` seconds.
 
     Raises:
         FencepostError: the settings are wrong, or Kafka does not answer.
@@ -133,7 +134,9 @@ def _place_of(name: str) -> Path:
 
 @contextmanager
 def _draft_folder(folder: Path) -> Iterator[Path]:
-    """A folder of that name in a temporary folder beside it, which is not taken for a pipeline. It is deleted afterwards."""
+    """Yields a folder with the pipeline's name in a temporary folder beside the final folder. The temporary folder is
+    not taken for a pipeline, and is deleted afterwards.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(mkdtemp(prefix=".new-", dir=folder.parent))
@@ -167,7 +170,7 @@ def _described(cluster: Cluster, name: str) -> Topic:
 
 
 def _cleanup_policy(cluster: Cluster, topic: str) -> str:
-    """Returns the topic's `cleanup.policy`; empty without the right to read it."""
+    """Returns the topic's `cleanup.policy`. It is empty without the right to read it."""
     try:
         return cluster.topic_configs(topic).get("cleanup.policy", "")
     except AccessDenied:

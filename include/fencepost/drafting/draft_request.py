@@ -1,4 +1,4 @@
-"""What a person asked `fencepost new` for."""
+"""The options of `fencepost new`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What a person asked for."""
+    """What a person asked `fencepost new` for."""
 
     name: str
     topic: str
@@ -21,7 +21,7 @@ class DraftRequest:
 
     @property
     def output_topic(self) -> str:
-        """Returns the topic that the draft names: the pipeline's name by default, unless the source topic has that
+        """Returns the output topic of the draft. Its default name is the pipeline's, unless the source topic has that
         name.
         """
         return self.output or (self.name if self.name != self.topic else f"{self.name}_out")

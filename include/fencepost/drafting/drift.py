@@ -1,7 +1,9 @@
-"""How a topic has drifted from what a pipeline declares: fields that are not declared, and types that no longer fit.
+"""Finds how a topic has drifted from what a pipeline declares. Fields that are not declared are drift, and so are types
+that no longer fit.
 
-What a declaration cannot change is not drift: fields that cannot be columns, and malformed records that the settings drop or
-quarantine. A declared field that producers now write in another case has drifted, because its column is null.
+A difference that no declaration can change is not drift. Such differences are fields that cannot be columns, and
+malformed records that the settings drop or quarantine. A declared field has drifted if producers now write its name in
+another case, because its column is then null.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ LISTED = 5  # fields that a sentence names
 
 @dataclass(frozen=True)
 class FieldDrift:
-    """A field, the number of sampled records in which it drifted, and what is there: a type for a new field, a reason for one
-    that does not fit.
+    """A field that has drifted, and the number of sampled records in which it did. A new field has its type, and a
+    field that does not fit has the reason.
     """
 
     name: str
@@ -48,11 +50,11 @@ class FieldDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """What a sample says. Of its `records`, which have a value, `malformed` do not fit. `absent` are declared fields that no
-    record has.
+    """The drift in a sample. It has `records` with a value, and `malformed` of them do not fit. `absent` are declared
+    fields that no record has.
 
-    `undeclarable` are fields that cannot be columns, with the reason. `set_aside` says what becomes of malformed records if a
-    batch of such records is published nevertheless.
+    `undeclarable` are fields that cannot be columns, with the reason. `set_aside` says what happens to malformed
+    records if a batch of such records is published.
     """
 
     records: int
@@ -70,7 +72,7 @@ class Drift:
 
 
 def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: Any) -> tuple[Sample, Drift]:
-    """Returns a sample of the pipeline's source, and its drift. Reads like any reader, and starts no Spark.
+    """Returns a sample of the pipeline's source, and the drift in it. It reads like any reader, and starts no Spark.
 
     Raises:
         TopicMissing, AccessDenied, KafkaUnavailable: the source cannot be read.
@@ -88,8 +90,8 @@ def drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 
 
 def _set_aside(pipeline: Pipeline, drift: Drift, read: int) -> str:
-    """Returns what becomes of malformed records. Empty if they would fail a batch like the sample, or if a declared
-    type no longer fits and no limit would report it.
+    """Describes what happens to malformed records. The text is empty if they would fail a batch like the sample, or if
+    a declared type no longer fits and no limit would report it.
     """
     policy, limit = pipeline.source.on_malformed, pipeline.quality.quarantine_limit
     if not drift.malformed or policy == "fail":
@@ -119,7 +121,8 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
     """Returns a function that gives the label under which a malformed value is counted.
 
-    It is the id of the value's schema if the reader's schema cannot read that; otherwise the record.
+    The label is the id of the value's schema if the reader's schema cannot read that schema. Otherwise it is the
+    record's.
     """
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 
@@ -174,7 +177,7 @@ Unknown = tuple[str, str | None]
 
 
 def _unknown(value: Mapping[str, Any], fields: Mapping[str, pa.DataType], at: str) -> Iterator[Unknown]:
-    """Yields an object's fields that are not among these, and those nested in it."""
+    """Yields an object's fields that are not among `fields`, at any depth."""
     taken = {without_case(name) for name in fields}
     for name, inner in value.items():
         if name in fields:
@@ -202,7 +205,7 @@ def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
 
 
 def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
-    """Returns the type to declare for an undeclared outermost field; empty for a nested one."""
+    """Returns the type to declare for an undeclared outermost field. It is empty for a nested field."""
     values = [one[path] for one in objects if path in one]
     return infer(values).sql if values else ""
 
@@ -274,7 +277,7 @@ def describe_drift(drift: Drift) -> Iterator[str]:
 
 
 def describe_notes(drift: Drift) -> Iterator[str]:
-    """Yields a sentence for each difference from what is declared that is not drift."""
+    """Yields a sentence for each difference from the declaration that is not drift."""
     if drift.set_aside:
         yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"
     if drift.undeclarable:
@@ -288,6 +291,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def check_size(wanted: int) -> None:
-    """Checks the size of the requested sample."""
+    """Checks the number of records that were requested for the sample."""
     if not 1 <= wanted <= 100_000:
         raise SettingsError(f"--sample {wanted}: allowed are 1 to 100,000.")

@@ -1,4 +1,4 @@
-"""What the registry says about a topic's values: their format and subject, and the columns that these give."""
+"""Finds what the registry says about a topic's values: their format, their subject and their columns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_IDS = 100  # ids that are looked up
 
 
 def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> tuple[str, str] | None:
-    """Returns the format and the subject of values with a schema id, or of a topic without records. None if the
-    registry has no subject for the topic and the values have no id.
+    """Returns the format and the subject of values with a schema id, or of a topic without records. Returns None if the
+    values have no id and the registry has no subject for the topic.
 
     Raises:
         SettingsError: the values are Protobuf, or have several subjects or types.
@@ -84,10 +84,11 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
 def registered_source(
     pipeline: Pipeline, name: str, subject: str, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
-    """Returns the source of a format with a registry, and the fields of its records: those of the subject's latest
+    """Returns the source of a format with a registry, and its fields. They are the fields of the subject's latest
     schema.
 
-    In JSON Schema, a field whose type cannot be a column's is declared with the type that the sample shows.
+    In JSON Schema, the type of a field may not fit a column. The draft then declares the field with the type that the
+    sample shows.
 
     Raises:
         SettingsError: Spark cannot hold the schema; names the field.
@@ -114,7 +115,7 @@ def schemas_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchema
 
 
 def decoder_for(name: str, schemas: ReadSchemas, declared: Mapping[str, Inferred]) -> tuple[Any, list[str]]:
-    """A decoder of a registry format's values, and the names of its columns."""
+    """Returns a decoder of a registry format's values, and the names of its columns."""
     import pyarrow as pa
     from pyspark.sql import types as T
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -140,8 +141,8 @@ def decoder_for(name: str, schemas: ReadSchemas, declared: Mapping[str, Inferred
 
 
 def _declared(pipeline: Pipeline, values: Sequence[bytes | None]) -> dict[str, Inferred]:
-    """Returns the outermost properties of the latest JSON Schema whose types there cannot be a column's, with the types
-    that the sample shows.
+    """Returns those outermost properties of the latest JSON Schema whose types cannot be a column's type, each with the
+    type that the sample shows.
     """
     registry, subject = registry_for(pipeline, "source"), pipeline.subject("source")
     try:

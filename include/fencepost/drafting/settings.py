@@ -1,4 +1,4 @@
-"""The text of a drafted `pipeline.yaml`."""
+"""Drafts the text of `pipeline.yaml`."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def settings_yaml(
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
-    """Returns a comment that says how many of the topic's offsets no run reads if runs start there, and how to include
-    them.
+    """Returns a comment about the start. It says how many of the topic's offsets no run reads if runs start there, and
+    how to include these offsets.
     """
     if not chosen.unread:
         return "  # the topic has nothing before it"
@@ -94,13 +94,13 @@ def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
 
 
 def largest_of(sample: Sample) -> int:
-    """Bytes of key and value of the largest sampled record."""
+    """Returns the bytes of key and value of the largest sampled record."""
     return max((len(one.key or b"") + len(one.value or b"") for one in sample.records), default=0)
 
 
 def _with_size(section: str, largest: int) -> str:
-    """Returns the section, with a larger size limit for producers if they could not send a record as large as the
-    largest one.
+    """Returns the section. It gets a larger size limit for producers if they could not send the largest record under
+    the present limit.
     """
     if largest < LARGE or "message.max.bytes" in section:
         return section
@@ -117,6 +117,8 @@ def _auto_register(section: str) -> str:
 
 
 def _limit(fields: Fields) -> float:
-    """Returns a limit for the share of malformed records: twice the sample's share, so that a similar batch keeps it."""
+    """Returns a limit for the share of malformed records. It is twice the sample's share, so a similar batch stays
+    below it.
+    """
     known = max(1, fields.records)
     return min(1.0, max(LIMIT, math.ceil(200 * fields.bad / known) / 100)) if fields.bad else LIMIT

@@ -1,4 +1,4 @@
-"""The source that reads a sample's values, and its fields; or the reason why no source does."""
+"""Finds the source that reads a sample's values, and its fields, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def source_of(
     """Returns the source that reads these values, and its fields.
 
     Raises:
-        SettingsError: no source does; says what the values are.
+        SettingsError: no source reads them. The message says what the values are.
         RegistryUnavailable, AccessDenied: the registry does not answer.
     """
     topic, frames = wanted.topic, value_kinds(values)
@@ -74,7 +74,9 @@ def source_of(
 
 
 def compaction(topic: str, policy: str) -> tuple[str, str]:
-    """Returns what a compacted source topic loses, and what to do about it; empty for a topic that is not compacted."""
+    """Returns what a compacted source topic loses, and what to do about it. Both are empty for a topic that is not
+    compacted.
+    """
     if "compact" not in policy:
         return "", ""
     return (
@@ -86,8 +88,8 @@ def compaction(topic: str, policy: str) -> tuple[str, str]:
 
 
 def near_topics(name: str, topics: Sequence[str]) -> list[str]:
-    """Returns the topics that a person may have meant by a name: at most three, the nearest first, without Fencepost's
-    own.
+    """Returns the topics that a person may have meant by a name, the nearest first. There are at most three, and none
+    of Fencepost's own topics.
     """
     by_lower = {topic.lower(): topic for topic in topics if not topic.startswith("fencepost.")}
     wanted = name.lower()

@@ -1,5 +1,5 @@
-"""Which interval a draft begins with, and what the sample's timestamps mean for intervals: they decide which interval a record
-falls into.
+"""Chooses the interval that a draft begins with, and warns about the sample's timestamps. Timestamps decide which
+interval a record falls into.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 class ChosenInterval:
     """The first interval to run.
 
-    `ended` says whether it has ended, and `records` is the number of its offsets now. `unread` is the number of offsets before
-    it, which no run from there on reads. `whole` is the latest start of an interval from which runs read everything in the topic.
+    `ended` says whether the interval has ended, and `records` is the number of its offsets now. `unread` is the number
+    of offsets before it, which no run from there on reads. `whole` is the latest start of an interval from which runs
+    read everything in the topic.
     """
 
     interval: Interval
@@ -34,8 +35,8 @@ class ChosenInterval:
 
 
 def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> ChosenInterval:
-    """Returns the newest interval that has ended and has records. If there is none, the interval of the newest record;
-    for an empty topic, the newest interval that has ended.
+    """Returns the newest interval that has ended and has records. Otherwise it returns the interval of the newest
+    record. For an empty topic it returns the newest interval that has ended.
     """
     current = cron.interval_at(now)
     topic, limit = sample.topic, _milliseconds(now + CLOCKS)
@@ -125,8 +126,8 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
 
 
 def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
-    """Returns how often an older timestamp follows a newer one in a partition, and how many records fall into another
-    interval than their timestamp's.
+    """Returns how often an older timestamp follows a newer timestamp in a partition, and how many records fall into
+    another interval than the interval of their timestamp.
 
     A record falls into the interval of the newest timestamp so far. `records` are in the order of partitions and offsets, and
     have timestamps that a plan uses.
@@ -145,7 +146,7 @@ def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
 
 
 class _Ends:
-    """The end of the interval of a timestamp, in milliseconds. The cron is evaluated once for each interval."""
+    """The end of the interval of a timestamp, in milliseconds. It evaluates the cron once for each interval."""
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron

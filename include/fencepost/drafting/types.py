@@ -1,4 +1,5 @@
-"""The Spark SQL type that holds all values of a field in a sample of JSON records, as the product's own decoder reads them.
+"""Infers the Spark SQL type that holds all values of a field in a sample of JSON records. The product's own decoder
+reads these values.
 
 | values | type |
 |---|---|
@@ -48,7 +49,7 @@ STRING = pa.string()
 
 @dataclass(frozen=True)
 class Inferred:
-    """A type, in Spark SQL and in Arrow, and what a person should know about it. The note quotes no record."""
+    """A type in Spark SQL and in Arrow, with a note for a person. The note quotes no record."""
 
     sql: str
     arrow: pa.DataType
@@ -116,7 +117,7 @@ def _number(values: Sequence[Any]) -> Inferred:
 
 
 def _loses(value: Any) -> bool:
-    """Returns whether the nearest double is written with different digits."""
+    """Returns whether the nearest double of a number has different digits."""
     try:
         return Decimal(repr(float(value))) != exact(value)
     except DecimalException:
@@ -175,7 +176,7 @@ def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
 
 
 def _are_data(seen: Counter[str], objects: int) -> bool:
-    """Returns whether an object's names are data, such as a user's number or a day, and not the names of fields."""
+    """Returns whether an object's names are data instead of names of fields. A user's number or a day is data."""
     if all(DATA.fullmatch(name) for name in seen):
         return True
     return len(seen) > MOST_NAMES and sum(seen.values()) < 0.2 * len(seen) * objects
@@ -184,8 +185,8 @@ def _are_data(seen: Counter[str], objects: int) -> bool:
 def refine(
     types: Mapping[str, Inferred], misfits: Callable[[Mapping[str, Inferred]], Iterable[str]]
 ) -> dict[str, Inferred]:
-    """Returns the types, with text for the fields that `misfits` names, because the decoder does not accept some of
-    their values.
+    """Returns the types, with text for the fields that `misfits` names. The decoder does not accept some values of
+    these fields.
     """
     found = dict(types)
     while wrong := [name for name in misfits(found) if found[name].sql != "string"]:

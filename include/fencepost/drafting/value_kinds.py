@@ -1,4 +1,4 @@
-"""The format of a sample's values: JSON objects, values with a schema registry's five bytes in front, or neither."""
+"""Counts what a sample's values are: JSON objects, values with a schema registry's header of five bytes, or others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KNOWN = (
 
 @dataclass(frozen=True)
 class ValueKinds:
-    """How many of a sample's values are JSON objects, how many have a schema id and which, and what the others are."""
+    """Counts of a sample's values: how many are JSON objects, how many have each schema id, and what the others are."""
 
     values: int
     objects: int
@@ -32,12 +32,12 @@ class ValueKinds:
 
     @property
     def framed(self) -> int:
-        """Returns the number of values that begin as a registry's serializers write them."""
+        """Returns the number of values that begin with a registry's header."""
         return sum(self.ids.values())
 
 
 def value_kinds(values: Sequence[bytes | None]) -> ValueKinds:
-    """Returns the frames of these values. Nulls are left out."""
+    """Returns the kinds of these values. Nulls are left out."""
     known = [value for value in values if value is not None]
     objects, ids, others = 0, Counter[int](), Counter[str]()
     for value in known:
@@ -59,7 +59,7 @@ def _is_object(value: bytes) -> bool:
 
 
 def _named(value: bytes) -> str:
-    """Returns the name of what a value seems to be. It has nothing of the value's content."""
+    """Returns the name of the format that a value seems to have. The name has nothing of the value's content."""
     for begin, name in KNOWN:
         if value.startswith(begin):
             return name

@@ -48,7 +48,7 @@ def _escaped(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a record's text without anything that could end a line or change a terminal."""
+    """Returns a record's text without characters that could end a line or change a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -70,7 +70,7 @@ def block(text: str) -> Any:
 
 
 def with_comments(lines: Sequence[tuple[str, str]], indent: str) -> str:
-    """Lines with aligned comments; after a long line the comment is not aligned."""
+    """Returns the lines with aligned comments. After a long line the comment is not aligned."""
     width = min(34, max((len(line) for line, comment in lines if comment), default=0))
     return "".join(
         f"{indent}{line:{width}}  # {comment}\n" if comment else f"{indent}{line}\n" for line, comment in lines
@@ -78,7 +78,7 @@ def with_comments(lines: Sequence[tuple[str, str]], indent: str) -> str:
 
 
 def listed(names: Mapping[str, str]) -> str:
-    """The names that are left out, each in a comment with its reason."""
+    """Returns the names that are left out, each in a comment with its reason."""
     lines = [f"    # left out: {in_comment(name)}: {why}\n" for name, why in list(names.items())[:LISTED]]
     if len(names) > LISTED:
         lines.append(f"    # left out: {len(names) - LISTED:,} more names\n")
@@ -93,8 +93,8 @@ def identifier(name: str) -> str:
 
 
 def transform_sql(fields: Fields, source: Source) -> str:
-    """`transform.sql`: every column by its name, epoch numbers with the times that they mean, and the key unchanged; also
-    `_tombstone` if the source passes tombstones.
+    """Returns the text of `transform.sql`. It selects every column by its name, the times that epoch numbers mean, and
+    the key unchanged. It also selects `_tombstone` if the source passes tombstones.
     """
     selected = [("_key", "the source's key, which output.key names")]
     if source.tombstones == "pass":

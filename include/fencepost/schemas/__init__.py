@@ -1,4 +1,5 @@
-"""A pipeline's schemas in its registry: what a plan freezes, what a write looks up or registers, and a report for a person.
+"""Handles a pipeline's schemas in its registry: a plan freezes them, a write looks them up or registers them, and a
+report shows them.
 
-Only the steps, the doctor and the command line use it. Executors never contact a registry.
+Only the steps, the doctor and the command line use this package. Executors never contact a registry.
 """

@@ -1,7 +1,7 @@
-"""The registry's schemas that a plan freezes: those that source records are read with, and those that output records are written
-with.
+"""Freezes the registry's schemas for a plan. Source records are read with some of them, and output records are written
+with the others.
 
-Plan starts no Spark, so it cannot compare the output's schema with the transform's result. `settle.py` does.
+A plan starts no Spark, so it cannot compare the output's schema with the transform's result. `resolve.py` does.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
     """Returns the schemas for a plan, or None if no part of the pipeline has a registry.
 
     Raises:
-        SettingsError: the registry has no such subject or version, Spark cannot hold the schema, or the reader's schema cannot
-            read a version that is registered beside it. The message names the field.
+        SettingsError: the registry has no such subject or version, Spark cannot hold the schema, or the reader's schema
+            cannot read another version of the subject. The message names the field.
         RegistryUnavailable, AccessDenied: see `Registry`.
     """
     if not (parts := parts_with_registry(pipeline)):
@@ -70,8 +70,8 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
 
 
 def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
-    """Returns the reader's schema of a source, and all versions of its subject. `strict` refuses a version that the
-    reader's schema cannot read.
+    """Returns the reader's schema of a source, and all versions of its subject. With `strict` it refuses a version that
+    the reader's schema cannot read.
     """
     kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
@@ -111,8 +111,9 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
 
 
 def _others(registry: Registry, subject: str, versions: Sequence[int], own: SchemaVersion) -> Iterator[SchemaVersion]:
-    """Yields the newest other versions of a subject, without those of another type and those that the registry no
-    longer has. If a record has such a version, its schema is looked up, and the record is malformed.
+    """Yields the newest other versions of a subject. It leaves out versions of another type, and versions that the
+    registry no longer has. If a record has such a version, the version's schema is looked up later, and the record is
+    malformed.
     """
     for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
         with suppress(NotRegistered, OtherType):
@@ -120,8 +121,8 @@ def _others(registry: Registry, subject: str, versions: Sequence[int], own: Sche
 
 
 def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    """Returns the known ids of a source, with these added: the schema of each, or the reason why its records are
-    malformed.
+    """Returns the known ids of a source with the `unknown` ids added. An added id has its schema, or the reason why its
+    records are malformed.
     """
     form, registry = format_of(pipeline, part), registry_for(pipeline, part)
     writers, refused = list(known.writers), dict(known.refused)
@@ -144,7 +145,9 @@ def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknow
 
 
 def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
-    """Returns the schema that an output is written with, or None if there is none yet and the write may register one."""
+    """Returns the schema that an output is written with. Returns None if there is none yet and the write may register a
+    schema.
+    """
     kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:

@@ -1,4 +1,5 @@
-"""The schema registry, through confluent-kafka's client: requests, answers as plain values, and errors with the next step.
+"""Talks to the schema registry through confluent-kafka's client. Its answers are plain values, and its errors end with
+the next step.
 
 The client and its dependencies are imported with the first request, because most pipelines have no registry.
 """
@@ -38,7 +39,7 @@ class NotRegistered(LookupError):
 
 
 class OtherType(SettingsError):
-    """The registry has it, but with a schema of another type."""
+    """The registry has the schema, but with another type."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,13 @@ class SchemaVersion:
 
 
 class Registry:
-    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and the request, and no credential.
+    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and the request, and no
+    credential.
 
-    Raises, from each method:
-        RegistryUnavailable: it does not answer, or asks to come back later.
-        AccessDenied: it refuses the credentials, or refuses them the subject.
-        SettingsError: certificates cannot be read, or it refuses the request.
-        OtherType: the schema is of another type than `schema_type`.
-        NotRegistered: it has nothing of that name.
+    Raises, from each method: RegistryUnavailable: the registry does not answer, or asks to come back later.
+    AccessDenied: the registry refuses the credentials, or refuses them the subject. SettingsError: certificates cannot
+    be read, or the registry refuses the request. OtherType: the schema is of another type than `schema_type`.
+    NotRegistered: the registry has nothing of that name.
     """
 
     def __init__(self, config: ClientConfig, schema_type: str) -> None:
@@ -112,7 +112,7 @@ class Registry:
         return self._ask(f"schema id {schema_id}", ask)
 
     def of_id(self, schema_id: int) -> tuple[str, list[str]]:
-        """Returns the type of the schema with an id, whatever it is, and the subjects that have it."""
+        """Returns the type of the schema with this id, which may be any type, and the subjects that have the schema."""
 
         def ask(client: SchemaRegistryClient) -> tuple[str, list[str]]:
             kind = client.get_schema(schema_id).schema_type or "AVRO"
@@ -121,11 +121,11 @@ class Registry:
         return self._ask(f"schema id {schema_id}", ask)
 
     def of_subject(self, subject: str) -> str:
-        """Returns the type of a subject's latest schema, whatever it is."""
+        """Returns the type of a subject's latest schema, which may be any type."""
         return self._ask(subject, lambda client: client.get_latest_version(subject).schema.schema_type or "AVRO")
 
     def is_compatible(self, subject: str, text: str) -> bool:
-        """Returns whether the registry would accept this schema as the subject's next version. Registers nothing."""
+        """Returns whether the registry would accept this schema as the subject's next version. It registers nothing."""
         return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))
 
     def register(self, subject: str, text: str) -> SchemaVersion:
@@ -192,8 +192,8 @@ class Registry:
         )
 
     def _silent(self, error: Exception) -> FencepostError:
-        """Returns the error for a missing answer. A connection that TLS refused is refused again; any other is worth a
-        retry.
+        """Returns the error for a missing answer. If TLS refused the connection, a retry is refused too. After any
+        other failure a retry may succeed.
         """
         tls = _tls_error(error)
         if isinstance(tls, ssl.SSLCertVerificationError):

@@ -1,4 +1,6 @@
-"""The registry's schemas for a pipeline, those that the next plan would freeze, and whether the transform's result fits."""
+"""Reports a pipeline's schemas in the registry, the schemas that the next plan would freeze, and whether the
+transform's result fits.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class VersionReport:
 
 @dataclass(frozen=True)
 class PartReport:
-    """One part of a pipeline's records. `takes` is the schema that a plan would freeze; `gives` is the type of the transform's
-    result, for the output.
+    """A report about one part of a pipeline's records. `takes` is the schema that a plan would freeze. For the output,
+    `gives` is the type of the transform's result.
     """
 
     part: Part
@@ -38,7 +40,7 @@ class PartReport:
 
     @property
     def is_compatible(self) -> bool:
-        """Returns whether every version can be read, or, for the output, whether the result fits."""
+        """Returns whether every version can be read. For the output it returns whether the result fits."""
         return not any(known.problem for known in self.versions)
 
 
@@ -74,7 +76,7 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 
 
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
-    """Returns the types of the transform's result on no records. Spark analyses it, and runs nothing."""
+    """Returns the types of the transform's result. Spark analyses the transform on no records, and runs nothing."""
     path = RowPath(pipeline, schemas)
     result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
     return written_types(pipeline, result)

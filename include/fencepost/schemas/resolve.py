@@ -1,6 +1,8 @@
-"""What the write job asks the registry: about the transform's result, and about ids that the plan did not know.
+"""Asks the registry for the write job: about the schema of the transform's result, and about ids that the plan did not
+know.
 
-The answers go into the ledger before any record is decoded or encoded by them, so that every attempt uses the same.
+The answers are written to the ledger before any record is decoded or encoded with them. So every attempt uses the same
+answers.
 """
 
 from __future__ import annotations
@@ -40,17 +42,18 @@ log = logging.getLogger("fencepost.schemas")
 
 
 class UnknownSchemas(NeedsOperator):
-    """The source has records with schema ids that the plan does not know. The write job looks them up."""
+    """The source has records with schema ids that the plan does not know. The write job then looks them up."""
 
 
 def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
-    """Returns the batch, with schemas that every row of the transform's result fits as far as types show.
+    """Returns the batch with output schemas. As far as types show, every row of the transform's result fits them.
 
-    If the result fits the frozen schema, that is used without a request. If not, nothing was written with it. Then the subject's
-    latest schema is tried, or `auto_register` registers the result's. The ledger records the schema before it is used.
+    If the result fits the frozen schema, that schema is used without a request. Otherwise nothing was written with it
+    yet, and the subject's latest schema is tried, or `auto_register` registers the result's schema. The ledger records
+    the schema before it is used.
 
     Raises:
-        SettingsError: the result does not fit, with the field and the fix.
+        SettingsError: the result does not fit. The message names the field and the fix.
     """
     pipeline = ledger.pipeline
     while True:
@@ -73,7 +76,7 @@ def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tupl
     A schema that is not registered yet has the id 0.
 
     Raises:
-        SettingsError: as `resolve_output`.
+        SettingsError: see `resolve_output`.
     """
     changed, notes = dict[str, RegisteredSchema](), list[str]()
 
@@ -181,7 +184,8 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
     """Returns the batch with the schema of each of these ids, or the reason why its records are malformed.
 
-    What the ledger has by then is kept: this attempt may have recorded the output's schema, and another attempt some of the ids.
+    Schemas that the ledger has by then are kept. This attempt may have recorded the output's schema, and another
+    attempt some of the ids.
     """
     while True:
         schemas = batch.plan.schemas or Schemas()

@@ -1,5 +1,5 @@
-"""The services that a pipeline or a reader connects to. Each module declares one, and all code that handles settings reads
-`SERVICES`.
+"""The services that a pipeline or a reader connects to. Each module declares one service, and all code that handles
+settings reads `SERVICES`.
 """
 
 from fencepost.config.services.kafka import KAFKA

@@ -38,17 +38,18 @@ class ConnectionSettings:
 
 
 def settings_without(values: Settings, unused: frozenset[str]) -> ConnectionSettings:
-    """The values without the unused names."""
+    """Returns the values without the unused names."""
     used = {name: value for name, value in values.items() if name not in unused}
     return ConnectionSettings(used, tuple(sorted(values.keys() - used.keys())))
 
 
 def extra_of(connection: Connection) -> dict[str, str]:
-    """Returns the extra's values as texts: numbers as written, booleans in lower case. Null and empty values are left
-    out.
+    """Returns the extra's values as texts, with numbers as written and booleans in lower case. Null and empty values
+    are left out.
 
     Raises:
-        SettingsError: the extra is not a JSON object of texts, numbers and booleans. The message quotes none of it.
+        SettingsError: the extra is not a JSON object of texts, numbers and booleans. The message quotes nothing of the
+            extra.
     """
     where = f"connection {connection.id}: its extra"
     try:
@@ -72,7 +73,7 @@ def extra_of(connection: Connection) -> dict[str, str]:
 
 
 class _Number(str):
-    """A JSON number as written. `1e3` and `5.0` become the whole numbers that they are, because librdkafka reads no others."""
+    """A JSON number as written. `1e3` and `5.0` become whole numbers, because librdkafka reads only these."""
 
     def __new__(cls, text: str) -> _Number:
         if re.search(r"[.eE]", text) and len(text) < 20 and float(text).is_integer():

@@ -1,4 +1,5 @@
-"""Kafka: the librdkafka settings that a pipeline may set, and those that the protocol fixes.
+"""Declares the service Kafka: the librdkafka settings that a pipeline may set, and the settings that the protocol
+fixes.
 
 To allow another setting of librdkafka, add its name to one of the lists behind `SETTINGS`. A security setting also needs its
 translation for Spark's reader, in `config/java_options.py`.
@@ -123,11 +124,11 @@ EXCLUSIVE = (
 def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
     """Refuses settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
-    `whole` is false if a connection has the other settings. Then the completeness of a login or a certificate is not checked, and
-    settings that decide where the connection's secret is sent are refused.
+    `whole` is false if a connection has the other settings. Then it does not check that a login or a certificate is
+    complete, and refuses settings that decide where the connection's secret is sent.
 
     Raises:
-        ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
+        ValueError: names the setting, the value and what is allowed. It never has a value that could be a secret.
     """
     for name, value in values.items():
         _check_name(name)
@@ -192,7 +193,9 @@ def _check_brokers(value: str) -> None:
 
 
 def _check_login(values: Mapping[str, str]) -> None:
-    """Checks that SASL is complete or absent. librdkafka and Java both assume GSSAPI if no mechanism is named."""
+    """Checks that the settings for SASL are complete or absent. librdkafka and Java both assume GSSAPI if no mechanism
+    is named.
+    """
     protocol = values.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
@@ -228,7 +231,7 @@ AMAZON = re.compile(r"\.kafka(-serverless)?\.[a-z0-9-]+\.amazonaws\.com", re.IGN
 
 
 def kafka_of(connection: Connection) -> ConnectionSettings:
-    """The settings in the extra of a connection of type `kafka`, in librdkafka's names.
+    """Returns the settings in the extra of a connection of type `kafka`, in librdkafka's names.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans, or logs in by a token.
@@ -239,7 +242,9 @@ def kafka_of(connection: Connection) -> ConnectionSettings:
 
 
 def _refuse_tokens(values: Settings, name: str) -> None:
-    """Refuses a connection that logs in by a token: Spark's reader has no counterpart of the provider's callbacks."""
+    """Refuses a connection that logs in by a token, because Spark's reader has no counterpart of the provider's
+    callbacks.
+    """
     brokers = values.get("bootstrap.servers", "")
     mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", "")).upper()
     by_token = "oauth_cb" in values or mechanism == "OAUTHBEARER"
@@ -260,7 +265,9 @@ def _refuse_tokens(values: Settings, name: str) -> None:
 
 
 def _replaced_by(own: Settings) -> frozenset[str]:
-    """Of settings that set the same thing, all names if the pipeline sets one of them."""
+    """Returns the connection's settings that the pipeline's own settings replace. Some settings have several names, and
+    a pipeline that sets one name replaces all of them.
+    """
     names = {name for group in EXCLUSIVE if not own.keys().isdisjoint(group) for name in group}
     return frozenset(names | {"ssl.keystore.password"} if "ssl.keystore.location" in names else names)
 

@@ -1,4 +1,6 @@
-"""PostgreSQL: the settings of libpq that a pipeline may give. To allow another, add its name to `SETTINGS`."""
+"""Declares the service PostgreSQL, with the settings of libpq that a pipeline may give. To allow another setting, add
+its name to `SETTINGS`.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ TEMPORARY_LOGINS = ("iam", "redshift", "redshift-serverless", "azure_conn_id")
 
 
 def postgres_of(connection: Connection) -> ConnectionSettings:
-    """The settings of a connection of type `postgres`, in libpq's names.
+    """Returns the settings of a connection of type `postgres`, in libpq's names.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans, or asks for a login that is valid for

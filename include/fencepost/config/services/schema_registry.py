@@ -1,4 +1,6 @@
-"""A schema registry: its address, and the login. To add a setting, add a field with its `Visibility` to `RegistrySettings`."""
+"""Declares the service of a schema registry, with its address and login. To add a setting, add a field with its
+`Visibility` to `RegistrySettings`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BESIDE_CONNECTION = frozenset(
 
 
 class RegistrySettings(BaseModel):
-    """A registry with Confluent's REST interface. Locations are PEM files. Settings that a connection has may be missing."""
+    """A registry with Confluent's REST interface. Locations are PEM files. Settings that a connection provides may be
+    missing.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -108,8 +112,8 @@ UNUSED = frozenset(
 
 
 def registry_of(connection: Connection) -> ConnectionSettings:
-    """Returns the settings of a registry from a connection of type `http`: host, login and password, and an extra in
-    the names of confluent-kafka's client.
+    """Returns the settings of a registry from a connection of type `http`. They are its host, login and password, and
+    the settings in its extra, in the names of confluent-kafka's client.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans, or has settings that Fencepost does not pass
@@ -144,7 +148,7 @@ def registry_of(connection: Connection) -> ConnectionSettings:
 
 
 def _replaced_by(own: Settings) -> frozenset[str]:
-    """Returns the settings of one way to log in, if a pipeline's own settings choose the other."""
+    """Returns the connection's settings for a login, if the pipeline's own settings choose another way to log in."""
     replaced: set[str] = set()
     if "token" in own:
         replaced |= {"username", "password"}

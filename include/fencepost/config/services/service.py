@@ -1,4 +1,4 @@
-"""A service: a section of settings, each declared once with who may see its value.
+"""A service is a section of settings. Each setting is declared once, with who may see its value.
 
 Masks, messages, pages, drafts, the settings that a DAG carries, and the use of Airflow's connections all follow this declaration.
 """
@@ -69,7 +69,7 @@ class Service:
         return frozenset(name for name, visibility in self.settings.items() if visibility in visibilities)
 
     def is_secret(self, name: str) -> bool:
-        """Returns whether a setting is a secret. An undeclared one counts as a secret."""
+        """Returns whether a setting is a secret. An undeclared setting counts as a secret."""
         return self.settings.get(name, Visibility.SECRET) is Visibility.SECRET
 
 
@@ -116,5 +116,5 @@ def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
 
 
 def hidden(settings: Settings) -> dict[str, SecretStr]:
-    """Returns the settings in the form that a pipeline has. Converted to text, they show no value."""
+    """Returns the settings in the form that a pipeline has. Their text form shows no value."""
     return {name: SecretStr(value) for name, value in settings.items()}
