@@ -1,4 +1,4 @@
-"""The kinds of output, by the name in `output.kind`: each is a package with all that is particular to it.
+"""The kinds of output, by the name in `output.kind`. Each kind is a package with everything that only this kind needs.
 
 A new kind is a package and a line in `OUTPUT_KINDS`. The package has these modules:
 
@@ -8,8 +8,8 @@ A new kind is a package and a line in `OUTPUT_KINDS`. The package has these modu
     reader.py     `read_rows`, the rows of a batch for `read_validated`
     doctor.py     `CHECKS`, the doctor's checks of its own; without the module it has none
 
-Packages stand here by name, and a module is imported when it is needed first. So rooms below `outputs/` can read settings and
-values of every kind, and Airflow's DAG processor, which reads settings, imports no Spark.
+This module has the packages' names, and a module is imported when it is needed first. So rooms below `outputs/` can
+read settings and values of every kind. Airflow's DAG processor reads settings without importing Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTPUT_KINDS = {
 
 
 def known_kind(value: object) -> str | None:
-    """Returns the value if it is the name of a kind, whatever it was read from; else None."""
+    """Returns the value if it is the name of a kind, otherwise None. The value may be of any type."""
     return value if isinstance(value, str) and value in OUTPUT_KINDS else None
 
 

@@ -26,7 +26,7 @@ class Reader(ClientConfig):
 
     @property
     def written_in(self) -> str:
-        """Returns the words for the reader's own arguments, because it passes its settings as arguments."""
+        """Returns the words for the reader's own settings, which it passes as arguments."""
         return self.label
 
     @classmethod

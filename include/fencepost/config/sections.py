@@ -289,8 +289,8 @@ DagTag = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class AirflowSettings(Section):
-    """A pipeline's place in a team's Airflow: the owner of its DAG, the pools and queues of its tasks, and the
-    connection that names Spark's master.
+    """A pipeline's settings for a team's Airflow. Among them are the owner of its DAG, the pool and queue of its tasks,
+    and the connection that names Spark's master.
     """
 
     spark_connection: str = Field(default=DEFAULT_CONNECTION, pattern=r"^[\w.-]{1,200}$")

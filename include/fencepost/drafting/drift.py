@@ -121,8 +121,7 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
     """Returns a function that gives the label under which a malformed value is counted.
 
-    The label is the id of the value's schema if the reader's schema cannot read that schema. Otherwise it is the
-    record's.
+    The label is the id of the value's schema if the reader's schema cannot read that schema. Otherwise it is `RECORD`.
     """
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 

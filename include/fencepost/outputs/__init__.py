@@ -1,1 +1,1 @@
-"""Where batches are written, read back and published. The steps use only the protocols in `output.py`."""
+"""Writes, reads back and publishes batches. The steps use only the protocols in `output.py`."""

@@ -1,4 +1,4 @@
-"""The asset event of a publication in Airflow. The DAG's task emits it, or a command."""
+"""The asset event of a publication in Airflow. The DAG's task emits it, or a command does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def asset_uri(pipeline: str, output: str) -> str:
 
 
 def extra_of(result: StepResult) -> dict[str, JsonValue]:
-    """Returns the event's `extra`: the announcement in the result of the step advance. `fencepost.read_validated`
-    accepts it.
+    """Returns the event's `extra`. It is the announcement in the result of the step advance, and
+    `fencepost.read_validated` accepts it.
     """
     announcement = result.details["announcement"]
     assert isinstance(announcement, dict), f"batch {result.batch} is {result.state}, and was not announced"

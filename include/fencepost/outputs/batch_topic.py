@@ -1,4 +1,4 @@
-"""Topics that hold the records of batches, such as the staging topic, and how a batch is read back from them."""
+"""Topics that hold the records of batches, such as the staging topic. A batch can be read back from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RecordsGone(Exception):
 
 
 class BatchTopic(ABC):
-    """A topic that holds records of batches. Kafka is asked to describe it once, or not at all if it is `known` already."""
+    """A topic that holds records of batches. Kafka is asked to describe it once, unless the description is `known`."""
 
     role: str
 
@@ -54,7 +54,9 @@ class BatchTopic(ABC):
         return TopicEnds(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Waits up to `limit` seconds until the last stable offsets have passed the ends of the batch's ranges."""
+        """Waits until the last stable offsets have passed the ends of the batch's ranges. It waits at most `limit`
+        seconds.
+        """
         self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
     def identity(self) -> str:
@@ -62,12 +64,12 @@ class BatchTopic(ABC):
         return self._topic.id
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Returns the parts of a batch's ranges here that were deleted, by retention or by a person."""
+        """Returns the parts of a batch's ranges in this topic that were deleted, by retention or by a person."""
         return self._kept_and_deleted(batch)[1]
 
     @abstractmethod
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Returns the batch's ranges in this topic; empty before the batch is written there."""
+        """Returns the batch's ranges in this topic. There are none before the batch is written to it."""
 
     @property
     def _topic(self) -> Topic:
@@ -88,23 +90,23 @@ class RecordTopic(BatchTopic):
 
     @abstractmethod
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Returns why a topic with these settings would refuse the interval's records or delete them too early, or None
-        if it keeps them.
+        """Returns why a topic with these settings would refuse the interval's records or delete them too early. Returns
+        None if it keeps them.
         """
 
     @abstractmethod
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """Returns the batch's records in its ranges here, as far as their offsets still exist; columns as in
-        `read_named`.
+        """Returns the batch's records in its ranges of this topic. Records whose offsets no longer exist are missing.
+        The columns are those of `read_named`.
         """
 
     @abstractmethod
     def _names_batches(self, batch: Batch) -> bool:
-        """Returns whether the batch's records can be distinguished from others here."""
+        """Returns whether the batch's records can be distinguished from other records in this topic."""
 
     @abstractmethod
     def _id_then(self, batch: Batch) -> str:
-        """Returns the topic's id when the batch's records were written here."""
+        """Returns the id that the topic had when the batch's records were written to it."""
 
     @property
     def name(self) -> str:
@@ -117,8 +119,8 @@ class RecordTopic(BatchTopic):
         return self._topic.partitions
 
     def check_keeps(self, interval: Interval) -> None:
-        """Checks that the topic accepts the interval's records and keeps them until they are judged. Skipped without
-        the right.
+        """Checks that the topic accepts the interval's records and keeps them until they are judged. The check is
+        skipped if the user may not read the topic's settings.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -126,7 +128,8 @@ class RecordTopic(BatchTopic):
         self.check(interval, "Nothing was planned.")
 
     def check_fits(self, staging: StagingTopic) -> None:
-        """Checks that the topic accepts record batches as large as the staging topic does. Skipped without the right.
+        """Checks that the topic accepts record batches as large as the staging topic does. The check is skipped if the
+        user may not read the topics' settings.
 
         Raises:
             NeedsOperator: names both settings, and what to do.
@@ -139,14 +142,14 @@ class RecordTopic(BatchTopic):
             )
 
     def settings(self) -> Mapping[str, str]:
-        """Returns the topic's settings by name; empty if the user may not read them."""
+        """Returns the topic's settings by name. They are empty if the user may not read them."""
         try:
             return self._cluster.topic_configs(self._name)
         except AccessDenied:
             return {}
 
     def check(self, interval: Interval, so: str) -> None:
-        """Like `check_keeps`. `so` is the end of the error's message."""
+        """Does the check of `check_keeps`. `so` is the end of the error's message."""
         settings = self.settings()
         if settings and (refusal := self.refusal(settings, interval)):
             raise NeedsOperator(
@@ -154,17 +157,18 @@ class RecordTopic(BatchTopic):
             )
 
     def is_compacted(self) -> bool:
-        """Returns whether the topic is compacted; False if the user may not read its settings."""
+        """Returns whether the topic is compacted. Returns False if the user may not read its settings."""
         try:
             return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
         except AccessDenied:
             return False
 
     def read_whole(self, spark: SparkSession, batch: Batch, doing: str) -> DataFrame:
-        """Like `read_back`, but the batch has to be complete. Waits for open transactions that hide records.
+        """Returns the records of `read_back` if the batch is complete. It waits for open transactions that hide
+        records.
 
         Raises:
-            RecordsGone: some records are gone, or cannot be distinguished from others.
+            RecordsGone: some records are gone, or cannot be distinguished from other records.
             OpenTransaction: another producer's open transaction hides records for too long.
         """
         if (lost := self._lost(batch)) is not None:
@@ -173,8 +177,8 @@ class RecordTopic(BatchTopic):
         return self.read_back(spark, batch)
 
     def _lost(self, batch: Batch) -> Obstacle | None:
-        """Returns why the batch's records are incomplete or cannot be distinguished from others, with the next step, or
-        None if neither.
+        """Returns why the batch's records are incomplete or cannot be distinguished from other records, with the next
+        step. Returns None if they are complete.
         """
         if batch.require_written.rows and not self._names_batches(batch):
             return Obstacle(
@@ -197,17 +201,17 @@ class RecordTopic(BatchTopic):
 
 
 class StagingTopic(RecordTopic):
-    """The topic that staged batches are written to, judged in, and copied from.
+    """The topic that staged batches are written to, judged in and copied from.
 
-    The Kafka timestamp of a staged record is its batch's `staging_timestamp`, which identifies the batch. A row's own timestamp
-    is in a header. So retention counts from the plan, however old the row's own timestamp is.
+    The Kafka timestamp of a staged record is its batch's `staging_timestamp`, which identifies the batch. A row's own
+    timestamp is in a header. So retention counts from the plan, however old the row is.
     """
 
     role = "staging"
 
     def prepare_like(self, outputs: Sequence[RecordTopic]) -> None:
-        """Creates the topic if it is missing, and gives it as many partitions as the output topic, so that keys get the
-        same ones.
+        """Creates the topic if it is missing, and gives it as many partitions as the output topic. So a key has the
+        same partition in both topics.
 
         A new topic accepts records as large as the output topic does. Without an output topic, the number of partitions comes
         from the pipeline's settings.
@@ -241,7 +245,9 @@ class StagingTopic(RecordTopic):
         return config | ({"max.message.bytes": largest[0]} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Returns the deleted parts of the batch's ranges. Before it is written, of all offsets since it was planned."""
+        """Returns the deleted parts of the batch's ranges. Before the batch is written, it returns the deleted parts of
+        all offsets since the plan.
+        """
         if batch.written is not None:
             return self.deleted(batch)
         starts, ends = batch.require_staging.ends, self._cluster.high_watermarks(self._topic)
@@ -252,15 +258,19 @@ class StagingTopic(RecordTopic):
         return without_expired(ranges, by_partition(self._name, self._cluster.earliest(self._topic)))[1]
 
     def newest_batches(self) -> Iterator[Named]:
-        """Returns the batches that own the newest records, by the records' timestamps. They may be in another ledger."""
+        """Returns the batches that own the newest records, by the records' timestamps. These batches may be in another
+        ledger.
+        """
         return newest_batches(self._ledger, self._topic, staged=True)
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """As in `RecordTopic`. Staged records have the time of their plan, not that of the interval."""
+        """Returns why a topic with these settings would refuse the records or delete them too early. Staged records
+        have the time of their plan, not the time of their interval.
+        """
         return what_staging_needs(settings) or loss_reason(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """Returns the records with the batch's timestamp."""
+        """Returns the records that have the batch's timestamp."""
         kept, _ = self._kept_and_deleted(batch)
         raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")
@@ -289,7 +299,7 @@ def staged_records(
 def read_named(spark: SparkSession, settings: ClientSettings, ranges: Sequence[OffsetRange], batch: str) -> DataFrame:
     """Returns the records in these ranges whose header names this batch. Records of other batches are left out.
 
-    Columns: key, value (binary), topic, partition, offset.
+    The columns are key, value (binary), topic, partition and offset.
     """
     # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))

@@ -1,7 +1,7 @@
 """The protocols that the steps use for an output of any kind.
 
-`output_kinds.py` lists the kinds and the parts of their packages. A batch is judged where it was written: in its staging topic
-or, under `publish: direct`, in the output topic itself.
+`output_kinds.py` lists the kinds and the parts of their packages. A batch is judged in the topic that it is written to.
+This is its staging topic, or under `publish: direct` the output topic itself.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from fencepost.protocol.view import View
 
 
 class Ending(Protocol):
-    """A publication of which everything is committed. Each kind of output has its own frozen value."""
+    """The end of a publication whose rows are all committed. Each kind of output has its own frozen value."""
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
-        """The ledger's records of the end. `seconds` is how long the publication took."""
+        """Returns the ledger's records of the end. `seconds` is how long the publication took."""
         ...
 
 
 class Target(Protocol):
-    """What plan and write need of an output. Errors are Fencepost's and name the output."""
+    """The methods of an output that plan and write need. Errors are Fencepost's and name the output."""
 
     def prepare(self) -> object:
-        """Creates what is missing. Raises NeedsOperator if this pipeline may not write to the output."""
+        """Creates what is missing in the output. Raises NeedsOperator if this pipeline may not write to it."""
         ...
 
     def planned(self) -> PlannedOutput:
@@ -50,12 +50,14 @@ class Target(Protocol):
         ...
 
     def newest_batches(self) -> Iterator[Named]:
-        """Returns the batches of this pipeline that the output has, or for a topic, those that own the newest records."""
+        """Yields the batches of this pipeline that the output has. A topic yields the batches that own its newest
+        records.
+        """
         ...
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raises NeedsOperator unless the output accepts the interval's records. If they are judged there, it has to
-        keep them too.
+        """Raises NeedsOperator unless the output accepts the interval's records. If they are judged in the output, it
+        has to keep them too.
         """
         ...
 
@@ -70,18 +72,18 @@ class Publisher(Protocol):
         ...
 
     def state(self, batch: Batch, *, publishing: bool) -> OutputState | None:
-        """Returns the present state of the output, with `publishing` also what the batch's publication has committed.
-        None while the batch needs nothing of the output.
+        """Returns the present state of the output. With `publishing` the state includes what the batch's publication
+        has committed. Returns None if the batch needs nothing of the output yet.
         """
         ...
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
-        """The end of the publication, if `found` shows that all of it is committed; else None."""
+        """Returns the end of the publication if `found` shows that all of it is committed, otherwise None."""
         ...
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
-        """Publishes what earlier attempts have not published yet; returns the end of the publication. `spark` is None
-        if the publication does not need it.
+        """Publishes what earlier attempts have not published yet, and returns the end of the publication. `spark` is
+        None if the publication does not need Spark.
 
         Raises:
             ReceiptsDisagree: the staged records differ from those that were written.
@@ -90,19 +92,19 @@ class Publisher(Protocol):
         ...
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Makes sure that no attempt at the publication, not even a late one, can commit. None if all of it is
-        committed.
+        """Makes sure that no attempt at the publication can commit any more, not even a late attempt. Returns None if
+        all of it is committed.
         """
         ...
 
 
 class KafkaOffsets(Protocol):
-    """The offsets that an output commits in Kafka: the marks of a publication, and how far its records are validated."""
+    """The offsets that an output commits in Kafka. They are the marks of a publication, and the ends of the validated
+    records.
+    """
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
-        """Returns the offsets that the transaction which begins a publication commits together with the ledger's
-        record.
-        """
+        """Returns the offsets that are committed when a publication begins, in the transaction of the ledger's record."""
         ...
 
     def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
@@ -110,11 +112,13 @@ class KafkaOffsets(Protocol):
         ...
 
     def validated(self, view: View) -> Mapping[PartitionId, int]:
-        """Returns the offsets of group `<pipeline>.validated`, which tell readers how far the output is validated."""
+        """Returns the offsets of group `<pipeline>.validated`, from which readers learn how far the output is
+        validated.
+        """
         ...
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
-        """Returns the partitions whose offsets in that group a transition of these batches may move."""
+        """Returns the partitions whose offsets in group `<pipeline>.validated` a transition of these batches may move."""
         ...
 
 
@@ -122,23 +126,24 @@ class Columns(Protocol):
     """Checks the columns of a transform's result against the output."""
 
     def check_result(self, interval: Interval, schema: StructType) -> None:
-        """Raises NeedsOperator unless the output accepts rows with these columns. Called before the first row is
+        """Raises NeedsOperator unless the output accepts rows with these columns. It is called before the first row is
         written.
         """
         ...
 
     def would_take(self, interval: Interval | None, schema: StructType) -> str:
-        """Returns what a run would change in the output for these columns, in words; empty if nothing. Changes nothing,
-        and raises the errors of `check_result`. Without an interval, the rows are a sample.
+        """Returns what a run would change in the output for these columns, in words, or an empty text if nothing. It
+        changes nothing, and raises the errors of `check_result`. Without an interval, the rows are a sample.
         """
         ...
 
 
 class Contents(Protocol):
-    """Compares an output's contents with the ledger. Such an output belongs to one pipeline on one cluster."""
+    """Compares an output's contents with the ledger. Only one pipeline on one cluster may own this kind of output."""
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """Returns the published batches that the output lacks, with the commands that bring them back; empty if none.
+        """Returns the published batches that the output lacks, with the commands that publish them again. The text is
+        empty if none is missing.
 
         `read` reads the ledger again.
 
@@ -148,7 +153,7 @@ class Contents(Protocol):
         ...
 
     def move_here(self, view: View) -> None:
-        """Registers the output for this cluster, after the pipeline has moved here from another one. Raises LedgerLost
+        """Registers the output for this cluster, after the pipeline has moved from another cluster. Raises LedgerLost
         if the output has a batch that is not in this cluster's ledger.
         """
         ...
@@ -167,17 +172,17 @@ class Output(Target, Publisher, Protocol):
 
     @property
     def offsets(self) -> KafkaOffsets | None:
-        """Returns the offsets that it commits in Kafka."""
+        """Returns the offsets that the output commits in Kafka, or None if it commits none."""
         ...
 
     @property
     def columns(self) -> Columns | None:
-        """Returns the check of a result's columns."""
+        """Returns the check of a result's columns, or None if the output has no columns."""
         ...
 
     @property
     def contents(self) -> Contents | None:
-        """Returns the comparison with the ledger."""
+        """Returns the comparison with the ledger, or None if the output's contents are not compared."""
         ...
 
 
@@ -204,13 +209,15 @@ class Inspected(Protocol):
 
     @property
     def view(self) -> View:
-        """Returns the ledger's contents; empty if there is no ledger."""
+        """Returns the ledger's contents. They are empty if there is no ledger."""
         ...
 
 
 @dataclass(frozen=True)
 class Checks:
-    """The doctor's checks of one kind of output. If the first finds an error, the others are skipped for the reason `without`."""
+    """The doctor's checks of one kind of output. If the first check finds an error, the other checks are skipped for
+    the reason `without`.
+    """
 
     first: Callable[[Inspected], Answer]
     without: str
@@ -225,8 +232,8 @@ def checks_of(pipeline: Pipeline) -> Checks | None:
 
 
 def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
-    """Returns the pipeline's output. With a batch, the output that the batch was planned for, even if the pipeline now
-    has another.
+    """Returns the pipeline's output. With a batch it returns the output that the batch was planned for, even if the
+    pipeline now has another output.
     """
     chosen = ledger.pipeline.output if batch is None else batch.plan.output
     opened: OpenOutput = part_of(chosen.kind, "output", "OUTPUT")
@@ -234,15 +241,15 @@ def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
 
 
 def missing_of(ledger: Ledger) -> str:
-    """Returns the published batches that the pipeline's output lacks; empty if none, or if this kind of output is not
-    compared.
+    """Returns the published batches that the pipeline's output lacks, as text. The text is empty if none is missing, or
+    if this kind of output is not compared.
     """
     contents = output_of(ledger).contents
     return contents.missing_batches(ledger.read) if contents is not None else ""
 
 
 def missing_or_why_not(ledger: Ledger) -> str:
-    """Like `missing_of`, but an error becomes text too: that the ledger is lost, or that the database does not answer."""
+    """Returns the text of `missing_of`, or the error as text: the ledger is lost, or the database does not answer."""
     try:
         return missing_of(ledger)
     except FencepostError as error:
@@ -256,7 +263,9 @@ def written_to(ledger: Ledger, batch: Batch) -> RecordTopic:
 
 
 def read_back_from(ledger: Ledger, batch: Batch) -> RecordTopic:
-    """The topic to read a batch back from: its output topic once it is published there, else the one it was written to."""
+    """Returns the topic to read a batch back from. Once the batch is published in an output topic, this is the output
+    topic. Before that it is the topic that the batch was written to.
+    """
     return _topic_of(ledger, batch) if batch.published_ranges else written_to(ledger, batch)
 
 
@@ -267,19 +276,23 @@ def _topic_of(ledger: Ledger, batch: Batch) -> RecordTopic:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a pipeline's next batch goes: to the output, and before that to the staging topic, if there is one."""
+    """The destination of a pipeline's next batch. A batch goes to the output, and before that to the staging topic if
+    there is one.
+    """
 
     output: Output
     staging: StagingTopic | None = None
 
     def prepare(self) -> None:
-        """Creates what is missing."""
+        """Creates the output and the staging topic if they are missing."""
         self.output.prepare()
         if self.staging is not None:
             self.staging.prepare_like(self.output.topics)
 
     def now(self) -> tuple[PlannedOutput, TopicEnds | None]:
-        """Returns both as a plan freezes them, created if they are missing."""
+        """Returns the output and the staging topic in the form that a plan freezes, and creates them if they are
+        missing.
+        """
         self.prepare()
         return self.output.planned(), self.staging.now() if self.staging is not None else None
 
@@ -289,7 +302,7 @@ class Destination:
         return chain(self.output.newest_batches(), staged)
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raises NeedsOperator unless written records stay until they are judged and the output accepts them."""
+        """Raises NeedsOperator unless the written records are kept until they are judged, and the output accepts them."""
         self.output.check_keeps(interval)
         if self.staging is not None:
             self.staging.check_keeps(interval)

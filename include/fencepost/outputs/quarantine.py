@@ -1,7 +1,8 @@
-"""A pipeline's quarantine topic: malformed records, and rows that fail a rule. A batch commits them with its own rows.
+"""A pipeline's quarantine topic has malformed records, and rows that failed a rule. A batch commits them together with
+its own rows.
 
-The topic is created without retention, so its records stay until a person deletes them. A record keeps the headers of its source
-record, which may name another batch; only its last header names its own batch.
+The topic is created without retention, so its records stay until a person deletes them. A record keeps the headers of
+its source record. These may name another batch, so only the record's last header names its own batch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ ROOM = 65_536  # bytes for the headers that quarantine adds to those of the sour
 
 
 class QuarantinedRecord(NamedTuple):
-    """A record in quarantine, without its data: its place there and in the source, the rule that it failed, and why."""
+    """A record in quarantine, without its data. It has the offset in quarantine and in the source, the rule that
+    failed, and the reason.
+    """
 
     place: str
     source: str
@@ -40,12 +43,12 @@ class QuarantineTopic(BatchTopic):
     role = "quarantine"
 
     def __init__(self, ledger: Ledger, batch: Batch | None = None) -> None:
-        """The pipeline's topic; with a batch, the topic that the batch was planned with."""
+        """Opens the pipeline's quarantine topic. With a batch, this is the topic that the batch was planned with."""
         planned = batch.plan.quarantine if batch else None
         super().__init__(ledger, planned.topic if planned else ledger.pipeline.quarantine_topic)
 
     def prepare(self) -> str:
-        """Creates the topic if it is missing; returns its id."""
+        """Creates the topic if it is missing, and returns its id."""
         self._known = self._cluster.find(self._name)
         if self._known is None:
             self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, self._settings())
@@ -66,7 +69,7 @@ class QuarantineTopic(BatchTopic):
         return config
 
     def check_keeps(self) -> None:
-        """Checks that the topic keeps its records. Skipped if the user may not read its settings.
+        """Checks that the topic keeps its records. The check is skipped if the user may not read the topic's settings.
 
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
@@ -92,13 +95,15 @@ class QuarantineTopic(BatchTopic):
         )
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """Returns the quarantined records of a written batch that still exist: the connector's columns, with headers."""
+        """Returns the quarantined records of a written batch that still exist. The columns are the connector's, with
+        headers.
+        """
         kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def some(self, batch: Batch, most: int) -> list[QuarantinedRecord]:
-        """Returns up to `most` of the batch's remaining records, from the start of its ranges. Needs no Spark."""
+        """Returns up to `most` of the batch's remaining records, from the start of its ranges. It needs no Spark."""
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
         own, found = (BATCH_HEADER, str(batch.id).encode()), list[QuarantinedRecord]()

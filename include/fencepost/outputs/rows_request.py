@@ -1,4 +1,4 @@
-"""The request of `read_validated` to a kind of output: the rows of one announced batch."""
+"""The request of `read_validated` to a kind of output. It asks for the rows of one announced batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fencepost.protocol.announcement import Announcement
 class RowsRequest:
     """A request for the rows of an announced batch.
 
-    `schemas` looks up those that a topic's records were written with, in the reader's registry. A kind that needs them calls it
-    when it knows that the records are there.
+    `schemas` looks up the schemas that a topic's records were written with, in the reader's registry. A kind that needs
+    the schemas calls it once it knows that the records exist.
     """
 
     spark: SparkSession
@@ -33,7 +33,7 @@ class RowsRequest:
 
 
 def rows_of(request: RowsRequest) -> DataFrame:
-    """Reads the rows by the kind of the batch's output.
+    """Reads the rows with the reader of the output's kind.
 
     Raises:
         SettingsError: this release does not know the kind.

@@ -1,8 +1,9 @@
-"""Whether a topic's settings let it accept a batch's records and keep them; pure.
+"""Decides whether a topic's settings let it accept a batch's records and keep them. Pure.
 
-The topic must not refuse a batch's records for their age, nor delete them before they are judged: validate would not read back
-what was written. Kafka computes a record's age from its timestamp. With `output.timestamp` that is the data's own time, so Kafka
-may delete a batch of old data within minutes. Compaction keeps only the newest record of a key.
+The topic must not refuse a batch's records for their age. It must not delete them before they are judged either,
+because validate would not read back what was written. Kafka computes a record's age from its timestamp. With
+`output.timestamp` that is the data's own time, so Kafka may delete a batch of old data within minutes. Compaction keeps
+only the newest record of a key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FOREVER = 2**62  # milliseconds; a limit of at least this length never applies
 
 
 def what_needs_keys(settings: Mapping[str, str]) -> str | None:
-    """Returns why the topic refuses records without keys, and what to do, or None if it accepts them."""
+    """Returns why the topic refuses records without keys, and what to do. Returns None if it accepts them."""
     policy = settings.get("cleanup.policy", "delete")
     if "compact" not in policy:
         return None
@@ -28,8 +29,8 @@ def what_needs_keys(settings: Mapping[str, str]) -> str | None:
 
 
 def what_staging_needs(settings: Mapping[str, str]) -> str | None:
-    """Returns why the topic would replace or refuse the timestamps that identify staged batches, and what to do, or
-    None if it keeps them.
+    """Returns why the topic would replace or refuse the timestamps that identify staged batches, and what to do.
+    Returns None if it keeps them.
     """
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return (
@@ -45,8 +46,8 @@ def what_staging_needs(settings: Mapping[str, str]) -> str | None:
 
 
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
-    """Returns why the topic would refuse records with timestamps of the interval, and what to do, or None if it accepts
-    them.
+    """Returns why the topic would refuse records with timestamps of the interval, and what to do. Returns None if it
+    accepts them.
 
     The records are assumed to be as old as the interval's start.
     """
@@ -68,11 +69,12 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
 def loss_reason(
     settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
 ) -> str | None:
-    """Returns why the topic would refuse the interval's records or delete them too early, and what to do, or None if it
-    keeps them.
+    """Returns why the topic would refuse the interval's records or delete them too early, and what to do. Returns None
+    if it keeps them.
 
-    `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start. `judged`: they are read
-    back from the topic to be judged. If they are not, only a topic that would delete them right after publication is reported.
+    `stamped` says that the records have timestamps of their own. They are assumed to be as old as the interval's start.
+    `judged` says that the records are read back from the topic to be judged. If they are not, the result reports only a
+    topic that would delete them right after publication.
     """
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
@@ -105,8 +107,8 @@ def loss_reason(
 
 
 def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> str | None:
-    """Returns why the output may refuse records that the staging topic accepts, by their size, and what to do, or None
-    if it accepts all.
+    """Returns why the output may refuse records that the staging topic accepts, by their size, and what to do. Returns
+    None if it accepts all.
     """
     taken, staged = (int(settings.get("max.message.bytes") or 0) for settings in (output, staging))
     if taken >= staged:

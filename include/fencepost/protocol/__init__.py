@@ -1,1 +1,1 @@
-"""What may happen to a batch: pure functions of the ledger. The model in `tests/model` explores them."""
+"""Decides what may happen to a batch, with pure functions of the ledger. The model in `tests/model` explores them."""

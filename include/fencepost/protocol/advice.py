@@ -1,6 +1,7 @@
-"""The next step for a person: a command that exists and that helps in the batch's state.
+"""Composes the next step for a person. It is a command that exists and that helps in the batch's state.
 
-Every message takes its next step from here, so each names the command and what to do in Airflow instead.
+Every message takes its next step from this module. So each message names the command, and what to do in Airflow
+instead.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ REASON = '--reason "..."'
 
 
 def next_task(batch: Batch) -> str:
-    """Returns the DAG's task that has to run next for an interval's newest revision. A superseded revision needs a new
-    plan.
+    """Returns the DAG's task that has to run next for an interval's newest revision. For a superseded revision, this is
+    a new plan.
     """
     match batch.state:
         case State.PLANNED:
@@ -31,7 +32,7 @@ def next_task(batch: Batch) -> str:
 
 
 def in_airflow(task: str) -> str:
-    """Returns what to do in Airflow instead of a command: clear the first task that has to run again."""
+    """Returns what to do in Airflow instead of a command. It is to clear the first task that has to run again."""
     return f"(in Airflow: clear {task})"
 
 
@@ -56,7 +57,7 @@ def write_again(batch: Batch) -> str:
 
 
 def _or_write_again() -> str:
-    """`write_again` after a sentence that names the command."""
+    """Returns the advice of `write_again` in a form that follows a sentence with the command."""
     return f"the same command {in_airflow('write')} writes and judges a new revision"
 
 
@@ -71,8 +72,8 @@ def reprocess(batch: Batch) -> str:
 
 
 def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
-    """Returns what to do about a batch of `rows` rows that was rejected. `failed` are the failed checks; none if it is
-    only empty.
+    """Returns what to do about a batch of `rows` rows that was rejected. `failed` are the failed checks. There are none
+    if the batch is only empty.
     """
     right, wrong = "If the suite is wrong, fix expectations.yaml", "If the data are wrong, fix the transform"
     if set(failed) == {QUARANTINE_LIMIT}:
@@ -85,14 +86,14 @@ def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
 
 
 def after_disagreement(batch: Batch, cure: str) -> str:
-    """Returns what to do about a batch whose records differ from its receipts. `cure` removes the cause and comes
-    first.
+    """Returns what to do about a batch whose records differ from its receipts. The advice begins with `cure`, which
+    removes the cause.
     """
     return f"{cure}. Then {batch.command('skip', REASON)}, and {batch.command('run', '--reprocess')}."
 
 
 def why_not_passed(batch: Batch) -> str:
-    """Returns why a written batch may not be published as it is; the end of an error message."""
+    """Returns why a written batch may not be published as it is. The text is the end of an error message."""
     if batch.publication is not None and batch.publication.refused:
         return "its table refused what had passed, so a person has to decide before it is published."
     if batch.verdict is None:
@@ -123,7 +124,7 @@ def after_table_refused(batch: Batch, skip: str = "") -> str:
 
 
 def or_give_up(batch: Batch) -> str:
-    """Returns how an operator gives up a publication to a table that does not end."""
+    """Returns how an operator gives up a publication to a table that never ends."""
     return (
         f"Readers see nothing of it before its commit, so {batch.command('skip', REASON)} and "
         f"{batch.command('run', '--reprocess')} can give it up."

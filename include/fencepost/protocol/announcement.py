@@ -1,7 +1,8 @@
-"""The announcement of a batch: all that a reader without the pipeline's folder and ledger needs to know about it.
+"""The announcement of a batch. It has everything that a reader without the pipeline's folder and ledger needs to know
+about the batch.
 
-A record in topic `fencepost.<pipeline>.published` and the `extra` of the asset event both have these fields. Their JSON Schema
-is `docs/announcement.schema.json`; a test compares it with the fields here.
+A record in topic `fencepost.<pipeline>.published` and the `extra` of the asset event both have these fields. Their JSON
+Schema is `docs/announcement.schema.json`. A test compares it with the fields in this module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Announced: TypeAlias = Literal["published", "skipped", "withdrawn"]
 
 
 class Known(BaseModel):
-    """Immutable. A reader ignores fields that it does not know, so that a newer release can add some."""
+    """The base of the announcement's values. They are immutable. A reader ignores fields that it does not know, so a
+    newer release can add fields.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", json_schema_serialization_defaults_required=True)
 
@@ -34,7 +37,9 @@ class Column(Known):
 
 
 class SchemaIds(Known):
-    """Ids in the schema registry, of the value's schema and of the key's. None without such a schema."""
+    """The ids of the value's schema and of the key's schema in the schema registry. An id is None if there is no such
+    schema.
+    """
 
     value: int | None = None
     key: int | None = None
@@ -51,7 +56,8 @@ class UnreadOffsets(Known):
 class Announcement(Known):
     """A publication, a skip or a withdrawal, as recorded in the ledger. `ledger_id` and `batch` together identify a batch.
 
-    A skipped or withdrawn batch has no output: its `rows` is 0, and its `ranges`, `quarantined` and `columns` are empty.
+    A skipped or withdrawn batch has no output. So its `rows` is 0, and its `ranges`, `quarantined` and `columns` are
+    empty.
     """
 
     version: Literal[1] = Field(
@@ -119,7 +125,7 @@ class Announcement(Known):
         """Parses the `extra` of an event, or the value of a record.
 
         Raises:
-            SettingsError: it is not an announcement, or this release does not know its version.
+            SettingsError: the content is not an announcement, or this release does not know its version.
         """
         version = announced.get("version")
         if isinstance(version, int) and version != ANNOUNCEMENT_VERSION:
@@ -138,7 +144,9 @@ class Announcement(Known):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Ledger id and batch name: unique among all batches, also after the pipeline got a new ledger."""
+        """Returns the ledger id and the batch's name. Together they are unique among all batches, even after the
+        pipeline got a new ledger.
+        """
         return self.ledger_id, self.batch
 
     @property
@@ -171,11 +179,11 @@ class Announcement(Known):
 
 
 def counting(announced: Iterable[Announcement]) -> list[Announcement]:
-    """Returns the publications of one pipeline that count after these announcements, in order of time; additions follow
+    """Returns the publications of one pipeline that count after these announcements, in order of time. Additions follow
     their batches.
 
-    A publication replaces everything that was published for its interval; an addition replaces nothing. A withdrawal removes
-    the interval. A skip changes nothing: what was published before still counts.
+    A publication replaces everything that was published for its interval, and an addition replaces nothing. A
+    withdrawal removes the interval. A skip changes nothing: what was published before still counts.
     """
     found: dict[Interval, list[Announcement]] = {}
     for one in announced:

@@ -1,7 +1,8 @@
-"""The announcements that follow from a change of the ledger, and from its whole history; pure.
+"""Derives announcements from a change of the ledger, and from its whole history. Pure.
 
-A batch is announced when it becomes published, skipped or withdrawn. Announcements are derived from the records that are about
-to be committed, so no step can forget one. They contain nothing that is not in the ledger, so a lost topic can be written again.
+A batch is announced when it becomes published, skipped or withdrawn. Announcements are derived from the records that
+are about to be committed, so no step can forget an announcement. They contain nothing that is not in the ledger, so a
+lost topic can be written again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ PUBLISHES = {"publish", PUBLISH_ANYWAY}
 
 @dataclass(frozen=True)
 class AnnouncedChange:
-    """A batch to announce: the event in its history that causes it, and the announced revisions that no longer count."""
+    """A batch to announce. It has the event in the batch's history that causes the announcement, and the announced
+    revisions that no longer count.
+    """
 
     batch: Batch
     entered: HistoryEntry
@@ -40,7 +43,7 @@ class AnnouncedChange:
 
 
 def announced_changes(before: View, changed: Sequence[Batch]) -> tuple[AnnouncedChange, ...]:
-    """Returns the publications, skips and withdrawals among changed batches; none for most changes.
+    """Returns the publications, skips and withdrawals among changed batches. Most changes have none.
 
     A withdrawal of several revisions of an interval is announced once, for the newest batch among them.
     """
@@ -62,7 +65,7 @@ def _state_in(view: View, batch: Batch) -> State | None:
 
 
 def _standing(batch: Batch) -> tuple[bool, int]:
-    """Sorts batches that are withdrawn together: the last one is announced for all of them."""
+    """Returns a key that sorts batches which are withdrawn together. The last batch is announced for all of them."""
     return batch.adds_to is None, batch.revision
 
 
@@ -71,8 +74,8 @@ def _without(own: Batch, revisions: Sequence[int]) -> tuple[int, ...]:
 
 
 def complete_until(view: View) -> datetime | None:
-    """Returns the start of the first planned interval that is not published or skipped; if there is none, the end of
-    the last one.
+    """Returns the start of the first planned interval that is not published or skipped. If there is none, it returns
+    the end of the last interval.
     """
     end = None
     for interval, revisions in view.in_order:
@@ -85,7 +88,7 @@ def complete_until(view: View) -> datetime | None:
 
 
 def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datetime | None) -> Announcement:
-    """Returns the announcement of a batch in this view. A skipped or withdrawn batch has no output in it."""
+    """Returns the announcement of a batch in this view. The announcement of a skipped or withdrawn batch has no output."""
     batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
     written = batch.written if counts else None
     return Announcement(
@@ -120,7 +123,7 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
 
 
 def _is_by_person(batch: Batch) -> bool:
-    """Returns whether a person decided to publish: the batch did not pass, or a person published it after its table
+    """Returns whether a person decided to publish. The batch did not pass, or a person published it after its table
     refused it.
     """
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
@@ -128,8 +131,8 @@ def _is_by_person(batch: Batch) -> bool:
 
 
 def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
-    """Returns the columns of the output. If the transform did not run, those of the newest batch written by then whose
-    transform ran.
+    """Returns the columns of the output. If the transform did not run, these are the columns of the newest earlier
+    batch whose transform ran.
     """
     schema = batch.written.value_schema if batch.written else ""
     if not schema:
@@ -152,8 +155,8 @@ AnnouncedBatch = tuple[AnnouncedChange, datetime | None]  # with the value of `c
 
 
 def all_announced(view: View) -> Iterator[AnnouncedBatch]:
-    """Yields every announcement that follows from the ledger's history, in order of time; within an interval in order
-    of revisions.
+    """Yields every announcement that follows from the ledger's history, in order of time. Within an interval the order
+    is that of revisions.
 
     Intervals that changed within one second are in order of their start.
     """
@@ -177,7 +180,7 @@ def all_announced(view: View) -> Iterator[AnnouncedBatch]:
 
 
 def history(view: View, cluster_id: str) -> list[Announcement]:
-    """Returns the announcements of `told`, as readers get them."""
+    """Returns the announcements of `all_announced` in the form that readers get."""
     return [announcement(view, one, cluster_id, until) for one, until in all_announced(view)]
 
 
@@ -187,8 +190,8 @@ def last_announced(view: View, batch: Batch) -> AnnouncedBatch | None:
 
 
 def _moments(revisions: Revisions) -> Iterator[tuple[datetime, AnnouncedChange | None]]:
-    """Yields an interval's announcements with their times, and None where it was planned first, or first after a
-    withdrawal.
+    """Yields an interval's announcements with their times. It also yields None at the interval's first plan, and at its
+    first plan after a withdrawal.
     """
     at, stands = ALWAYS, False
     for batch in revisions.all:
@@ -211,7 +214,7 @@ def _moments(revisions: Revisions) -> Iterator[tuple[datetime, AnnouncedChange |
 
 
 def _passed(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange:
-    """Returns a publication or a skip. A published batch replaces the revisions that passed since the previous
+    """Returns a publication or a skip. A published batch replaces all revisions that passed since the previous
     published batch.
     """
     if event.state is State.SKIPPED or batch.adds_to is not None:
@@ -228,8 +231,8 @@ def _passed(revisions: Revisions, batch: Batch, event: HistoryEntry) -> Announce
 
 
 def _withdrawn(revisions: Revisions, batch: Batch, event: HistoryEntry) -> AnnouncedChange | None:
-    """Returns a withdrawal, announced once for all revisions that it withdraws: with the last of them; None for the
-    others.
+    """Returns a withdrawal, or None. A withdrawal is announced once for all revisions that it withdraws, for the last
+    of them.
     """
     together = [b for b in revisions.all if b.history[-1] == event]
     if batch is not together[-1]:

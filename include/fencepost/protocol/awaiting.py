@@ -1,7 +1,7 @@
-"""Why a revision awaits a person, and the words for it; pure.
+"""Finds why a revision awaits a person, and the words for the reason. Pure.
 
-`Row.awaiting` answers for one interval, `Snapshot.awaiting` for all. A person acts on the newest revision of an interval, even
-while an older one that was published or skipped still counts.
+`Row.awaiting` answers for one interval, and `Snapshot.awaiting` for all. A person acts on the newest revision of an
+interval, even while an older published or skipped revision still counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class AwaitingReason(StrEnum):
 
 @dataclass(frozen=True)
 class Awaiting:
-    """A revision that awaits a person. `in_force` is the older revision that counts until this one is published, if any."""
+    """A revision that awaits a person. `in_force` is the older revision that counts until this revision is published,
+    or None.
+    """
 
     batch: Batch
     reason: AwaitingReason
@@ -34,7 +36,7 @@ class Awaiting:
 
     @property
     def description(self) -> str:
-        """For example `revision 2 was rejected; revision 1 stays published until revision 2 is published`."""
+        """Returns a text such as `revision 2 was rejected; revision 1 stays published until revision 2 is published`."""
         return f"{_happened(self.batch, self.reason)}{what_stays(self.batch, self.in_force, '; ')}"
 
     @property
@@ -63,7 +65,7 @@ def awaiting_reason(
 
 
 def in_force(revisions: Revisions) -> Batch | None:
-    """Returns the older published or skipped revision that counts, or None if the newest revision counts or is a
+    """Returns the older published or skipped revision that counts. Returns None if the newest revision counts, or is a
     finished addition.
     """
     counts, last = revisions.in_force, revisions.last
@@ -71,7 +73,7 @@ def in_force(revisions: Revisions) -> Batch | None:
 
 
 def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
-    """Returns which older revision stays in force until `batch` is published; empty if there is none."""
+    """Returns which older revision counts until `batch` is published. The text is empty if there is none."""
     if older is None:
         return ""
     if batch.adds_to is not None:

@@ -1,4 +1,4 @@
-"""What may happen to a batch: pure functions of the ledger. Nothing here talks to Kafka.
+"""Decides what may happen to a batch, with pure functions of the ledger. No function talks to Kafka.
 
 ```
  planned ──▶ written ──▶ published ──(new revision published)──▶ superseded
@@ -9,13 +9,15 @@
 A staged batch, and a batch for a table, is `publishing` before it is published (`protocol/publication.py`). From `publishing` it
 can become published, be given up for a new revision or a skip, or be rejected by its table.
 
-An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
-published. An operator may withdraw an interval that has no offsets or is not published: its remaining revisions become withdrawn.
+An operator may skip an unpublished batch. A skipped batch counts, like a published batch, until a new revision of it is
+published. An operator may withdraw an interval that has no offsets or is not published. Its remaining revisions then
+become withdrawn.
 
-An addition (`protocol/replay.py`) passes through the same states. It replaces nothing, and skipping it leaves its batch as it is.
-Publishing a new revision of the interval supersedes the batch and its additions.
+An addition (`protocol/replay.py`) passes through the same states. It replaces nothing, and skipping an addition does
+not change its batch. Publishing a new revision of the interval supersedes the batch and its additions.
 
-Every function returns the records to write (none if the work is done already), or raises with the reason.
+Every function returns the records to write, or raises an error with the reason. There are no records if the work is
+done already.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, ha
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
-    """Returns the lowest lane, of `lanes` in all, that no planned batch holds. `but_for` is about to be superseded, so
-    its lane is free.
+    """Returns the lowest lane that no planned batch holds. There are `lanes` lanes. `but_for` is about to be
+    superseded, so its lane is free.
 
-    Additions have lanes of their own and take none of these.
+    Additions have their own lanes and hold none of these.
 
     Raises:
         NoFreeLane: names the batches that hold lanes.
@@ -72,7 +74,7 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
 def replay_lane(view: View, but_for: Batch | None) -> str:
     """Returns the lowest lane for additions that no other planned addition holds. Their number is not limited.
 
-    Additions have lanes of their own so that one that fails does not hold up the scheduled batches.
+    Additions have their own lanes, so an addition that fails does not hold up the scheduled batches.
     """
     held = {b.plan.lane for b in view.all() if b.state is State.PLANNED and b.adds_to is not None and b != but_for}
     return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
@@ -81,9 +83,9 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
 def unfinished_ids(view: View, lane: str) -> int:
     """Returns how many of the lane's transactional ids, counted from 0, may have an open transaction.
 
-    A written batch leaves no open transaction: each of its task-partitions has a mark, earlier holders of the id were fenced, and
-    later ones find the mark. Before it wrote, it also fenced the ids that earlier batches had left. A batch without offsets uses
-    no id and fences none.
+    A written batch leaves no open transaction. Each of its task-partitions has a mark, earlier holders of the id were
+    fenced, and later holders find the mark. Before it wrote, it also fenced the ids that earlier batches had left. A
+    batch without offsets uses no id and fences none.
     """
     most = 0
     for batch in sorted((b for b in view.all() if b.plan.lane == lane), key=view.order, reverse=True):
@@ -100,12 +102,12 @@ def standing_plan(
 ) -> Batch | None:
     """Returns the interval's newest revision, or None if one has to be planned.
 
-    `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried request
-    makes one revision, not two. It replaces a batch that is being published only if that very publication was `given_up`. It
-    replaces an addition that is under way; a plain run finishes that addition instead.
+    `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried
+    request makes one revision, not two. A batch that is being published is replaced only if that very publication was
+    `given_up`. An addition that is under way is replaced. Without `reprocess` that addition is finished.
 
     Raises:
-        TransitionRefused: the interval overlaps a planned one in part.
+        TransitionRefused: the interval overlaps part of a planned interval.
     """
     for other in view.kept_intervals:
         if other != interval and other.overlaps(interval):
@@ -124,8 +126,8 @@ def standing_plan(
 
 
 def answer_to(view: View, interval: Interval, request: str | None) -> Batch | None:
-    """Returns the revision of the interval that answers the request, or None if there is none, or the request has no
-    id.
+    """Returns the revision of the interval that answers the request. Returns None if there is none, or if the request
+    has no id.
 
     The request is then not carried out again, whatever the state of that revision.
     """
@@ -136,7 +138,7 @@ def answer_to(view: View, interval: Interval, request: str | None) -> Batch | No
 def record_answer(view: View, interval: Interval, request: str) -> tuple[Batch, ...]:
     """Records that the interval's newest revision, which is under way, also answers this request.
 
-    A batch that is being published does not answer it: the request may be meant to replace that batch.
+    A batch that is being published does not answer the request, because the request may be meant to replace that batch.
     """
     batch = view.last(interval)
     if batch is None or batch.state not in REPLACEABLE or answer_to(view, interval, request) is not None:
@@ -155,11 +157,12 @@ def record_planned(
     adds_to: int | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns the records of a new revision: its own, and that of the unfinished revision that it supersedes, if there
-    is one.
+    """Returns the records of a new revision: its own record, and the record of the unfinished revision that it
+    supersedes, if there is one.
 
-    A published or skipped revision stays. `adds_to` is the revision that an addition adds to; an addition may supersede an
-    unfinished addition only. A batch that is being published is superseded only if that very publication was `given_up`.
+    A published or skipped revision does not change. `adds_to` is the revision that an addition adds to. An addition may
+    supersede only an unfinished addition. A batch that is being published is superseded only if that very publication
+    was `given_up`.
     """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.last(interval)
@@ -185,10 +188,11 @@ def record_planned(
 def record_schemas(
     view: View, interval: Interval, revision: int, known: Schemas | None, found: Schemas
 ) -> tuple[Batch, ...]:
-    """Records `found` as the schemas of a planned batch, if the batch still has the schemas that are `known` to this
-    attempt.
+    """Records `found` as the schemas of a planned batch. It does so only if the batch still has the schemas that this
+    attempt has as `known`.
 
-    Otherwise another attempt was faster, and both use the schemas that it recorded: a whole batch is decoded and encoded alike.
+    Otherwise another attempt was faster, and both attempts use the schemas that it recorded. So a whole batch is
+    decoded and encoded in the same way.
 
     Raises:
         Superseded: see `record_written`.
@@ -211,7 +215,7 @@ def record_written(
 
     Raises:
         TransitionRefused: the receipts do not cover the plan.
-        Superseded: a newer revision was planned while this one was written, or its interval was withdrawn.
+        Superseded: a newer revision was planned while this batch was written, or its interval was withdrawn.
     """
     batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
@@ -222,10 +226,10 @@ def record_written(
 
 
 def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> None:
-    """Checks that receipts cover the plan: each task-partition once, and under the batch's own lease.
+    """Checks that receipts cover the plan. Each task-partition has one receipt, under the batch's own lease.
 
-    `aside` is the number of records that bypass the transform. Without any, the task-partitions for malformed records need no
-    receipts.
+    `bypassed` is the number of records that bypass the transform. If there are none, the task-partitions for malformed
+    records need no receipts.
     """
     wanted = batch.plan.task_count(bypassed)
     tasks = sorted(r.task for r in receipts)
@@ -240,8 +244,8 @@ def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> 
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """Returns the batch for a validate step. A batch that is published, being published or skipped is returned too; it
-    stays as it is.
+    """Returns the batch for a validate step. A batch that is published, being published or skipped is returned too, and
+    does not change.
     """
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
@@ -255,7 +259,7 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     """Records a verdict on a written or rejected batch.
 
     Raises:
-        Overtaken: another validation was recorded since this one began; it may have used a newer suite.
+        Overtaken: another validation was recorded after this validation began. It may have used a newer suite.
     """
     batch = own_revision(view, interval, revision)
     if batch.verdict == verdict or batch.state in DECIDED:
@@ -302,7 +306,7 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
 
 
 def asked_about(batch: Batch) -> AskedBatch:
-    """Returns the identity and the present verdict of a judged batch: an answer counts only while both are the same."""
+    """Returns the identity and the present verdict of a judged batch. An answer counts only while both are the same."""
     return AskedBatch(
         batch=str(batch.id),
         lease=batch.require_lease,
@@ -323,7 +327,7 @@ class Beginning(Protocol):
 class PreparedBatch:
     """A batch that was checked for its publication: its topics exist as planned, and its output accepts it.
 
-    `beginning` is None for a batch that its write step has put into the output already.
+    `beginning` is None for a batch that its write step has written to the output already.
     """
 
     batch: BatchId
@@ -331,10 +335,11 @@ class PreparedBatch:
 
 
 def to_publish(view: View, interval: Interval, decision: Decision | None = None) -> Batch | None:
-    """Returns the newest revision, if it may be published now, or None if there is nothing left to do.
+    """Returns the newest revision if it may be published now. Returns None if there is nothing more to do.
 
-    A revision may be published after a passed verdict, or on an operator's decision about a rejected batch. Without a decision
-    a skipped batch stays as it is: the run that the operator's skip overtook has nothing left to do.
+    A revision may be published after a passed verdict, or on an operator's decision about a rejected batch. Without a
+    decision a skipped batch does not change, because a run that was overtaken by the operator's skip has nothing more
+    to do.
 
     Raises:
         TransitionRefused: the revision may not be published. The message has the next step.
@@ -371,12 +376,12 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
 def decide_publish(
     view: View, interval: Interval, now: datetime, decision: Decision | None, prepared: PreparedBatch | None
 ) -> tuple[Batch, ...]:
-    """Publishes the newest revision and supersede the one that was published or skipped before.
+    """Publishes the newest revision and supersedes the revision that was published or skipped before.
 
-    A batch that is staged, or is for a table, begins to be published.
+    A staged batch, or a batch for a table, begins to be published.
 
     Raises:
-        FactsOutdated: the batch may be published now, and it is another one than the `prepared` one.
+        FactsOutdated: another batch than the `prepared` batch may be published now.
         TransitionRefused: see `to_publish`.
     """
     batch = to_publish(view, interval, decision)
@@ -396,8 +401,8 @@ def decide_publish(
 
 
 def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
-    """Returns the records of a batch's publication: the published batch, and the superseded older revision with its
-    additions.
+    """Returns the records of a batch's publication. They are the published batch, and the superseded older revision
+    with its additions.
 
     An addition supersedes nothing.
     """
@@ -413,8 +418,8 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 def decide_skip(
     view: View, interval: Interval, decision: Decision, given_up: AbandonedPublication | None = None
 ) -> tuple[Batch, ...]:
-    """Skips the interval on an operator's decision: the frontier passes it without output. For an addition, drop only
-    that.
+    """Skips the interval on an operator's decision. The frontier then passes the interval without output. For an
+    addition, only the addition is dropped.
 
     A batch that is being published is skipped only if that very publication was `given_up`.
     """
@@ -444,11 +449,11 @@ def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple
     """Withdraws an interval on an operator's decision, as if it had never been planned.
 
     An interval without offsets can be withdrawn in any state. An interval with offsets can be withdrawn while it is not
-    published or skipped and no later interval begins where it ends. Its offsets then fall in the interval that is planned next.
-    A withdrawn interval can be planned again, with the offsets that no other interval has by then.
+    published or skipped and no later interval begins where it ends. Its offsets then belong to the interval that is
+    planned next. A withdrawn interval can be planned again, with the offsets that no other interval has by then.
 
     Raises:
-        TransitionRefused: its records would end up in no interval, or in two.
+        TransitionRefused: the records of the interval would end up in no interval, or in two.
     """
     _known(view, interval)
     if view.is_withdrawn(interval):
@@ -498,8 +503,8 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 
 
 def _seen(batch: Batch) -> str:
-    """Returns what readers may already see of a publication that was not given up. A table shows nothing before the
-    commit.
+    """Returns what readers may already see of a publication that was not given up. Readers of a table see nothing
+    before the commit.
     """
     return (
         f"{batch.require_publication.target} may have committed it"
@@ -540,10 +545,10 @@ def _standing(view: View, interval: Interval) -> Batch:
 
 
 def own_revision(view: View, interval: Interval, revision: int) -> Batch:
-    """Returns the interval's newest revision, which has to be this one.
+    """Returns the revision, which has to be the interval's newest revision.
 
     Raises:
-        Superseded: a newer revision was planned, or this one was withdrawn.
+        Superseded: a newer revision was planned, or this revision was withdrawn.
     """
     batch = _known(view, interval)
     if batch.revision != revision:

@@ -1,4 +1,4 @@
-"""How far the source is processed: the ends of the unbroken run of batches."""
+"""Computes how far the source is processed. This is the end of the unbroken run of batches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fencepost.protocol.view import PASSED, View
 
 
 def of_topic(ends: Mapping[PartitionId, int], topic: str) -> dict[int, int]:
-    """The ends in one topic, by partition."""
+    """Returns the ends in one topic, by partition."""
     return {partition: end for (name, partition), end in sorted(ends.items()) if name == topic}
 
 
 def by_topic(ends: Mapping[PartitionId, int]) -> dict[str, dict[str, int]]:
-    """The ends as JSON objects: by topic, then by partition."""
+    """Returns the ends as JSON objects, by topic and then by partition."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), end in sorted(ends.items()):
         found.setdefault(topic, {})[str(partition)] = end
@@ -23,7 +23,7 @@ def by_topic(ends: Mapping[PartitionId, int]) -> dict[str, dict[str, int]]:
 
 
 def frontier(view: View) -> Mapping[PartitionId, int]:
-    """Per source partition, the end of the longest unbroken run of published or skipped batches.
+    """Returns the end of the longest unbroken run of published or skipped batches, by source partition.
 
     The run begins at the interval that was planned first (`View.anchor`), so planning an earlier interval moves nothing.
     Withdrawing a former anchor moves nothing either. An empty range in a partition does not break that partition's run.
@@ -52,10 +52,10 @@ def _frontier(view: View) -> Mapping[PartitionId, int]:
 
 
 def accounted_for(view: View) -> dict[PartitionId, int]:
-    """Per source partition, the furthest committed offset that the ledger can explain.
+    """Returns the furthest committed offset that the ledger can explain, by source partition.
 
-    It is the frontier. In a partition that only withdrawn batches have, it is the furthest point that the frontier may have
-    reached before the withdrawal.
+    Usually it is the frontier. In a partition that only withdrawn batches have, it is the furthest offset that the
+    frontier may have reached before the withdrawal.
     """
     ends: dict[PartitionId, int] = {}
     for batch in view.all():
@@ -66,7 +66,7 @@ def accounted_for(view: View) -> dict[PartitionId, int]:
 
 
 def _former_anchors(view: View) -> list[Batch]:
-    """Returns the withdrawn batches that were planned before the anchor: the frontier may have started there."""
+    """Returns the withdrawn batches that were planned before the anchor. The frontier may have started at one of them."""
     anchor = view.anchor
     if anchor is None:
         return []
@@ -74,10 +74,11 @@ def _former_anchors(view: View) -> list[Batch]:
 
 
 def holding_back(view: View) -> Batch | None:
-    """Returns the batch that holds the frontier back: the first of the run that has offsets and is not published or
-    skipped.
+    """Returns the batch that holds the frontier back. It is the first batch of the run that has offsets and is not
+    published or skipped.
 
-    A batch that is not rejected holds it back only if a published or skipped batch follows; otherwise None.
+    A batch that is not rejected holds the frontier back only if a published or skipped batch follows. Otherwise the
+    result is None.
     """
     run = view.run
     for position, batch in enumerate(run):

@@ -1,4 +1,5 @@
-"""Marks: group offsets that writers commit inside their transactions, and what the next attempt may do after it reads one.
+"""Marks are group offsets that writers commit inside their transactions. This module decides what an attempt may do
+after it has read a mark.
 
 A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`. Its metadata is the
 receipt as compact JSON, far below Kafka's limit of 4,096 bytes.
@@ -25,10 +26,11 @@ class MarkState(StrEnum):
 
 
 def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> MarkState:
-    """Returns what a writer with this lease may do, by the mark. Valid only after init_transactions: before that, an
-    older attempt may still commit its mark.
+    """Returns what a writer with this lease may do, by the mark. It is valid only after init_transactions, because an
+    older attempt may commit its mark until then.
 
-    `opened`: the task-partition had a mark before its first attempt, like every partition of a publication.
+    `opened` says that the task-partition had a mark before its first attempt. Every task-partition of a publication has
+    one.
 
     Leases of two ledgers cannot be compared, so a mark of a lost ledger proves nothing and blocks nothing.
     """
@@ -54,7 +56,7 @@ def mark_metadata(receipt: Receipt) -> str:
 
 
 def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
-    """Parses the receipt in a mark's metadata. `opened` is that of `compare_mark`.
+    """Parses the receipt in a mark's metadata. `opened` has the meaning of `compare_mark`.
 
     Raises:
         NeedsOperator: the offset was not committed by Fencepost.

@@ -1,9 +1,10 @@
-"""Whether a batch can go on, and what to do if it cannot; pure.
+"""Decides whether a batch can go on, and what to do if it cannot. Pure.
 
-Every caller gets the same answer. Plan asks about the batches whose ranges bound the next one. Write, validate and advance ask
-before they work and before they record. Skip and reprocess ask before they record a decision or a new revision. The doctor asks
-too. A lasting obstacle ends a publication. Any other, such as Kafka's own refusal, ends an attempt only: the next attempt may
-succeed after a person has changed what the error names. In both cases the publication may be given up.
+Every caller gets the same answer. Plan asks about the batches whose ranges bound the next batch. Write, validate and
+advance ask before they work and before they record. Skip and reprocess ask before they record a decision or a new
+revision. The doctor asks too. A lasting obstacle ends a publication. Any other obstacle, such as Kafka's own refusal,
+ends an attempt only. The next attempt may succeed after a person has changed what the error names. In both cases the
+publication may be given up.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ ACCEPT_LOSS = (
 class SourceState:
     """The topic that the batch would be read from now. An empty id means that the topic does not exist.
 
-    `expired` are the parts of the batch's ranges that the topic no longer has. With `accept_loss` (`on_expired: skip`) the
-    pipeline continues without them.
+    `expired` are the parts of the batch's ranges that the topic no longer has. With `accept_loss` (`on_expired: skip`)
+    the pipeline continues without these parts.
     """
 
     topic: str
@@ -62,8 +63,8 @@ class OutputState(Protocol):
     """The present state of an output, and of a batch's publication there. Each kind of output has its own class."""
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """Returns what keeps the batch from this output, or None. `found` is everything else that was observed. For a
-        batch that is being published this is the only possible obstacle.
+        """Returns the obstacle that keeps the batch from this output, or None. `found` is everything else that was
+        observed. For a batch that is being published there can be no other obstacle.
         """
         ...
 
@@ -72,8 +73,9 @@ class OutputState(Protocol):
 class ObservedState:
     """The present state of what a batch was planned with. An empty topic id means that the topic does not exist.
 
-    `sources` has the topic of each input, in the plan's order; it is empty once the batch no longer needs them. `staged_gone` is
-    the deleted part of a staged batch's offsets. `output` is None while the batch needs nothing of its output.
+    `sources` has the topic of each input, in the plan's order. It is empty once the batch no longer needs them.
+    `staged_gone` is the deleted part of a staged batch's offsets. `output` is None while the batch needs nothing of its
+    output.
     """
 
     output: OutputState | None = None
@@ -88,8 +90,8 @@ class ObservedState:
 class Obstacle:
     """Why a batch cannot go on, and the error to raise for it.
 
-    `cure` is the next step; it is empty if a new revision gets past the obstacle. `lasting` means that no later attempt can
-    succeed.
+    `cure` is the next step. It is empty if a new revision avoids the obstacle. `lasting` means that no later attempt
+    can succeed.
     """
 
     why: str
@@ -99,7 +101,7 @@ class Obstacle:
     refused: str = ""  # why the table refused the batch's data
 
     def next_step(self, batch: Batch) -> str:
-        """Returns the next step of the error message: `cure`, or else a new revision."""
+        """Returns the next step of the error message. It is `cure`, or otherwise a new revision."""
         return self.cure or f"{reprocess(batch) if batch.state in PASSED else write_again(batch)}."
 
     def error(self, batch: Batch) -> FencepostError:
@@ -110,13 +112,13 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class AbandonedPublication:
-    """A publication that was given up. `lease` is its lease; readers may have seen `seen` of its records."""
+    """A publication that was given up. `lease` is its lease. Readers may have seen `seen` of its records."""
 
     lease: int
     seen: int
 
     def is_of(self, batch: Batch) -> bool:
-        """Returns whether the given-up publication is the batch's present one."""
+        """Returns whether the given-up publication is the batch's present publication."""
         return batch.publication_under(self.lease) is not None
 
     def history_note(self, batch: Batch) -> str:
@@ -126,10 +128,10 @@ class AbandonedPublication:
 
 
 def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
-    """Returns what keeps a batch from going on, or None.
+    """Returns the obstacle that keeps a batch from going on, or None.
 
-    Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see part of it, so only an
-    obstacle of the output can stop it.
+    Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see some of its
+    records by then, so only an obstacle of the output can stop it.
     """
     of_output = found.output.obstacle(batch, found) if found.output is not None else None
     if batch.state is State.PUBLISHING:
@@ -158,8 +160,8 @@ def refusal_obstacle(publication: Publication) -> Obstacle | None:
 
 
 def source_obstacle(batch: Batch, found: Sequence[SourceState]) -> Obstacle | None:
-    """Returns what keeps a batch from being read from these topics. Batches whose ranges bound the next one are checked
-    too.
+    """Returns the obstacle that keeps a batch from being read from these topics, or None. Batches whose ranges bound
+    the next batch are checked too.
     """
     each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
     return next((one for one in each if one is not None), None)
@@ -198,21 +200,25 @@ def _of_source(batch: Batch, planned: TopicInput, found: SourceState) -> Obstacl
 
 
 def quarantine_obstacle(link: Batch, read: TopicInput, found: SourceState) -> Obstacle | None:
-    """Returns what keeps an addition from being planned that replays the quarantined records of `link`, or None."""
+    """Returns the obstacle that keeps an addition from being planned, or None. The addition replays the quarantined
+    records of `link`.
+    """
     what = _missing_records(read, found)
     cure = f"Nothing was planned. {reprocess(link)}."
     return Obstacle(f"its quarantined records cannot be replayed: {what}", cure=cure) if what else None
 
 
 def _missing_records(planned: TopicInput, found: SourceState) -> str:
-    """Returns which records the quarantine topic no longer has; empty if none are missing."""
+    """Returns which records the quarantine topic no longer has. The text is empty if none are missing."""
     if planned.topic_id != found.topic_id:
         return f"quarantine topic {planned.topic} {remade(found.topic_id)}"
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
 
 
 def staging_obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
-    """Returns what keeps a batch from being written, judged or published by way of its staging topic."""
+    """Returns the obstacle that keeps a batch from being written, judged or published through its staging topic, or
+    None.
+    """
     staging = batch.plan.staging
     if staging is None or not (batch.written is None or batch.is_staged):
         return None
@@ -236,8 +242,8 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
 
 
 def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None:
-    """Returns what keeps a planned batch from being written because its records expired. A written batch no longer
-    needs them.
+    """Returns the obstacle that keeps a planned batch from being written because its records expired, or None. A
+    written batch no longer needs its source records.
     """
     found = next((one for one in sources if one.expired), None)
     if batch.state is not State.PLANNED or found is None:
@@ -249,7 +255,7 @@ def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None
 
 
 def remade(identity: str) -> str:
-    """Returns what happened to a topic that had another id. `identity` is its id now; empty if the topic does not
+    """Returns what happened to a topic that had another id. `identity` is its id now, and empty if the topic does not
     exist.
     """
     return "was deleted and created again" if identity else "was deleted"

@@ -1,9 +1,9 @@
-"""The next plan of an interval, from facts that were gathered for it; pure.
+"""Decides the next plan of an interval from facts that were gathered for it. Pure.
 
-Gathering facts takes seconds: it asks Kafka and the registry, hashes files and creates topics. Meanwhile another run may plan. So
-the decision refuses facts if the neighbours in the ledger have changed since, and the facts are gathered again. Otherwise a plan
-that knew four partitions of its source could follow one that knew five, and the plan after it would read the fifth partition from
-its beginning a second time.
+Gathering facts takes seconds, because it asks Kafka and the registry, hashes files and creates topics. Another run may
+plan in the meantime. So the decision refuses the facts if the interval's neighbours in the ledger have changed, and the
+facts are gathered again. Otherwise a plan that knew four partitions of its source could follow a plan that knew five.
+The plan after it would then read the fifth partition from its beginning a second time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ from fencepost.protocol.view import View
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The batches that decide an interval's ranges: its own, whose ranges it keeps, or else the batches before and after."""
+    """The batches that decide an interval's ranges. If the interval has a batch, it keeps that batch's ranges.
+    Otherwise the batches before and after it decide.
+    """
 
     own: Batch | None = None
     before: Batch | None = None
@@ -70,7 +72,9 @@ class Neighbours:
         return tuple(batch for batch in (self.own, self.before, self.after) if batch is not None)
 
     def bound_alike(self, other: Neighbours) -> bool:
-        """Returns whether the other neighbours give the interval the same ranges. Their states do not matter."""
+        """Returns whether the other neighbours give the interval the same ranges. The states of the neighbours do not
+        matter.
+        """
         return all(
             _bounds(one) == _bounds(two)
             for one, two in ((self.own, other.own), (self.before, other.before), (self.after, other.after))
@@ -85,10 +89,10 @@ def _bounds(batch: Batch | None) -> object:
 class SourceFacts:
     """Offsets of a source topic, one for each partition that the broker knows.
 
-    `by_start` is the first record at or after the interval's start; it is None if an interval before it is planned. `by_end` is
-    the first record at or after the interval's end, from the range's start on. Both have None for a partition without such a
-    record. `stable` is asked first, so a record that arrives meanwhile belongs to the next batch. `last_timestamps` are the
-    timestamps of the last records before `by_start`, for partitions that have such records.
+    `by_start` is the first record at or after the interval's start. It is None if an interval before it is planned.
+    `by_end` is the first record at or after the interval's end, from the range's start on. Both have None for a
+    partition without such a record. `stable` is asked first, so a record that arrives later belongs to the next batch.
+    `last_timestamps` are the timestamps of the last records before `by_start`, for partitions that have such records.
     """
 
     topic: str
@@ -112,12 +116,12 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """Everything besides the ledger that a plan depends on. `neighbours` are those that `source` was gathered for.
+    """Everything besides the ledger that a plan depends on. `source` was gathered for `neighbours`.
 
-    For an addition, `link` is the batch whose quarantined records it replays, and `source` is None, because those records were
-    checked already. `unkept` is why a topic would refuse the batch's records or delete them before they are judged; with it, only
-    a batch without offsets is planned. `quarantine` is None if the pipeline quarantines nothing. `clock` is `now` in milliseconds
-    since 1970.
+    For an addition, `link` is the batch whose quarantined records it replays. `source` is None then, because those
+    records were checked already. `unkept` says why a topic would refuse the batch's records or delete them before they
+    are judged. With `unkept` only a batch without offsets is planned. `quarantine` is None if the pipeline quarantines
+    nothing. `clock` is `now` in milliseconds since 1970.
     """
 
     pipeline: str
@@ -146,7 +150,7 @@ def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
     """Checks that this cluster is the `known` one, to which the last publication went.
 
     Raises:
-        AnotherCluster: it is not. The topics here have other records, and the ledger here is empty or a copy.
+        AnotherCluster: it is another cluster. Its topics have other records, and its ledger is empty or a copy.
     """
     if known != cluster_id:
         raise AnotherCluster(
@@ -163,8 +167,8 @@ def last_cluster(view: View) -> str | None:
 
 
 def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
-    """Returns whether a request that confirms a move may apply to this cluster: none of its batches was planned on
-    another one.
+    """Returns whether a request that confirms a move may apply to this cluster. It may not if one of the request's
+    batches was planned on another cluster.
     """
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
@@ -173,7 +177,7 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
     """Checks that the batch's offsets belong to this source topic, and that the broker knows all of their partitions.
 
     Raises:
-        TopicRecreated: the topic is another one, so the offsets belong to other records here.
+        TopicRecreated: the topic has another id, so the offsets belong to other records now.
         KafkaUnavailable: the batch has partitions that the broker does not know yet.
     """
     stopped = source_obstacle(batch, (SourceState(topic, topic_id, partitions),))
@@ -182,13 +186,13 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
 
 
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
-    """Returns the start of each range, for an interval that has no batch yet."""
+    """Returns the start of each range. The interval has no batch yet."""
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
 def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
-    """Returns the input of the interval's next batch, and the time before the interval that the batch covers too, if
-    any.
+    """Returns the input of the interval's next batch. It also returns the time before the interval that the batch
+    covers too, if there is any.
 
     A new revision keeps the ranges of the interval's last batch. Their expired parts are recorded as lost.
 
@@ -241,8 +245,8 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
 
 def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
-    """Returns the plan of an addition: it replays all records that its link, a published batch or addition, has
-    quarantined.
+    """Returns the plan of an addition. It replays all records that its link has quarantined. A link is a published
+    batch or addition.
 
     Raises:
         FactsOutdated: the interval has a newer link since the facts were gathered.
@@ -261,9 +265,9 @@ def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
 
 def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malformed: bool) -> Plan:
-    """Returns a plan with this input and lane, and everything else from the facts.
+    """Returns a plan with this input and lane. Everything else comes from the facts.
 
-    `malformed`: the plan has task-partitions for malformed records.
+    `malformed` says that the plan has task-partitions for malformed records.
     """
     kinds = (TaskKind.ROWS, TaskKind.MALFORMED) if malformed else (TaskKind.ROWS,)
     plan = Plan(
@@ -294,7 +298,7 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malfor
 
 
 def _moment_of_its_own(view: View, clock: int) -> int:
-    """Returns the first millisecond from `clock` on that is not the `staging_timestamp` of another batch in the ledger."""
+    """Returns the first millisecond from `clock` on that no other batch in the ledger has as its `staging_timestamp`."""
     taken = {batch.plan.staging_timestamp for batch in view.all()}
     return next(moment for moment in count(clock) if moment not in taken)
 
@@ -309,11 +313,12 @@ def decide_plan(
     given_up: AbandonedPublication | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns the interval's first revision, or a new one on `reprocess`; nothing if its batch stays as it is.
+    """Returns the records of the interval's first revision, or of a new revision on `reprocess`. There are none if the
+    interval's batch does not change.
 
     A `request` for a reprocess is carried out once: the planned revision records the request.
 
-    `facts` are None if, when they would have been gathered, the batch was to stay as it is.
+    `facts` are None if nothing was to be planned at the time when facts are gathered.
     """
     asks = reprocess and answer_to(view, interval, request) is None
     if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
@@ -337,8 +342,8 @@ def decide_revision(
     facts: PlanFacts | None,
     given_up: AbandonedPublication | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns the revision that replaces the batch; nothing if another run has revised it, or if no reason for a
-    revision is left.
+    """Returns the records of the revision that replaces the batch. There are none if another run has revised the batch,
+    or if no reason for a revision is left.
 
     A batch that is being published is replaced only if that very publication was given up.
     """
@@ -363,10 +368,10 @@ def decide_replay(
     decision: Decision | None = None,
     request: str | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns a new addition to the interval's published batch; nothing if one is under way, or nothing is left to
-    replay.
+    """Returns the records of a new addition to the interval's published batch. There are none if an addition is under
+    way, or if there is nothing to replay.
 
-    A `request` is carried out once, as by `decide_plan`.
+    A `request` is carried out once, as in `decide_plan`.
     """
     if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
         return ()
@@ -380,10 +385,10 @@ def decide_replay(
 
 
 def gathered(interval: Interval, facts: PlanFacts | None) -> PlanFacts:
-    """Requires the facts.
+    """Returns the facts, which the caller needs.
 
     Raises:
-        FactsOutdated: none were gathered, because there was nothing to plan at that time.
+        FactsOutdated: no facts were gathered, because there was nothing to plan at that time.
     """
     if facts is None:
         raise FactsOutdated(f"interval {interval}: a plan became necessary after the ledger was read.")

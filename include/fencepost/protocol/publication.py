@@ -18,7 +18,7 @@ from fencepost.protocol.view import View
 def record_refused(
     view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
 ) -> tuple[Batch, ...]:
-    """Records that the output refused the publication with that lease. After that it may be given up."""
+    """Records that the output refused the publication with that lease. The publication may be given up afterwards."""
     batch = own_revision(view, interval, revision)
     publication = batch.publication_under(lease)
     if publication is None:
@@ -32,7 +32,7 @@ def record_refused(
 def record_rejected(
     view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
 ) -> tuple[Batch, ...]:
-    """Records that the table refused the batch's data: the publication is closed, and the batch becomes rejected."""
+    """Records that the table refused the batch's data. The publication is closed, and the batch becomes rejected."""
     batch = own_revision(view, interval, revision)
     publication = batch.publication_under(lease)
     if publication is None:
@@ -42,7 +42,7 @@ def record_rejected(
 
 
 def check_under_way(batch: Batch, lease: int) -> None:
-    """Checks that the publication with that lease is still the batch's present one.
+    """Checks that the publication with this lease is still the batch's present publication.
 
     Raises:
         Superseded: the publication was given up or has ended.

@@ -1,4 +1,4 @@
-"""The offsets that a batch reads; pure. Lists hold one offset for each partition of a source topic.
+"""Decides the offsets that a batch reads. Pure. Lists have one offset for each partition of a source topic.
 
 Ranges of neighbouring intervals touch and never overlap, so no record is lost or read twice. A late record falls in the batch
 that is open when it arrives.
@@ -18,9 +18,9 @@ CLOCKS = timedelta(minutes=5)
 def credible_until(interval: Interval, now: datetime) -> datetime | None:
     """Returns the latest timestamp that a record may have to end an interval's range, or None if there is no limit.
 
-    A record that is dated ahead of the clock does not show that its partition has reached that time. If it ended this range, it
-    would also end the range of every later interval until the clock reaches its timestamp. An interval that itself ends ahead of
-    the clock has no limit, because its records are expected to be in the future.
+    A record that is dated ahead of the clock does not show that its partition has reached that time. If it ended this
+    range, it would also end the range of every later interval until the clock reaches its timestamp. An interval whose
+    end is ahead of the clock has no limit, because its records are expected to be in the future.
     """
     return None if interval.end > now + CLOCKS else now + CLOCKS
 
@@ -34,10 +34,10 @@ def range_starts(
 ) -> list[int]:
     """Returns the start of the range in each partition of a source topic.
 
-    A range starts at the end of the preceding planned interval. If there is none, `by_start` is given: the range starts at the
-    first record at or after the interval's start, or at the last stable offset if there is no such record yet. If the plan of the
-    following interval does not know a partition, the newest interval reads it from its beginning; here its range starts at 0 and
-    is empty.
+    A range starts at the end of the preceding planned interval. If there is none, `by_start` is given. Then the range
+    starts at the first record at or after the interval's start, or at the last stable offset if there is no such record
+    yet. If the plan of the following interval does not know a partition, the newest interval reads that partition from
+    its beginning. This interval's range in it then starts at 0 and is empty.
     """
     if before is not None or by_start is None:
         known = _bounds(before, topic, "end")
@@ -57,9 +57,9 @@ def frozen_ranges(
 ) -> tuple[OffsetRange, ...]:
     """Returns the offset range of every partition of a source topic.
 
-    A range ends at its first record at or after the interval's end that is not dated ahead of the clock, or at the last stable
-    offset if there is no such record yet. It never passes the start of the following planned interval. Intervals that touch leave
-    no offset between them.
+    A range ends at its first record that is at or after the interval's end and not dated ahead of the clock. It ends at
+    the last stable offset if there is no such record yet. It never passes the start of the following planned interval.
+    Between the ranges of intervals that touch there is no offset.
     """
     limit = _bounds(after, topic, "start")
     touches = after is not None and after.interval.start == interval.end
@@ -76,7 +76,7 @@ def frozen_ranges(
 
 
 def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
-    """The `start` or `end` of a batch's ranges of the topic, by partition."""
+    """Returns the `start` or `end` of a batch's ranges of the topic, by partition."""
     if batch is None:
         return {}
     bounds = {r.partition_id: getattr(r, side) for r in batch.plan.ranges}
@@ -89,8 +89,8 @@ def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
 def without_expired(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """Returns the ranges without their expired parts, and those parts: the offsets before the earliest one in the
-    topic.
+    """Returns the ranges without their expired parts, and the expired parts. Those have the offsets before the earliest
+    offset in the topic.
     """
     left, lost = [], []
     for part in ranges:

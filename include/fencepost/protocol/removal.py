@@ -1,4 +1,6 @@
-"""Whether a pipeline's topics may be deleted: only if nothing of it is published. Pure."""
+"""Decides whether a pipeline's topics may be deleted. They may be deleted only if nothing of the pipeline is published.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ LISTED = 3  # intervals in a text
 
 
 def why_not_removed(view: View, announcements: Iterable[Announcement]) -> str:
-    """Returns why nothing may be deleted: the intervals that are published or being published, by the ledger or by the
-    last announcement.
+    """Returns why nothing may be deleted. The reasons are the intervals that are published or being published, by the
+    ledger or by the last announcement.
 
-    Empty if there are none. Announcements are checked too, because they remain if the ledger is lost.
+    The text is empty if there are none. Announcements are checked too, because they remain if the ledger is lost.
     """
     standing = {batch.interval for batch in view.all() if batch.state in {State.PUBLISHED, State.PUBLISHING}}
     announced = {one.interval: one.state for one in announcements}

@@ -1,13 +1,13 @@
-"""Which records are left in an interval's quarantine, and when they may be replayed; pure.
+"""Decides which records remain in an interval's quarantine, and when they may be replayed. Pure.
 
     batch      published                      quarantines the records that fail
     addition   published, adds to the batch   replays all of these: publishes those that pass now, quarantines those that fail
     addition   published, adds to the batch   replays all that the first addition has quarantined
 
-So a batch and its published additions form a chain. The records left in quarantine are those of the newest link, and each link
-replays all of its predecessor's. Therefore no record passes twice: a record is withheld with all of its rows
-(`rows/whole_records.py`), and a result row is replayed by itself. An addition replaces nothing and moves no source offsets. A new
-revision of the batch, once published, supersedes the batch and its additions.
+So a batch and its published additions form a chain. The records that remain in quarantine are those of the newest link,
+and each link replays all records of its predecessor. Therefore no record passes twice: a record is withheld with all of
+its rows (`rows/whole_records.py`), and a result row is replayed by itself. An addition replaces nothing and moves no
+source offsets. Once a new revision of the batch is published, it supersedes the batch and its additions.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
 
 
 def is_under_way(batch: Batch) -> bool:
-    """Returns whether this is an unfinished addition. A request for a replay finishes it, so a retried request makes no
-    second one.
+    """Returns whether the batch is an unfinished addition. A request for a replay finishes such an addition, so a
+    retried request makes no second addition.
     """
     return batch.adds_to is not None and batch.state in UNDER_WAY
 
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
-    """Returns the last published batch or addition of the interval, or None if the interval is not published or was
-    never planned.
+    """Returns the last published batch or addition of the interval. Returns None if the interval is not published or
+    was never planned.
     """
     planned = view.revisions.get(interval)
     return planned.link if planned else None
 
 
 def require_link(view: View, interval: Interval) -> Batch:
-    """Returns the link of an interval that has to be published, because an addition to it is under way.
+    """Returns the link of an interval. The interval has to be published, because an addition to it is under way.
 
     Raises:
         NotRecorded: the interval is not published.
@@ -53,7 +53,9 @@ def left_to_replay(link: Batch) -> int:
 
 
 def can_be_replayed(view: View, interval: Interval) -> bool:
-    """Returns whether a replay has something to do in the interval: records are left, or an addition is under way."""
+    """Returns whether a replay has something to do in the interval. It has if records remain, or if an addition is
+    under way.
+    """
     try:
         link = link_to_replay(view, interval, "")
     except TransitionRefused:
@@ -62,13 +64,15 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 
 def replayed(link: Batch) -> Replayed:
-    """Returns the records that the next addition takes from quarantine: all that this link sent there."""
+    """Returns the records that the next addition takes from quarantine. They are all records that this link has
+    quarantined.
+    """
     return Replayed(batch=str(link.id), tally=link.require_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
 def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
-    """Returns the link whose records a new addition replays, or None if an addition is under way or no records are
-    left.
+    """Returns the link whose records a new addition replays. Returns None if an addition is under way or no records
+    remain.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of its batch is under way.

@@ -1,4 +1,4 @@
-"""The reasons why a batch needs a new revision."""
+"""Finds the reasons why a batch needs a new revision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fencepost.protocol.obstacle import ObservedState, obstacle
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentInputs(ObservedState):
-    """The present state that a batch's plan is compared with before it is written, with digests, software and clock."""
+    """The present state that a batch's plan is compared with before the batch is written. It also has digests, software
+    and clock.
+    """
 
     digests: Mapping[str, str]
     software: str
@@ -22,12 +24,12 @@ class CurrentInputs(ObservedState):
 
 
 def may_be_revised(batch: Batch) -> bool:
-    """Returns whether the batch may get a new revision without being asked. A finished batch stays as it is."""
+    """Returns whether the batch may get a new revision without a request. A finished batch does not change."""
     return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING}
 
 
 def revision_reason(batch: Batch, found: CurrentInputs) -> str | None:
-    """Returns why the batch needs a new revision, or None if it can be written or left as it is.
+    """Returns why the batch needs a new revision. Returns None if the batch can be written or needs no change.
 
     Raises:
         TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable: neither the batch nor a new revision can go on.

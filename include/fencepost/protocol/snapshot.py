@@ -1,7 +1,8 @@
-"""The ledger as a person reads it: a row for each interval, the frontier, what awaits a person, and the next step; pure.
+"""The ledger in the form that a person reads: a row for each interval, the frontier, what awaits a person, and the next
+step. Pure.
 
-A snapshot is computed once for each view. `status`, `quarantine`, the pages and the doctor show its rows. Filtering, sorting and
-paging use the rows too, so a page that shows fifty of ten thousand computes the details of fifty only.
+A snapshot is computed once for each view. `status`, `quarantine`, the pages and the doctor show its rows. Filtering,
+sorting and paging use the rows too. So a page that shows fifty of ten thousand rows computes the details of fifty only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fencepost.protocol.view import DECIDED, PASSED, Revisions, View
 
 @dataclass(frozen=True)
 class Row:
-    """One interval. `batch` is the revision that counts. `newest` is another while a later revision is unfinished or failed."""
+    """One interval. `batch` is the revision that counts. `newest` is a later revision if that is unfinished or failed."""
 
     revisions: Revisions
     holds_back: bool  # the frontier waits for this interval
@@ -67,21 +68,23 @@ class Row:
 
     @property
     def lines(self) -> tuple[Batch, ...]:
-        """Returns the lines of a table: the revision that counts, its published additions, and the newest revision if
-        it is another.
+        """Returns the lines of a table. They are the revision that counts, its published additions, and the newest
+        revision if it is another revision.
         """
         return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
 
     @property
     def left_in_quarantine(self) -> Mapping[str, int]:
-        """Returns the number of records left in quarantine, by rule: what the last replay left, if there was one."""
+        """Returns the number of records that remain in quarantine, by rule. After a replay these are the records that
+        the last replay left there.
+        """
         last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
 
     @property
     def replayed(self) -> tuple[int, int] | None:
-        """Returns how many records the published additions replayed, and how many rows they added; None without an
-        addition.
+        """Returns the number of records that the published additions replayed, and the number of rows that they added.
+        Returns None without an addition.
         """
         taken = [b.plan.replays.tally.rows for b in self.additions if b.plan.replays]
         return (sum(taken), sum(b.written.rows for b in self.additions if b.written)) if taken else None
@@ -100,14 +103,14 @@ class Row:
 
     @property
     def telling(self) -> Batch:
-        """Returns the revision whose verdict matters most now: the newest if it needs a person, else the one that
-        counts.
+        """Returns the revision whose verdict matters most now. It is the newest revision if that needs a person, and
+        otherwise the revision that counts.
         """
         return self.newest if awaiting_reason(self.newest) is not None else self.batch
 
     @property
     def states(self) -> set[State]:
-        """Returns the states of the revision that counts and of a newer one beside it."""
+        """Returns the states of the revision that counts, and of a newer revision if there is one."""
         return {self.batch.state, *((self.newer.state,) if self.newer else ())}
 
     @property
@@ -117,16 +120,16 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """Returns the seconds that writing took, plus those of judging if there is a verdict; None before it is
-        written.
+        """Returns the seconds that writing took, plus the seconds of judging if there is a verdict. Returns None before
+        the batch is written.
         """
         written, verdict = self.batch.written, self.batch.verdict
         return None if written is None else written.seconds + (verdict.seconds if verdict else 0.0)
 
     @property
     def pass_rate(self) -> float | None:
-        """Shares of the expectations that held, in percent, or None if none was evaluated or the verdict is
-        undetermined.
+        """Returns the share of the expectations that held, in percent. Returns None if none was evaluated or the
+        verdict is undetermined.
         """
         verdict = self.telling.verdict
         if verdict is None or not verdict.expectations or verdict.outcome is Outcome.UNDETERMINED:
@@ -151,7 +154,7 @@ class Snapshot:
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
-        """Rows by the interval's text. Intervals that a request names are looked up only here."""
+        """Returns the rows by the interval's text. Only intervals that a request names are looked up in it."""
         return {row.key: row for row in self.rows}
 
     @cached_property
@@ -162,8 +165,8 @@ class Snapshot:
 
     @property
     def is_last_verdict_final(self) -> bool | None:
-        """Returns whether the last verdict was passed, or a person has decided about its batch since; None before the
-        first verdict.
+        """Returns whether the last verdict was passed, or a person has decided about its batch since then. Returns None
+        before the first verdict.
         """
         batch = self.last_judged
         if batch is None or batch.verdict is None:
@@ -174,7 +177,7 @@ class Snapshot:
         return batch.verdict.outcome is Outcome.PASSED and not refused
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
-        """Returns the batch of that interval and revision; without a revision, the one that counts."""
+        """Returns the batch of that interval and revision. Without a revision it returns the batch that counts."""
         row = self.by_key.get(interval)
         if row is None or revision is None:
             return row.batch if row else None
@@ -223,7 +226,7 @@ def _snapshot_of(view: View) -> Snapshot:
 
 
 def _unbroken(run: Sequence[Batch]) -> int:
-    """Returns how many intervals the frontier has passed in full. An empty batch does not stop it, as in
+    """Returns how many whole intervals the frontier has passed. An empty batch does not stop the frontier, as in
     `protocol.frontier`.
     """
     passed = 0

@@ -1,4 +1,4 @@
-"""Intervals of a schedule that have no batch although a later interval has one; pure.
+"""Finds the intervals of a schedule that have no batch although a later interval has one. Pure.
 
 Airflow continues its schedule after its latest run. So if a DAG is paused and later intervals are backfilled, the intervals
 before them never get a run.
@@ -19,7 +19,7 @@ LISTED = 3  # periods in a text
 
 @dataclass(frozen=True)
 class UnplannedIntervals:
-    """The first `MOST` of the intervals, in order. `more`: others follow."""
+    """The first `MOST` of the intervals, in order. `more` says that others follow."""
 
     intervals: tuple[Interval, ...] = ()
     more: bool = False
@@ -31,12 +31,12 @@ class UnplannedIntervals:
         return cls(first[:MOST], len(first) > MOST)
 
     def without(self, intervals: Container[Interval]) -> UnplannedIntervals:
-        """Returns the intervals except these, which have a run."""
+        """Returns the intervals without those in `intervals`, which have a run."""
         return UnplannedIntervals(tuple(one for one in self.intervals if one not in intervals), self.more)
 
     @property
     def stretches(self) -> tuple[Interval, ...]:
-        """Returns the time that the intervals cover, in order. Intervals that touch are one period."""
+        """Returns the time that the intervals cover, in order. Intervals that touch become one period."""
         found: list[Interval] = []
         for one in self.intervals:
             if found and found[-1].end == one.start:
@@ -47,7 +47,7 @@ class UnplannedIntervals:
 
     @property
     def description(self) -> str:
-        """Returns how many intervals are left out, which, and why; empty if there are none."""
+        """Returns how many intervals are left out, which intervals, and why. The text is empty if there are none."""
         if not self.intervals:
             return ""
         stretches = self.stretches

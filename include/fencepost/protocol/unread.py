@@ -1,7 +1,8 @@
-"""Source offsets before the range of the first interval; pure. No batch reads them unless an earlier interval is planned.
+"""Finds the source offsets before the range of the first interval. No batch reads them unless an earlier interval is
+planned. Pure.
 
-The range begins at the first record whose timestamp is at or after the interval's start and not ahead of the clock. So each
-record before it has an earlier timestamp, no timestamp, or one ahead of the clock.
+The range begins at the first record whose timestamp is at or after the interval's start and not ahead of the clock. So
+each record before the range has an earlier timestamp, no timestamp, or a timestamp ahead of the clock.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ class Unread:
         return found
 
     def still_in(self, earliest: Mapping[PartitionId, int]) -> Unread:
-        """Without the offsets before `earliest`, the first offset of each partition: deleted records are not unread."""
+        """Returns the unread offsets without the offsets before `earliest`, the first offset of each partition. Deleted
+        records are not unread.
+        """
         cut = [p.model_copy(update={"start": max(p.start, earliest.get(p.partition_id, p.end))}) for p in self.ranges]
         return replace(self, ranges=tuple(part for part in cut if part.end > part.start))
 
     @property
     def reason(self) -> str:
-        """Returns why the offsets are before the range, and the timestamp of the last record of each partition if it is
-        known.
+        """Returns why the offsets are before the range, with the timestamp of each partition's last record before it if
+        that is known.
         """
         why = (
             f"Each of their records is older than {self.start:%Y-%m-%d %H:%M} UTC, the start of the first interval, has no "
@@ -71,7 +74,7 @@ class Unread:
 
     @property
     def description(self) -> str:
-        """Returns how many offsets no batch reads, and why; empty if there are none."""
+        """Returns how many offsets no batch reads, and why. The text is empty if there are none."""
         if not self.ranges:
             return ""
         topic = describe_topics(self.ranges)
@@ -98,13 +101,15 @@ class Unread:
 
 
 def unread_at_plan(batch: Batch) -> Unread:
-    """Returns the unread offsets that a plan recorded because its interval was the first; none for any other batch."""
+    """Returns the unread offsets that a plan recorded because its interval was the first. There are none for any other
+    batch.
+    """
     return Unread(batch.interval.start, batch.plan.planned_at, batch.plan.unread)
 
 
 def unread(view: View) -> Unread:
     """Returns the offsets before the range of the first interval that is not withdrawn, as far as plans have recorded
-    them.
+    these offsets.
 
     They become fewer when an earlier interval is planned, and more when the first interval is withdrawn.
     """
@@ -136,7 +141,7 @@ def _unread(view: View) -> Unread:
 
 
 def _starts(batch: Batch) -> dict[PartitionId, int]:
-    """Returns the start of the batch's range in each partition, its expired offsets included."""
+    """Returns the start of the batch's range in each partition. Expired offsets count."""
     found: dict[PartitionId, int] = {}
     for part in (*batch.plan.ranges, *batch.plan.lost):
         found[part.partition_id] = min(part.start, found.get(part.partition_id, part.start))
@@ -146,8 +151,8 @@ def _starts(batch: Batch) -> dict[PartitionId, int]:
 def before_ranges(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int], timestamps: Mapping[PartitionId, int]
 ) -> tuple[UnreadRange, ...]:
-    """Returns the offsets from `earliest` up to these ranges. `timestamps` are those of the last record before each
-    range.
+    """Returns the offsets from `earliest` up to these ranges. `timestamps` has the timestamp of the last record before
+    each range.
     """
     return tuple(
         UnreadRange(

@@ -1,12 +1,12 @@
-"""The ledger as the decisions see it: the revisions of every interval, and which of them count.
+"""The ledger in the form that decisions use: the revisions of every interval, and which of them count.
 
-A revision is a batch or an addition; both are numbered together and go through the same steps. An addition has the records of a
-batch's quarantine that passed in a replay. Only batches decide the ranges and the frontier, so additions are listed apart. Five
-names say which revision is meant:
+A revision is a batch or an addition. Both are numbered together and go through the same steps. An addition has the
+records of a batch's quarantine that passed in a replay. Only batches decide the ranges and the frontier, so additions
+are listed separately. Five names say which revision is meant:
 
     last         the batch or addition that was planned last; the next step is about it
     last_batch   the batch that was planned last, additions left out
-    holder       the last batch of an interval that is not withdrawn; its ranges are the interval's
+    range_owner  the last batch of an interval that is not withdrawn; its ranges are the interval's
     in_force     the batch that counts: the published one, else a skipped one, else the last batch
     additions_in_force   the published additions to the batch in force
 """
@@ -39,14 +39,16 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Revisions:
-    """The revisions of one interval, in order: at least one batch, and the additions apart."""
+    """The revisions of one interval, in order. There is at least one batch. Additions are also listed separately."""
 
     batches: tuple[Batch, ...]
     additions: tuple[Batch, ...] = ()
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> Revisions:
-        """Builds from the records of one interval. A later record replaces an earlier one of the same revision."""
+        """Returns the revisions in the records of one interval. A later record replaces an earlier record of the same
+        revision.
+        """
         known = {batch.revision: batch for batch in records}
         ordered = [known[number] for number in sorted(known)]
         batches = tuple(b for n, b in enumerate(ordered) if b.adds_to is None or not n)
@@ -54,7 +56,7 @@ class Revisions:
 
     @cached_property
     def all(self) -> tuple[Batch, ...]:
-        """Batches and additions, by number."""
+        """Returns batches and additions, by number."""
         return tuple(sorted((*self.batches, *self.additions), key=_number)) if self.additions else self.batches
 
     @property
@@ -69,7 +71,9 @@ class Revisions:
 
     @cached_property
     def in_force(self) -> Batch:
-        """Returns the batch that counts: the published one, else a skipped one, else the last."""
+        """Returns the batch that counts. It is the published batch, otherwise a skipped batch, and otherwise the last
+        batch.
+        """
         for state in (State.PUBLISHED, State.SKIPPED):
             for batch in reversed(self.batches):
                 if batch.state is state:
@@ -84,8 +88,8 @@ class Revisions:
 
     @property
     def link(self) -> Batch | None:
-        """Returns the last published batch or addition: its quarantined records are those left. None if the interval is
-        not published.
+        """Returns the last published batch or addition. Its quarantined records are the records that remain. Returns
+        None if the interval is not published.
         """
         return (self.in_force, *self.additions_in_force)[-1] if self.in_force.state is State.PUBLISHED else None
 
@@ -116,7 +120,9 @@ class View:
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> View:
-        """Builds from the ledger's records, in order. A later record replaces an earlier one of the same revision."""
+        """Returns the view of the ledger's records, which are in order. A later record replaces an earlier record of
+        the same revision.
+        """
         by_interval: dict[Interval, list[Batch]] = defaultdict(list)
         for batch in records:
             by_interval[batch.interval].append(batch)
@@ -144,7 +150,9 @@ class View:
         return found.last_batch if found else None
 
     def range_owner(self, interval: Interval) -> Batch | None:
-        """Returns the batch whose ranges are the interval's, or None if none was planned or the interval is withdrawn."""
+        """Returns the batch whose ranges are the interval's. Returns None if no batch was planned or the interval is
+        withdrawn.
+        """
         found = self.revisions.get(interval)
         return found.range_owner if found else None
 
@@ -167,15 +175,17 @@ class View:
         return View(revisions)
 
     def once(self, compute: Callable[[View], T]) -> T:
-        """Returns the function's result for this view, computed at most once. The function must depend on nothing else."""
+        """Returns the function's result for this view, computed at most once. The function must depend on the view
+        alone.
+        """
         if compute not in self._computed:
             self._computed[compute] = compute(self)
         return cast("T", self._computed[compute])
 
     @cached_property
     def in_order(self) -> list[tuple[Interval, Revisions]]:
-        """Returns all planned intervals with their revisions, in order of time. A list, because looking up an interval
-        hashes it.
+        """Returns all planned intervals with their revisions, in order of time. It is a list, because looking up an
+        interval hashes the interval.
         """
         return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
@@ -185,7 +195,7 @@ class View:
 
     @cached_property
     def intervals(self) -> list[Interval]:
-        """Returns all planned intervals, in order of time, withdrawn ones too."""
+        """Returns all planned intervals, in order of time. Withdrawn intervals are included."""
         return [interval for interval, _ in self.in_order]
 
     @cached_property
@@ -206,8 +216,8 @@ class View:
         return self.last_batch(self.kept_intervals[position]) if position < len(self.kept_intervals) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
-        """Returns the later interval that was planned before this one and left it no offsets, or None if this one has
-        offsets.
+        """Returns a later interval that was planned earlier and left this interval no offsets. Returns None if this
+        interval has offsets.
         """
         batch, after = self.range_owner(interval), self.after(interval)
         if batch is None or after is None or has_had_offsets(batch):
@@ -218,7 +228,7 @@ class View:
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> Order:
-        """Returns when the interval's ranges were frozen: by its first revision, or by the first revision after a
+        """Returns when the interval's ranges were frozen. Its first revision froze them, or its first revision after a
         withdrawal.
         """
         return self._planned_first(self.known(interval))
@@ -233,15 +243,18 @@ class View:
     def order(self, batch: Batch) -> Order:
         """Returns a key that sorts batches in the order they were planned.
 
-        Within one ledger topic that is the order of leases. A topic that was restored from a copy starts its leases again, and
-        copied plan records have other offsets. So batches planned in an earlier topic come first, in order of time.
+        Within one ledger topic the key is the order of leases. A topic that was restored from a copy starts its leases
+        again, and copied plan records have other offsets. So batches planned in an earlier topic come first, in order
+        of time.
         """
         number, copied = self._topics[batch.plan.ledger_topic_id]
         return number, batch.plan.planned_at if copied else ALWAYS, batch.require_lease
 
     @cached_property
     def _topics(self) -> dict[str, tuple[int, bool]]:
-        """For each ledger topic id in which batches were planned: its number in order of time, and whether it is not the last."""
+        """Returns, for each ledger topic id in which batches were planned, its number in order of time, and whether a
+        later topic exists.
+        """
         begun: dict[str, datetime] = {}
         for batch in self._all:
             topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
@@ -260,13 +273,15 @@ class View:
 
     @cached_property
     def anchor(self) -> Interval | None:
-        """Returns the interval that was planned first, withdrawn ones left out. The frontier starts there."""
+        """Returns the interval that was planned first. Withdrawn intervals do not count. The frontier starts at this
+        interval.
+        """
         first = min(self._kept_intervals, key=lambda item: self._planned_first(item[1]), default=None)
         return first[0] if first else None
 
     @cached_property
     def run(self) -> list[Batch]:
-        """Returns the batch that counts of every interval from the anchor on."""
+        """Returns the batch that counts of every interval, from the anchor on."""
         anchor = self.anchor
         if anchor is None:
             return []
@@ -274,12 +289,12 @@ class View:
 
 
 def has_had_offsets(batch: Batch) -> bool:
-    """Returns whether the batch's ranges have offsets, or had offsets that expired."""
+    """Returns whether the batch's ranges have offsets, or had offsets that have expired."""
     return not batch.plan.is_empty or bool(batch.plan.lost)
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
-    """Returns whether a written batch has passed and may be published. With a digest, whether it has passed under that
+    """Returns whether a written batch has passed and may be published. With a digest it has to have passed under that
     suite.
     """
     verdict = batch.verdict

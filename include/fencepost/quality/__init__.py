@@ -1,4 +1,4 @@
-"""Judges a batch: what its suite says about the records, the gate and the report.
+"""Judges a batch. The package has the evaluation of the suite on the records, the gate and the report.
 
 checks.py          results of checks, as values
 rules.py           rules of severity quarantine, as the write step applies them

@@ -1,4 +1,4 @@
-"""The results of a suite: one for each expectation, and all of them with the verdict."""
+"""The results of a suite: one result for each expectation, and all results with the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Status(StrEnum):
 class SampleRow(Frozen):
     """One unexpected record: its place in Kafka, its key, and the checked values.
 
-    A key that is not valid UTF-8 is shown as hex, and `key_is_hex` is set. A long text is cut and says how long it was.
+    A key that is not valid UTF-8 is shown as hex, and `key_is_hex` is set. A long text is cut, and says how long it
+    was.
     """
 
     topic: str
@@ -35,10 +36,11 @@ class SampleRow(Frozen):
 class CheckResult(Frozen):
     """The result of one declared expectation.
 
-    The counts are records, and None if the expectation is not about single records. `element_count` is the number of records that
-    were looked at. Of these, `missing_count` are null and were not judged, and `unexpected_count` failed. `unexpected_percent` is
-    the share of the judged records that failed. `no_value` says that there was no value to judge: all were null, or row_condition
-    left none. `sample` has the first unexpected records by partition and offset.
+    The counts are numbers of records, and None if the expectation is not about single records. `element_count` is the
+    number of records that were evaluated. Of these, `missing_count` are null and were not judged, and
+    `unexpected_count` failed. `unexpected_percent` is the share of the judged records that failed. `no_value` says that
+    there was no value to judge, because all values were null or row_condition excluded all records. `sample` has the
+    first unexpected records by partition and offset.
     """
 
     index: int = Field(ge=0)
@@ -63,7 +65,7 @@ class CheckResult(Frozen):
 
     @property
     def not_judged(self) -> str:
-        """Returns the reason why the expectation was not judged; empty if it was."""
+        """Returns why the expectation was not judged. The text is empty if it was judged."""
         match self.observed:
             case {"not judged": str(why), **others} if not others:
                 return why
@@ -76,7 +78,7 @@ class CheckResult(Frozen):
 
     @classmethod
     def idle(cls, declared: DeclaredExpectation, observed: JsonValue = None, **counts: int) -> CheckResult:
-        """Returns the result of an expectation that has nothing to judge: it passes, and `no_value` is set."""
+        """Returns the result of an expectation that has nothing to judge. It passes, and `no_value` is set."""
         return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
 
     @classmethod
@@ -86,7 +88,7 @@ class CheckResult(Frozen):
 
 
 class Evaluation(Frozen):
-    """The verdict on a batch and its basis. `read` says whether its records were read."""
+    """The verdict on a batch and its basis. `read` says whether the batch's records were read."""
 
     outcome: Outcome
     reason: str
@@ -97,22 +99,22 @@ class Evaluation(Frozen):
     seconds: float = Field(ge=0)
 
     def failed(self, severity: Severity) -> tuple[CheckResult, ...]:
-        """Failed checks of one severity, in the order of the suite."""
+        """Returns the failed checks of one severity, in the order of the suite."""
         return tuple(c for c in self.checks if c.status is Status.FAILED and c.severity is severity)
 
     @property
     def failed_critical(self) -> tuple[str, ...]:
-        """Titles of the failed critical expectations, for `model.Verdict`."""
+        """Returns the titles of the failed critical expectations, for `model.Verdict`."""
         return tuple(c.title for c in self.failed(Severity.CRITICAL))
 
     @property
     def failed_warning(self) -> tuple[str, ...]:
-        """Titles of the failed warnings, for `model.Verdict`."""
+        """Returns the titles of the failed warnings, for `model.Verdict`."""
         return tuple(c.title for c in self.failed(Severity.WARNING))
 
     @property
     def unexpected_rows(self) -> int:
-        """Returns the sum of unexpected records over the failed critical checks: a record that fails two checks counts
+        """Returns the sum of unexpected records over the failed critical checks. A record that fails two checks counts
         twice.
         """
         return sum(c.unexpected_count or 0 for c in self.failed(Severity.CRITICAL))

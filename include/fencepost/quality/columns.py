@@ -1,4 +1,5 @@
-"""A batch's columns as its expectations see them: the same values, of few kinds.
+"""Converts a batch's columns to the form in which expectations are evaluated. The values are the same, but they have
+few kinds of types.
 
 | Spark type | becomes | so that |
 |---|---|---|
@@ -50,7 +51,7 @@ def holds(condition: str) -> Column:
 
 
 def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
-    """Returns whether a record fails an expectation about single records, or null if the record is not judged.
+    """Returns whether a record fails an expectation about single records. It is null if the record is not judged.
 
     `types` are the types of the frame's columns. The write step evaluates this column on the transform's rows for rules of
     severity `quarantine`, and the gate evaluates it on the records that it reads back.
@@ -74,7 +75,7 @@ def where_holds(one: Prepared, column: Column) -> Column:
 
 
 def condition_error(frame: DataFrame, sql: str, name: str = "row_condition") -> str | None:
-    """Returns the reason why Spark cannot use `sql` as a condition on the frame's records, or None. `name` is the
+    """Returns why Spark cannot use `sql` as a condition on the frame's records, or None if it can. `name` is the
     argument's name.
     """
     from pyspark.errors import PySparkException
@@ -113,7 +114,7 @@ def _kind(data_type: DataType) -> Kind:
 
 
 def prepared_column(name: str, data_type: DataType) -> Column:
-    """Returns a column of a frame, converted by the table above."""
+    """Returns a column of a frame, converted as in this module's table."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -138,7 +139,7 @@ def prepared_column(name: str, data_type: DataType) -> Column:
 
 
 def key_column(name: str, data_type: DataType) -> Column:
-    """Returns a prepared column in which equal values are identical: 0.0 and -0.0 become one value."""
+    """Returns a prepared column in which equal values are identical. For example, 0.0 and -0.0 become one value."""
     prepared = prepared_column(name, data_type)
     return prepared + 0.0 if _kind(data_type) is Kind.NUMBER else prepared
 
@@ -149,7 +150,9 @@ def operand(name: str, data_type: DataType) -> Operand:
 
 
 def grid_of(data_type: DataType) -> Grid | None:
-    """Returns the values that a prepared column of that type can have; None for doubles, booleans and texts."""
+    """Returns the grid of the values that a prepared column of that type can have. Returns None for doubles, booleans
+    and texts.
+    """
     from pyspark.sql.types import DecimalType
 
     if isinstance(data_type, DecimalType):

@@ -1,4 +1,5 @@
-"""What each expectation says about a batch without records, computed without Great Expectations, which takes seconds to import.
+"""Evaluates each expectation on a batch without records. It does so without Great Expectations, because importing it
+takes seconds.
 
 No record is read. `tests/integration/quality/test_empty_batches.py` shows for every type that Great Expectations gives the same
 answer.
@@ -24,7 +25,9 @@ NO_COLUMNS = "there was nothing to read, so the transform did not run and its co
 
 
 def on_no_records(declared: DeclaredExpectation) -> CheckResult:
-    """Returns the result of an expectation of Great Expectations on no records; errored if its type cannot be used."""
+    """Returns the result of an expectation of Great Expectations on no records. It is errored if its type cannot be
+    used.
+    """
     try:
         entry = known(declared.type)
         if entry.scope in {Scope.RECORD, Scope.RECORDS}:
@@ -43,7 +46,7 @@ def on_no_records(declared: DeclaredExpectation) -> CheckResult:
 
 
 def _allows_none(kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether 0 is the expected number, or lies within the bounds."""
+    """Returns whether 0 is the expected number or lies within the bounds."""
     if "value" in kwargs:
         return bool(kwargs["value"] == 0)
     low, high = kwargs.get("min_value", 0), kwargs.get("max_value", 0)

@@ -1,4 +1,6 @@
-"""Evaluates a suite on a batch: Spark gathers what its expectations ask of the records, and Great Expectations decides."""
+"""Evaluates a suite on a batch. Spark gathers what the expectations need from the records, and Great Expectations
+decides.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,11 @@ NONE_KNOWN = History()
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a batch. Expectations about a whole batch are not judged on it.
+    """A part of a batch, on which expectations about the whole batch are not judged.
 
-    `called` names the part within a sentence, and `none` says that it has no row. If `checks_types` is set, such an expectation
-    is still checked against the columns, which needs no record, and is errored if it does not fit.
+    `called` names the part within a sentence, and `none` says that the part has no row. With `checks_types`, an
+    expectation about the whole batch is still checked against the columns, which needs no record. It is errored if it
+    does not fit the columns.
     """
 
     called: str
@@ -74,20 +77,20 @@ def evaluate(
 ) -> Evaluation:
     """Evaluates `suite` on the batch's records and judges them.
 
-    `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
-    only. `rows` is the number of records that the receipts prove; if it is 0, the frame is not read. If the receipts'
-    `fingerprint` is given, the frame also has `_hash`, and the records are compared with the receipts before they are judged. A
-    `part` of a batch may be empty, and expectations about a whole batch are not judged on it.
+    `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's
+    records only. `rows` is the number of records that the receipts prove. If it is 0, the frame is not read. If the
+    receipts' `fingerprint` is given, the frame also has `_hash`, and the records are compared with the receipts before
+    they are judged. A `part` of a batch may be empty, and expectations about a whole batch are not judged on it.
 
-    1. Check each expectation against the columns. One that does not fit is errored and not evaluated. Those that
-       compare the batch with earlier ones need `history` only.
-    2. Judge those about the schema by Spark's types, which needs no record.
-    3. Gather what the others need from the records, in one aggregation, and compare the records. If there is no other
-       expectation, or no record, nothing is read.
+    1. Check each expectation against the columns. An expectation that does not fit is errored and not evaluated. An
+       expectation that compares the batch with earlier batches needs only `history`.
+    2. Judge the expectations about the schema by Spark's types, which needs no record.
+    3. Gather what the other expectations need from the records, in one aggregation, and compare the records with the
+       receipts. If there is no such expectation, or no record, nothing is read.
     4. Judge.
 
-    An error that Spark raises while it reads is raised and not judged, so the step may be retried. If only the SQL of an
-    expectation causes the error, that expectation is errored.
+    An error that Spark raises while it reads is raised and not judged, so the step may be retried. If only the SQL of
+    an expectation causes the error, that expectation is errored.
 
     Raises:
         NotAsPromised: the records differ from the receipts, and nothing was judged.
@@ -132,8 +135,8 @@ def evaluate(
 def _judged_part(
     part: Part, suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
 ) -> Evaluation:
-    """Returns the evaluation of a part of a batch. Expectations about a whole batch are listed as not judged, with the
-    reason.
+    """Returns the evaluation of a part of a batch. Expectations about a whole batch are listed as not judged, each with
+    the reason.
     """
     judged = tuple(one for one in suite.expectations if not one.needs_whole_batch or one.index in results)
     whole = [one for one in suite.expectations if one not in judged]
@@ -150,7 +153,9 @@ def _judged_part(
 
 
 def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
-    """Evaluates `suite` on a batch that read no record, without a frame, Spark or Great Expectations, and judges it."""
+    """Evaluates `suite` on a batch that read no record, and judges the batch. It needs no frame, no Spark and no Great
+    Expectations.
+    """
     started = time.monotonic()
     results = {
         one.index: liken(one, history) if one.type in HISTORY else on_no_records(one) for one in suite.expectations
@@ -188,10 +193,10 @@ def _evaluation(
 def _on_records(
     frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
-    """Results of expectations about records.
+    """Returns the results of expectations about records.
 
-    An expectation that Spark cannot analyse is errored. If Spark raises an error, expectations with their own SQL or regexes may
-    be the cause. So the others are evaluated without them, and then each of them by itself.
+    An expectation that Spark cannot analyse is errored. If Spark raises an error, the cause may be an expectation with
+    its own SQL or regex. So the other expectations are evaluated first, and then each of these by itself.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -215,8 +220,8 @@ def _on_records(
 
 
 def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> dict[int, CheckResult]:
-    """Returns the expectations that Spark cannot analyse, as errored results. Each is built by itself only if building
-    all together fails.
+    """Returns errored results for the expectations that Spark cannot analyse. Each expectation is analysed by itself
+    only if analysing all of them together fails.
     """
     try:
         BatchRecords(frame, ready, promised).build()
@@ -257,7 +262,9 @@ def _result(
     rows: int,
     sample: tuple[SampleRow, ...] = (),
 ) -> CheckResult:
-    """Great Expectations' answer as a result. The check is errored unless the answer is True or False about all rows."""
+    """Returns Great Expectations' answer as a result. The check is errored unless the answer is True or False about all
+    rows.
+    """
     declared = one.declared
     found = answers.get(declared.index, ExpectationAnswer(error="Great Expectations gave no result"))
     if found.error:
@@ -285,7 +292,7 @@ def _result(
 
 
 def _observed(value: Any, one: Prepared, kinds: Mapping[str, Kind]) -> Any:
-    """Returns a metric's value as small JSON. If it is a value of the column, it is in the column's units."""
+    """Returns a metric's value as small JSON. A value of the column is shown in the column's units."""
     if hasattr(value, "tolist"):  # NumPy's
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""The gate: a pure function that decides a batch's verdict from the declared suite and the results.
+"""The gate decides a batch's verdict from the declared suite and the results. It is a pure function.
 
-It fails closed. `passed` requires at least one declared expectation, each evaluated exactly once, and no critical one failed.
-If a check cannot be evaluated, the verdict is `undetermined` whatever the check's severity, because its answer is unknown.
+The gate fails closed. The outcome `passed` requires at least one declared expectation, exactly one result for each, and
+no failed critical expectation. If a check cannot be evaluated, its answer is unknown, so the verdict is `undetermined`
+whatever the check's severity.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Gathers what a batch's expectations need from its records, by one Spark aggregation over the records read back.
+"""Gathers what a batch's expectations need from its records, with one Spark aggregation over the records that are read
+back.
 
-The records of a batch that passes are read once. Some answers have no fixed size: sample rows, values outside a set, the most
-common values, the number of records that repeat a key. These are gathered only where they are needed. For them the records are
-read once more, compared with the receipts again, and kept on disk until the answers are complete.
+If a batch passes, its records are read once. Some answers have no fixed size: sample rows, values outside a set, the
+most common values, the number of records that repeat a key. They are gathered only if they are needed. The records are
+then read once more, compared with the receipts again, and kept on disk until the answers are complete.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ class NotAsPromised(Exception):
 
 
 class Promised(NamedTuple):
-    """Rows and fingerprint by the batch's receipts. Without a fingerprint nothing is compared."""
+    """The number of rows and the fingerprint by the batch's receipts. Without a fingerprint nothing is compared."""
 
     rows: int
     fingerprint: int | None
 
     def compare(self, rows: int, fingerprint: int) -> None:
-        """Raises NotAsPromised if rows or fingerprint differ from the receipts."""
+        """Raises NotAsPromised if the rows or the fingerprint differ from the receipts."""
         if (rows, fingerprint) != self:
             raise NotAsPromised(rows, fingerprint)
 
 
 class Answer(NamedTuple):
-    """What the records say about one expectation.
+    """The records' answer to one expectation.
 
-    `elements` is the number of records that row_condition leaves, `judged` the number of those that have a value, and
-    `unexpected` the number of those that fail, for an expectation about single records. `figure` is what was computed from a
-    column. Other `metrics` have the names that Great Expectations gives them.
+    `elements` is the number of records that satisfy row_condition, and `judged` the number of these that have a value.
+    For an expectation about single records, `unexpected` is the number of records that fail. `figure` is what was
+    computed from a column. Other `metrics` have the names that Great Expectations gives them.
     """
 
     elements: int
@@ -110,7 +111,7 @@ class BatchRecords:
         return {one.declared.index: self._answer(one, row) for one in self._ready}
 
     def build(self) -> DataFrame:
-        """Returns the analysed aggregation. Nothing is read."""
+        """Returns the analysed aggregation. It reads nothing."""
         from fencepost.rows.fingerprint import counting
 
         asked = self._asked()
@@ -150,7 +151,7 @@ class BatchRecords:
         return {index: tuple(sample) for index, sample in found.items()}
 
     def _asked(self, *, whole: bool = False) -> DataFrame:
-        """Returns the columns that each expectation is about. With `whole`, also the coordinates and the checked
+        """Returns the columns that each expectation is about. With `whole` it adds the coordinates and the checked
         columns.
         """
         from pyspark.sql import functions as F
@@ -175,7 +176,7 @@ class BatchRecords:
         return self._frame.select(*(column.alias(name) for name, column in columns.items()))
 
     def _records(self) -> DataFrame:
-        """The records, read once more and kept on disk."""
+        """Returns the records, which are read once more and kept on disk."""
         from pyspark import StorageLevel
 
         from fencepost.rows.fingerprint import count_and_sum
@@ -212,7 +213,7 @@ class BatchRecords:
         return Answer(elements, judged, metrics=self._sets(one, *found))
 
     def _repeated(self, one: Prepared) -> int:
-        """Returns how many records have a key that another record has too."""
+        """Returns the number of records whose key another record has too."""
         from pyspark.sql import functions as F
 
         times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
@@ -247,7 +248,7 @@ class BatchRecords:
         }
 
     def _outside(self, one: Prepared) -> tuple[list[Any], int]:
-        """Returns the first values that are not in the set, and how many there are."""
+        """Returns the first values that are not in the set, and their total number."""
         operand = self._operand(one)
         beyond = self._records().where(~is_member(operand, one.kwargs["value_set"]))
         values = beyond.select(operand.column.alias("value")).distinct()
@@ -256,8 +257,8 @@ class BatchRecords:
             return listed, len(listed) if len(listed) < LISTED else values.count()
 
     def _aggregates(self, one: Prepared) -> list[Column]:
-        """Returns the aggregates of an expectation: first the number of records that its row_condition leaves, if it
-        has one.
+        """Returns the aggregates of an expectation. If it has a row_condition, the first aggregate is the number of
+        records that satisfy it.
         """
         from pyspark.sql import functions as F
 
@@ -292,7 +293,7 @@ class BatchRecords:
         return F.array(*(F.try_element_at(ordered, place) for place in places))
 
     def _at_ranks(self, one: Prepared, figure: Figure, judged: int) -> list[Any]:
-        """The values at a figure's ranks, from a second read that sorts many records on disk."""
+        """Returns the values at a figure's ranks. They come from a second read, which sorts many records on disk."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -312,13 +313,13 @@ class BatchRecords:
         return self._promised.rows <= ORDERED_IN_MEMORY
 
     def _operand(self, one: Prepared) -> Operand:
-        """Returns the values of an expectation about one column, gathered."""
+        """Returns the values of an expectation about one column, as they were gathered."""
         from pyspark.sql import functions as F
 
         return Operand(F.col(self._value(one)), grid_of(self._types[one.columns[0]]))
 
     def _times(self, one: Prepared) -> Column:
-        """Returns how many records have the same key as a record, or null if the record is not judged."""
+        """Returns the number of records that have the same key as a record. It is null if the record is not judged."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -332,7 +333,7 @@ class BatchRecords:
         return f"_fails_{one.declared.index}"
 
     def _value(self, one: Prepared) -> str:
-        """Returns the name of one column that all expectations about the same values use, so that Spark can share their
+        """Returns the name of the column that all expectations about the same values use. So Spark can share their
         aggregates.
         """
         return self._name("value", one.columns, one.condition, one.entry.unique and one.kwargs.get("ignore_row_if"))
@@ -342,7 +343,7 @@ class BatchRecords:
 
     @contextmanager
     def _evaluated(self) -> Iterator[None]:
-        """Lets Spark evaluate with generated code or without it, whichever suits the number of records."""
+        """Lets Spark evaluate with generated code or without it, depending on the number of records."""
         if not self._few:
             yield
             return

@@ -1,12 +1,14 @@
-"""Is a batch like those published before it? Two checks that read the ledger, not the records.
+"""Compares a batch with the batches that were published for earlier intervals. Its two checks read the ledger, not the
+records.
 
-A batch is like the others if its figure is at most `spreads` times their spread away from their median. The spread is the
-median absolute deviation, which one odd batch does not move. `tolerance` is the smallest distance that counts, because the
-spread is 0 after many batches of the same size. All of this is computed exactly, from the numbers as they are written. With
-fewer than `at_least` published batches nothing is judged, and the check passes.
+A batch is like the others if the distance of its figure from their median is at most `spreads` times their spread. The
+spread is the median absolute deviation, which one odd batch does not change. `tolerance` is the smallest distance that
+counts, because the spread is 0 after many batches of the same size. All of this is computed exactly, from the numbers
+as they are written. With fewer than `at_least` published batches nothing is judged, and the check passes.
 
-A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is older than
-the interval's start. The freshness check fails if even the interval's length is too old; otherwise it has nothing to judge.
+A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is
+older than the interval's start. The freshness check fails if even the interval's length is too old. Otherwise it has
+nothing to judge.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from fencepost.suite.numbers import shown
 
 
 class PastBatch(Frozen):
-    """One batch: the number of its rows, and the age of its newest source record at the interval's end (None: unknown).
+    """A batch with the number of its rows, and the age of its newest source record at the interval's end. The age is
+    None if it is not known.
 
-    If it read no record at all, `older_than` is the length of its interval instead.
+    If the batch read no record, `older_than` is the length of its interval instead.
     """
 
     rows: int = Field(ge=0)
@@ -39,7 +42,7 @@ class PastBatch(Frozen):
 
 
 class History(Frozen):
-    """The batch to judge, and the batches published for earlier intervals, the newest first."""
+    """The batch to judge, and the batches published for earlier intervals. The newest batch comes first."""
 
     batch: PastBatch = PastBatch(rows=0)
     before: tuple[PastBatch, ...] = ()
@@ -68,14 +71,14 @@ def _point(interval: Interval, written: WriteSummary) -> PastBatch:
 
 
 def liken(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Returns the result of one of the two checks."""
+    """Returns the result of one of the two checks on history."""
     if declared.type == FRESHNESS:
         return _freshness(declared, history)
     return _volume(declared, history)
 
 
 def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Checks that the number of rows is as usual: neither fewer nor more."""
+    """Checks that the number of rows is neither unusually small nor unusually large."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
     usual = _usual([Fraction(p.rows) for p in history.before], limits)
@@ -121,7 +124,7 @@ def _seconds(time: timedelta) -> Fraction:
 
 
 def _usual(figures: Sequence[Fraction], limits: Limits) -> tuple[Fraction, Fraction] | None:
-    """Median and median absolute deviation of the newest figures; None if there are too few."""
+    """Returns the median and the median absolute deviation of the newest figures, or None if there are too few."""
     newest = figures[: limits.batches]
     if len(newest) < limits.at_least:
         return None
@@ -130,7 +133,7 @@ def _usual(figures: Sequence[Fraction], limits: Limits) -> tuple[Fraction, Fract
 
 
 def _time(seconds: Fraction) -> str:
-    """Returns a time with the digits that decide: to the microsecond if it is not a whole number of seconds."""
+    """Returns a time with all digits that matter. It has microseconds if it is not a whole number of seconds."""
     return f"{'-' if seconds < 0 else ''}{timedelta(microseconds=round(abs(seconds) * 1_000_000))}"
 
 

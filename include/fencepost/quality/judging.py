@@ -1,9 +1,9 @@
-"""Great Expectations' verdicts on what Spark gathered. Only this module calls it, and imports it inside functions through
-`loading.py`.
+"""Lets Great Expectations judge what Spark gathered. Only this module calls Great Expectations, and imports it inside
+functions through `loading.py`.
 
-`metrics_validate` decides whether an expectation holds, by a dictionary of metrics that `gathering.py` fills. Great Expectations
-does not read records, drop unknown types, decide about a whole suite, apply severities or list unexpected rows. There is no data
-context, so it writes nothing to disk and sends nothing.
+`metrics_validate` decides whether an expectation holds, by a dictionary of metrics from `gathering.py`. Great
+Expectations does not read records, drop unknown types, decide about a whole suite, apply severities or list unexpected
+rows. There is no data context, so Great Expectations writes nothing to disk and sends nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ LONGEST_ERROR = 2_000
 class ExpectationAnswer(NamedTuple):
     """Great Expectations' answer for one expectation, before Fencepost's own rules.
 
-    `success` is Great Expectations' True or False, or None for anything else. If the expectation is errored, only `error` is set.
+    `success` is Great Expectations' True or False, or None for any other answer. If the expectation is errored, only
+    `error` is set.
     """
 
     success: bool | None = None
@@ -112,7 +113,7 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Expectat
 
 
 def _within(one: Prepared, answer: Answer) -> bool | None:
-    """Returns whether a figure lies within its bounds, by exact comparison, or None if the expectation compares no
+    """Returns whether a figure lies within its bounds, by exact comparison. Returns None if the expectation compares no
     figure.
     """
     kwargs, figure = one.kwargs, one.entry.figure
@@ -148,8 +149,8 @@ def share_of(one: Prepared) -> Fraction:
 
 
 def _as_double(share: Fraction, found: float, holds: bool) -> float:
-    """`share` as a double. Great Expectations compares it with the double `found` and gets `holds`, the result of the exact
-    comparison.
+    """Returns `share` as a double. When Great Expectations compares it with the double `found`, it gets `holds`, the
+    result of the exact comparison.
     """
     near = float(share)
     return near if (found >= near) is holds else found if holds else math.nextafter(found, 2)
@@ -158,9 +159,10 @@ def _as_double(share: Fraction, found: float, holds: bool) -> float:
 def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments and metrics that Great Expectations gets.
 
-    Great Expectations compares doubles, and ignores the fraction of a bound of a count. So it gets ranks in place of values. A
-    figure and its bounds become their ranks in exact order, from 0. Members of a set become their positions in it, and a value
-    outside the set becomes a number below zero. The answer about the ranks is the answer about the values.
+    Great Expectations compares doubles, and ignores the fraction of a bound of a count. So it gets ranks in place of
+    values. A figure and its bounds become their ranks in exact order, from 0. Members of a set become their positions
+    in the set, and a value outside the set becomes a number below zero. The answer about the ranks is the answer about
+    the values.
     """
     kwargs, metrics = dict(one.kwargs), dict(answer.metrics)
     figure = one.entry.figure
@@ -189,14 +191,14 @@ def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, 
 
 
 def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[int | None]:
-    """Returns the rank of each number in order, from 0; None for None and for what is not a number."""
+    """Returns the rank of each number in order, from 0. The rank of None, and of a value that is not a number, is None."""
     keys = [_key(number, figure) for number in numbers]
     order = sorted({key for key in keys if key is not None})
     return [None if key is None else order.index(key) for key in keys]
 
 
 def _key(number: Any, figure: Figure | None) -> Any:
-    """Returns a number in a form in which all compare exactly."""
+    """Returns a number in a form in which all numbers compare exactly."""
     if number is None or number != number:
         return None
     if not isinstance(number, float | Root | Fraction):
@@ -206,8 +208,8 @@ def _key(number: Any, figure: Figure | None) -> Any:
 
 
 def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
-    """Returns what the check observed: a figure or the most common values as gathered, or else what Great Expectations
-    reports.
+    """Returns what the check observed. It is a figure or the most common values as gathered, and otherwise what Great
+    Expectations reports.
     """
     if "quantile_ranges" in one.kwargs:
         return {
@@ -220,7 +222,7 @@ def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
 
 
 def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:
-    """Names and types of columns, and of fields in structs, in Great Expectations' form."""
+    """Yields names and types of columns, and of fields in structs, in Great Expectations' form."""
     from pyspark.sql.types import StructType
 
     for field in kind.fields if isinstance(kind, StructType) else ():
@@ -229,10 +231,10 @@ def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def observed(result: Mapping[str, Any]) -> Any:
-    """Returns the metric itself; for two sets that should be equal, their difference.
+    """Returns the metric. For two sets that should be equal, it returns their difference.
 
-    Great Expectations lists up to 20 values of a difference, in no fixed choice. So a longer difference is given by its number
-    only.
+    Great Expectations lists up to 20 values of a difference, in no fixed choice. So a longer difference is given only
+    as a number.
     """
     differences: dict[str, Any] = {}
     for name, shown_as in (("unexpected", "not in the set"), ("missing", "not in the column")):
@@ -243,22 +245,22 @@ def observed(result: Mapping[str, Any]) -> Any:
 
 
 def boolean(success: Any) -> bool | None:
-    """True or False, also NumPy's; None for anything else."""
+    """Returns True or False for a boolean of Python or NumPy, and None for any other value."""
     import numpy as np
 
     return bool(success) if isinstance(success, bool | np.bool_) else None
 
 
 def raised(who: str, error: Exception) -> str:
-    """Returns an error's text. Its first line is fit for a log. The other lines may quote records and belong in the
-    report only.
+    """Returns an error's text. Its first line is fit for a log. The other lines may quote records, and belong only in
+    the report.
     """
     return f"{who} raised {type(error).__name__}; the report has its message\n{error}"[:LONGEST_ERROR]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences Great Expectations, which warns and logs. The results have everything that matters."""
+    """Silences Great Expectations' warnings and logs in the block. The results have everything that matters."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -22,10 +22,11 @@ _LOADING = Lock()
 
 
 def load() -> None:
-    """Imports Great Expectations, which takes seconds, or waits until another thread has imported it.
+    """Imports Great Expectations, which takes seconds. If another thread is importing it, this waits for that thread.
 
-    Its modules import each other in circles. If two threads import them at once, each sees the other's incomplete modules and
-    gets an ImportError. So no module here imports any part of it before this function has returned.
+    The modules of Great Expectations import each other in circles. If two threads import them at once, each thread gets
+    incomplete modules and an ImportError. So no module of this package imports a part of Great Expectations before this
+    function has returned.
     """
     with _LOADING:
         with without_collector(), _without_unused():
@@ -35,7 +36,7 @@ def load() -> None:
 
 
 def load_ahead() -> None:
-    """Starts `load` in a thread. Ignore its failure: the next caller of `load` gets it."""
+    """Starts `load` in a thread. A failure is ignored, because the next caller of `load` gets it."""
 
     def begin() -> None:
         with suppress(Exception):
@@ -57,8 +58,8 @@ def _without_unused() -> Iterator[None]:
 
 
 def _forget(name: str) -> None:
-    """Removes the module from `sys.modules`, so that the next import gets it whole. Spark cannot pickle a lazily loaded
-    module.
+    """Removes the module from `sys.modules`, so that the next import loads it completely. Spark cannot pickle a lazily
+    loaded module.
     """
     module = sys.modules.get(name)
     if module is None or type(module) is ModuleType:  # `type` does not trigger its import
@@ -70,8 +71,8 @@ def _forget(name: str) -> None:
 
 
 class _Unused(MetaPathFinder):
-    """Defers or hides imports, in one thread only. A module of `LATER` is imported on first use, and one of `OPTIONAL` appears
-    not to be installed.
+    """Defers or hides imports, in one thread only. A module of `LATER` is imported on first use. A module of `OPTIONAL`
+    appears not to be installed.
 
     Other threads, such as one that loads a transform, import the same modules as usual.
     """

@@ -1,7 +1,7 @@
-"""Finds the regex that overflows Java's stack on a long text, and the record.
+"""Finds the regex that overflows Java's stack on a long text, and the record that has the text.
 
-Java's regexes recurse for each repetition of a group. So a text of some thousand characters may end in a StackOverflowError under
-an ordinary pattern. Neither the text nor any part of it is shown.
+Java's regexes recurse for each repetition of a group. So a text of some thousand characters may end in a
+StackOverflowError under an ordinary pattern. No message shows the text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TASK = re.compile(r"Job aborted due to stage failure: Task (\d+) in stage ")
 
 
 def explain(frame: DataFrame, one: Prepared) -> str:
-    """Returns the message for an expectation that overflows: its argument, and the record's coordinates if the frame
-    has them.
+    """Returns the message for an expectation that overflows. It has the argument, and the record's coordinates if the
+    frame has them.
     """
     named = " and ".join(f"regex {regex!r}" for regex in one.regexes) or f"expression {one.expression!r}"
     if not one.regexes and one.expression is None:
@@ -40,7 +40,7 @@ def explain(frame: DataFrame, one: Prepared) -> str:
 
 
 def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> tuple[DeclaredExpectation, str] | None:
-    """Returns the first rule that overflows on the frame's rows, with the explanation, or None if no single rule
+    """Returns the first rule that overflows on the frame's rows, with the explanation. Returns None if no single rule
     overflows.
     """
     from pyspark.sql import functions as F
@@ -70,8 +70,8 @@ def _overflows(frame: DataFrame) -> bool:
 
 
 def _place(frame: DataFrame, one: Prepared) -> str:
-    """Returns the coordinates of a record whose text overflows the expectation, if one of the longest texts does;
-    otherwise empty.
+    """Returns the coordinates of a record whose text overflows the expectation. The text is empty if none of the
+    longest texts does.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

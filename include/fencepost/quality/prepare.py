@@ -1,4 +1,4 @@
-"""Turns a declared expectation into a question about the records: checked against the columns, and in their units. Pure.
+"""Checks a declared expectation against the batch's columns, and translates its arguments to their units. Pure.
 
 A mistake in a suite gives the same sentence on every batch, before any record is read.
 """
@@ -32,9 +32,10 @@ class NotEvaluable(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """One expectation, ready to be evaluated. `condition` is its row_condition (Spark SQL).
+    """An expectation that is ready to be evaluated. `condition` is its row_condition (Spark SQL).
 
-    `expression` is the Spark SQL of `expect_expression_to_be_true`. Its values are in the column `holds` and are judged.
+    `expression` is the Spark SQL of `expect_expression_to_be_true`. The column `holds` has the expression's values,
+    which are judged.
     """
 
     declared: DeclaredExpectation
@@ -56,7 +57,7 @@ class Prepared:
 
     @property
     def regexes(self) -> tuple[str, ...]:
-        """Returns the patterns among its arguments."""
+        """Returns the patterns among the expectation's arguments."""
         return tuple(self.kwargs.get("regex_list", ())) or tuple(filter(None, [self.kwargs.get("regex")]))
 
 
@@ -132,8 +133,8 @@ def _text(declared: DeclaredExpectation, name: str) -> str | None:
 
 
 def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind], *, checked: bool = True) -> None:
-    """Raises NotEvaluable if a column does not exist. `checked` says that its values are checked, so its name has to be
-    valid in Spark's SQL.
+    """Raises NotEvaluable if a column does not exist. `checked` says that the column's values are checked, so its name
+    has to be valid in Spark's SQL.
     """
     for column in columns:
         if column not in kinds:
@@ -158,7 +159,8 @@ def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kin
 def _in_units(value: Any, kind: Kind, column: str, name: str) -> Any:
     """Returns a bound or a set's value in the units of the prepared column: days for dates, microseconds for times.
 
-    For integers and decimals it is exactly what was written; for doubles it is the nearest double, as in a record's JSON.
+    For integers and decimals the result is exactly the written number. For doubles it is the nearest double, as in a
+    record's JSON.
     """
     if isinstance(value, list):
         return [None if one is None else _in_units(one, kind, column, name) for one in value]
@@ -203,7 +205,7 @@ def _whole_text(value: str, name: str) -> str:
 
 
 def shown(value: object, kind: Kind) -> object:
-    """Returns a value in the column's units, for a person: dates and times again, and a number with all its digits."""
+    """Returns a value in the column's units. Dates and times are shown as such, and a number has all its digits."""
     if isinstance(value, bool):
         return value
     try:

@@ -1,10 +1,10 @@
-"""Reads back and judges a batch's quarantined records, by rule and with sample rows: are all of them there, and are there too
-many?
+"""Reads back and judges a batch's quarantined records, by rule and with sample rows. It checks that all of them exist,
+and that there are not too many.
 
-Every row is accounted for. The records read are those that the plan froze. Malformed ones are quarantined or dropped, and
-tombstones may be dropped. Rows of the transform's result are written, quarantined, or withheld with their record. Each number is
-measured independently: the plan has the offsets, Spark counts the records read, the malformed ones, the tombstones and the
-transform's rows, and the receipts say what was committed.
+Every row is accounted for. The plan froze the records to read. Malformed records are quarantined or dropped, and
+tombstones may be dropped. Rows of the transform's result are written, quarantined, or withheld with their record. Each
+number is measured independently: the plan has the offsets, Spark counts the records read, the malformed records, the
+tombstones and the transform's rows, and the receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class QuarantinedRow(Frozen):
-    """One record in quarantine: its coordinates, those of its source record (`topic:partition:offset`), and the reason.
+    """A record in quarantine, with its coordinates, the coordinates of its source record (`topic:partition:offset`),
+    and the reason.
 
     A key or value that is not valid UTF-8 is in hex, and `key_is_hex` or `value_is_hex` is set.
     """
@@ -53,7 +54,7 @@ class QuarantinedRow(Frozen):
 
 
 class OfRule(Frozen):
-    """The quarantined records of one rule. `sample` has the first of them by partition and offset."""
+    """The quarantined records of one rule. `sample` has the first records by partition and offset."""
 
     rule: str
     reason: str = ""
@@ -62,9 +63,10 @@ class OfRule(Frozen):
 
 
 class Accounts(Frozen):
-    """Where every row went. `read` and `results` are None if they were not counted.
+    """The accounts of a batch: what happened to every row. `read` and `results` are None if they were not counted.
 
-    A rule quarantines a source record once, however many rows the record gave: one row counts as failed, the others are withheld.
+    A rule quarantines a source record once, however many rows the record gave. One row counts as failed, and the others
+    are withheld.
     """
 
     taken: int | None = Field(
@@ -103,18 +105,18 @@ class Accounts(Frozen):
 
     @property
     def quarantined(self) -> int:
-        """Records committed to quarantine."""
+        """Returns the number of records that were committed to quarantine."""
         return self.malformed_kept + self.failed
 
     @property
     def left_out(self) -> int | None:
-        """Returns how many fewer rows the result has than its input; negative if it has more. None if the input was not
-        counted.
+        """Returns how many fewer rows the result has than its input. The number is negative if the result has more
+        rows, and None if the input was not counted.
 
-        Without quarantine rules the result is not counted by itself, because all of it is written.
+        Without quarantine rules the result is not counted separately, because all of it is written.
 
-        For a transform that works row by row, these rows were left out. For one that aggregates or explodes, the number is only a
-        difference.
+        For a transform that works row by row, these rows were left out. For a transform that aggregates or explodes,
+        the number is only a difference.
         """
         if self.read is None:
             return None
@@ -122,7 +124,7 @@ class Accounts(Frozen):
         return reached - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
-        """Returns the numbers that do not add up, in sentences; an empty list if all do."""
+        """Returns the numbers that do not add up, in sentences. The list is empty if all add up."""
         found = []
         if self.results is not None and self.results != self.written + self.failed + self.withheld:
             found.append(
@@ -148,7 +150,9 @@ class Accounts(Frozen):
 
 
 class QuarantineCheck(Frozen):
-    """A batch's quarantined records: those of the receipts, those that a read_committed reader saw, by rule, and the accounts."""
+    """A batch's quarantined records by its receipts, and by a read_committed reader, both by rule. It also has the
+    accounts.
+    """
 
     topic: str
     rows_expected: int = Field(ge=0)
@@ -162,13 +166,15 @@ class QuarantineCheck(Frozen):
 
     @property
     def agrees(self) -> bool:
-        """Returns whether rows, fingerprint and rows by rule are those of the receipts."""
+        """Returns whether rows, fingerprint and rows by rule agree with the receipts."""
         promised = (self.rows_expected, self.fingerprint_expected, self.expected)
         return promised == (self.rows_read, self.fingerprint_read, {r.rule: r.rows for r in self.rules})
 
     @property
     def difference(self) -> str:
-        """Returns what the receipts say, what was read, and the reason for the difference if it is known."""
+        """Returns the numbers of the receipts and the numbers that were read, with the reason for the difference if it
+        is known.
+        """
         found = (
             f"The receipts count {count_of(self.rows_expected, 'record')} in quarantine topic {self.topic} with "
             f"fingerprint {self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows "
@@ -192,12 +198,13 @@ class QuarantineCheck(Frozen):
 
 
 def counted(rules: Mapping[str, int]) -> str:
-    """`malformed: 3, expect_...(n): 2`; `none` if there are none."""
+    """Returns the counts as text, such as `malformed: 3, expect_...(n): 2`, or `none`."""
     return ", ".join(f"{rule}: {rows:,}" for rule, rows in rules.items()) or "none"
 
 
 def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
-    """Returns the records in quarantine by rule, malformed first and then in the suite's order; and their fingerprint.
+    """Returns the records in quarantine by rule, and their fingerprint. Malformed records come first, then the rules in
+    the suite's order.
 
     `frame` has one batch's records with their headers.
     """
@@ -254,7 +261,7 @@ def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
-    """Returns the number in the accounts that is above the limit, in a sentence, or None if none is. Pure."""
+    """Returns the number in the accounts that is above the limit, in a sentence, or None if no number is. Pure."""
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
@@ -280,7 +287,7 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
 
 
 def percent(share: Fraction) -> str:
-    """Returns a share in percent, with at least two digits after the point, and with all of them if they end."""
+    """Returns a share in percent with at least two digits after the point. If the digits end, it has all of them."""
     return f"{_digits(share, next((n for n in range(2, 400) if (share * 10 ** (n + 2)).denominator == 1), 2))}%"
 
 
@@ -296,11 +303,11 @@ def _digits(share: Fraction, places: int) -> str:
 
 
 def judge_quarantine(evaluation: Evaluation, found: QuarantineCheck, limit: QuarantineLimit | None) -> Evaluation:
-    """Returns the evaluation, with the batch's quarantined records judged too. Pure.
+    """Returns the evaluation after judging the batch's quarantined records too. Pure.
 
-    1. If they are not those of the receipts, or rows are not accounted for: undetermined.
-    2. If there are more than the limit allows: the batch is rejected, and the reason says so. An undetermined verdict stays
-    undetermined.
+    1. If they differ from the receipts, or rows are not accounted for, the verdict is undetermined.
+    2. If there are more than the limit allows, the batch is rejected, and the reason says so. An undetermined verdict
+       stays undetermined.
     3. Otherwise the verdict stays, and its reason counts the quarantined records.
     """
     if not found.agrees:  # 1
@@ -334,7 +341,7 @@ def judge_quarantine(evaluation: Evaluation, found: QuarantineCheck, limit: Quar
 
 
 def promised(batch: Batch, written: WriteSummary) -> QuarantineCheck:
-    """Returns a batch's quarantined records by its receipts, before any of them is read."""
+    """Returns a batch's quarantined records by its receipts, before any record is read."""
     tally = written.quarantined_tally
     return QuarantineCheck(
         topic=batch.require_quarantine.topic,

@@ -1,4 +1,6 @@
-"""Why an expectation cannot be evaluated on a batch's columns, or why no value could fail it: by the columns' types alone."""
+"""Finds why an expectation cannot be evaluated on a batch's columns, or why no value could fail it. It decides by the
+columns' types alone.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ FIRST_DAY, LAST_DAY, DAY = -719_162, 2_932_896, 86_400_000_000  # 0001-01-01, 99
 
 
 def refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """Returns the reason why Spark cannot evaluate an expectation on the frame's records, or why no record could fail
-    it, or None if neither. No job is started.
+    """Returns why Spark cannot evaluate an expectation on the frame's records, or why no record could fail it. Returns
+    None if there is no such reason. It starts no job.
     """
     types = {field.name: field.dataType for field in frame.schema.fields}
     if error := sql_refusal(frame, one):
@@ -38,8 +40,8 @@ def refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _widest(data_type: DataType) -> Grid | None:
-    """Returns all values that a column of that type can have, as prepared. Dates and times are those of the years 1 to
-    9999.
+    """Returns the grid of all values that a column of that type can have, as prepared. Dates and times are limited to
+    the years 1 to 9999.
     """
     from pyspark.sql import types as T
 
@@ -61,7 +63,7 @@ def _covers(grid: Grid, kwargs: Mapping[str, Any]) -> bool:
 
 
 def regex_error(frame: DataFrame, regex: str) -> str | None:
-    """Returns the reason why Java, and so Spark, cannot compile the regex, or None. No job is started."""
+    """Returns why Java, and so Spark, cannot compile the regex, or None if it can. It starts no job."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

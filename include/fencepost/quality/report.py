@@ -1,7 +1,7 @@
-"""The report of one validation, which an operator reads first: as HTML, as JSON and as a few lines of text.
+"""The report of one validation, which an operator reads first. It exists as HTML, as JSON and as a few lines of text.
 
-HTML and JSON have the same data. Both show values of up to a set number of unexpected records, so keep them where only readers of
-the output topic may look. The lines of text show coordinates only.
+HTML and JSON have the same data. Both show values of up to a set number of unexpected records. So keep them where only
+readers of the output topic have access. The lines of text show coordinates only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from fencepost.suite.declared import Severity
 
 
 class ReceiptCheck(Frozen):
-    """What the receipts prove, and what a read_committed reader saw. If they differ, the batch is not judged.
+    """The rows and fingerprint by the receipts, and by a read_committed reader. If they differ, the batch is not
+    judged.
 
     If records are missing, `deleted` has the offsets of the batch's output that the topic no longer has, and `compacted` says
     whether the topic is compacted.
@@ -38,7 +39,9 @@ class ReceiptCheck(Frozen):
 
     @property
     def difference(self) -> str:
-        """Returns what the receipts say, what was read, and the reason for the difference if it is known."""
+        """Returns the numbers of the receipts and the numbers that were read, with the reason for the difference if it
+        is known.
+        """
         found = (
             f"The receipts count {count_of(self.rows_expected, 'record')} with fingerprint "
             f"{self.fingerprint_expected:016x}; read_committed shows {self.rows_read:,} with "
@@ -86,7 +89,9 @@ class Report(Frozen):
 
     @property
     def unread(self) -> str:
-        """If this was planned as the first batch: how many offsets no batch reads, and why. Otherwise empty."""
+        """Returns how many offsets no batch reads, and why, if this batch was planned as the first. Otherwise the text
+        is empty.
+        """
         return unread_at_plan(self.batch).description
 
     @property
@@ -111,16 +116,16 @@ class Report(Frozen):
 
 
 def rank(check: CheckResult) -> int:
-    """Returns the check's result: errored, failed critical, failed warning, or passed. Reports show checks in this
-    order.
-    """
+    """Returns a number that sorts checks for a report: errored, failed critical, failed warning, passed."""
     if check.status is Status.FAILED:
         return 2 if check.severity is Severity.WARNING else 1
     return 0 if check.status is Status.ERRORED else 3
 
 
 def addition_words(batch: Batch) -> str:
-    """Returns the revision that an addition adds to, in words that follow its own revision; empty for another batch."""
+    """Returns in words the revision that an addition adds to. The words follow the addition's own revision. The text is
+    empty for a batch.
+    """
     return f" (an addition to revision {batch.adds_to})" if batch.adds_to is not None else ""
 
 

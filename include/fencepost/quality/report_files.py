@@ -1,4 +1,4 @@
-"""Report files on disk: each is written whole or not at all, and none is replaced."""
+"""Writes report files to disk. Each file is written whole or not at all, and no file is replaced."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class ReportMissing(Exception):
 
 
 def report_file(pipeline: str, batch: Batch, suffix: str) -> Path:
-    """Returns the report of the batch's last verdict, as `.html` or `.json`. Only the file that the verdict names is
-    returned.
+    """Returns the report of the batch's last verdict, as `.html` or `.json`. It returns only the file that the verdict
+    names.
 
-    The folder of reports may have moved, or may be mounted elsewhere on this machine; the file keeps its name. The file has to be
-    in the pipeline's folder after links are resolved, because whoever writes to a ledger could name any file.
+    The folder of reports may have moved, or may be mounted elsewhere on this machine. The file keeps its name. After
+    links are resolved, the file has to be in the pipeline's folder. Otherwise a user who can write to a ledger could
+    name any file.
 
     Raises:
         ReportMissing: the batch was not judged yet, or its report is not in this machine's folder of reports.
@@ -58,9 +59,9 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Writes `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
-    Only owner and group may read them, because they show records; the umask may narrow that further. No name is used twice:
-    another attempt at the same validation gets `-attempt-2` and so on, so the ledger always names the report that belongs to its
-    verdict. A reader always sees a whole report.
+    Only owner and group may read them, because they show records. The umask may restrict that further. No name is used
+    twice: another attempt at the same validation gets `-attempt-2` and so on. So the ledger always names the report
+    that belongs to its verdict, and a reader always sees a whole report.
     """
     from fencepost.quality.report_html import render_html  # only this function needs Jinja
 
@@ -81,8 +82,8 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
 
 
 def write_page(html: str, folder: Path, pipeline: str, stem: str) -> Path:
-    """Writes `<folder>/<pipeline>/<stem>.html` under the first name that is free, atomically and as private as a
-    report.
+    """Writes `<folder>/<pipeline>/<stem>.html` under the first free name. The write is atomic, and the page is as
+    private as a report.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / pipeline):
@@ -92,7 +93,7 @@ def write_page(html: str, folder: Path, pipeline: str, stem: str) -> Path:
 
 
 def _create(target: Path, text: str) -> bool:
-    """Makes the file whole or not at all; returns whether the name was still free."""
+    """Makes the file, whole or not at all. Returns whether the name was still free."""
     draft = target.with_name(f".{target.name}.{uuid4().hex}")
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
         try:

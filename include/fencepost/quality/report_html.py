@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network: it loads nothing and runs nothing.
+"""Renders the report as one HTML file that needs no network. The page loads nothing and runs nothing.
 
 Jinja escapes all data. Characters that would reorder, hide or break a line are shown by their number.
 """
@@ -74,12 +74,12 @@ def template_of(package: str, name: str) -> Template:
 
 
 def code_spans(text: str) -> Markup:
-    """Returns the text, escaped, with backticks turned into code spans."""
+    """Returns the text, escaped, with code in backticks turned into code spans."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def visible(value: object, longest: int | None = None) -> str:
-    """Returns the text, with every character that draws nothing or moves others shown as `⟨U+202E⟩`."""
+    """Returns the text. A character that draws nothing, or moves other characters, is shown as `⟨U+202E⟩`."""
     text = str(value)
     cut = len(text) - longest if longest is not None and len(text) > longest else 0
     shown = "".join(_shown(character) for character in (text[:longest] if cut else text))
@@ -87,7 +87,9 @@ def visible(value: object, longest: int | None = None) -> str:
 
 
 def cell(value: Any) -> str:
-    """Returns a value for a table cell: text as it is, everything else as JSON, cut to the cell's length."""
+    """Returns a value for a table cell. Text stays as it is, and everything else becomes JSON. The value is cut to the
+    cell's length.
+    """
     if value is None:
         return "null"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -95,14 +97,14 @@ def cell(value: Any) -> str:
 
 
 def percent(value: float | None) -> str:
-    """`1.43 %`, with a non-breaking space. A small share is never shown as 0."""
+    """Returns a share such as `1.43 %`, with a non-breaking space. A small share is never shown as 0."""
     if value is None:
         return ""
     return "< 0.01\u00a0%" if 0 < value < 0.01 else f"{value:.2f}\u00a0%"
 
 
 def arguments_of(check: CheckResult) -> str:
-    """Returns an expectation's arguments on one line, without the columns, which are in the title."""
+    """Returns an expectation's arguments on one line. The columns are left out, because the title has them."""
     columns = ("column", "column_A", "column_B", "column_list")
     rest = {name: value for name, value in check.kwargs.items() if name not in columns}
     return ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())

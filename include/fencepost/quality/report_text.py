@@ -1,4 +1,6 @@
-"""The verdict in a few lines, for a terminal or a task log. They show coordinates of records, never their values."""
+"""Renders the verdict in a few lines for a terminal or a task log. They show coordinates of records, and never their
+values.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def render_plain(report: Report) -> str:
 
 
 def _counts_beside_output(report: Report) -> list[str]:
-    """Counts of what was read but is not in the output."""
+    """Returns the counts of rows that were read but are not in the output."""
     found, written = report.quarantined, report.batch.require_written
     if found is None:
         return [f"{written.malformed:,} malformed dropped", *_tombstones(written)]

@@ -1,7 +1,8 @@
-"""Quarantine rules for each row: an expectation about single rows becomes the Spark expression of `conditions.py`.
+"""Applies quarantine rules to each row. An expectation about single rows becomes a Spark expression of `conditions.py`.
 
-The gate evaluates the same expression on the records written from these rows. The write step does not need Great Expectations,
-which takes seconds to import and can only count rows, while the write step has to route each of them.
+The gate evaluates the same expression on the records written from these rows. The write step does not need Great
+Expectations, which takes seconds to import. Great Expectations can only count rows, and the write step has to route
+each of them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def quarantine_rules(pipeline: Pipeline) -> Rules | None:
 
 def first_failed(frame: DataFrame, rules: Sequence[DeclaredExpectation], file: Path) -> Column:
     """Returns the position of the first rule that a row of the frame fails, or null if it fails none. `file` is the
-    suite's.
+    file of the suite.
 
     The frame has the columns of the output's value and no others.
 

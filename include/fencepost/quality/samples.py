@@ -1,4 +1,4 @@
-"""Unexpected records as a report shows them: coordinates in Kafka, the key, and the checked values."""
+"""Prepares unexpected records for a report: coordinates in Kafka, the key, and the checked values."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mappi
 
 
 def cut(value: Any) -> Any:
-    """Returns the value; a long text is cut and says how long it was."""
+    """Returns the value. A long text is cut, and says how long it was."""
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{value[:LONGEST]}… ({len(value):,} characters)"
     return value
 
 
 def text_of(raw: bytes | bytearray | None) -> tuple[str | None, bool]:
-    """Bytes as text, cut to the longest that a report shows. The flag says that the text is hex, because the bytes are not valid
-    UTF-8.
+    """Returns bytes as text, cut to the longest text that a report shows. The flag says that the text is hex, because
+    the bytes are not valid UTF-8.
     """
     if raw is None:
         return None, False

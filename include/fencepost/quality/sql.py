@@ -1,7 +1,9 @@
-"""Which SQL a suite may have: a condition on the fields of one value that always gives the same answer and can fail.
+"""Decides which SQL a suite may have. A condition may use only the fields of one value, has to give the same answer
+always, and has to be able to fail.
 
-It is analysed on the value's fields alone, in a session without anything that a transform registered: there are no coordinates of
-records, no tables, and no functions of the user's own. So the write step and the gate cannot evaluate it differently.
+The SQL is analysed on the value's fields alone, in a session without anything that a transform registered. There are no
+coordinates of records, no tables, and no functions of the user's own. So the write step and the gate cannot evaluate it
+differently.
 """
 
 from __future__ import annotations
@@ -27,9 +29,7 @@ SAME_EACH_TIME = "it has to give the same answer each time"
 
 
 def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
-    """Returns the reason why an expectation's SQL cannot be evaluated on the frame's records, or None. No job is
-    started.
-    """
+    """Returns why an expectation's SQL cannot be evaluated on the frame's records, or None if it can. It starts no job."""
     if one.condition is None and one.expression is None:
         return None
     fields = _fields_alone(frame)
@@ -42,8 +42,8 @@ def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
 def _fields_alone(frame: DataFrame) -> DataFrame:
     """Returns an empty frame with the value's fields. Spark does not know that it is empty.
 
-    Each field may be null, whatever the transform's frame says. A field from `coalesce` is not nullable there, but nullable in
-    the records that are read back, and the condition has to mean the same for both.
+    Each field may be null, whatever the transform's frame says. For example, a field from `coalesce` is not nullable in
+    the transform's frame, but nullable in the records that are read back. The condition has to mean the same for both.
     """
     from pyspark.sql.types import StructType
 
@@ -55,7 +55,7 @@ def _fields_alone(frame: DataFrame) -> DataFrame:
 
 
 def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
-    """Returns the reason why a condition may give a different answer next time, or None."""
+    """Returns why a condition may give a different answer at another time, or None."""
     if TYPED.search(sql):
         return f"{name} {sql!r} reads the clock: {SAME_EACH_TIME}"
     plan: Any = fields.where(sql)._jdf.queryExecution().analyzed()
@@ -90,7 +90,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def _says_nothing(fields: DataFrame, one: Prepared) -> str | None:
-    """Returns the reason why no record can fail, if Spark's optimizer can prove it; otherwise None."""
+    """Returns why no record can fail, if Spark's optimizer can prove it, otherwise None."""
     with suppress(Exception):  # the optimizer evaluates constants, which may raise an error; then the records decide
         if one.expression is not None and _root(fields.where(one.expression)) not in ("Filter", "LocalRelation"):
             return f"expression {one.expression!r} holds for every record"

@@ -195,7 +195,7 @@ def _pass_on(words: int) -> None:
 
 
 def _say(text: bytes) -> None:
-    """Prints on stderr. If stderr is closed, the function does nothing, and the JVM's pipe is still read. The JVM would
+    """Prints on stderr, or does nothing if stderr is closed. So the JVM's pipe is still read, because the JVM would
     block on a full pipe.
     """
     with suppress(OSError):

@@ -1,8 +1,9 @@
-"""The arguments of every expectation type, one model for each form; the catalogue names each type's model.
+"""The arguments of every expectation type. There is a model for each form, and the catalogue names each type's model.
 
-They are checked when a suite is loaded, so the gate and the rules of severity `quarantine` get the same ones. Great Expectations
-accepts many mistakes as expectations that any batch passes: a missing regex, an empty list, `value: 0.5` records, `column_index:
-0`. Here a check that could not fail is a mistake. So is one that no batch could pass.
+Arguments are checked when a suite is loaded, so the gate and the rules of severity `quarantine` get the same arguments.
+Great Expectations accepts many mistakes as expectations that any batch passes: a missing regex, an empty list, `value:
+0.5` records, `column_index: 0`. In this module a check that cannot fail is a mistake, and so is a check that no batch
+can pass.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 def moment_of(text: str) -> datetime:
-    """Returns a date or time in ISO 8601, in UTC if it names no zone; ValueError if the text is neither."""
+    """Returns a date or time in ISO 8601, in UTC if the text names no zone. Raises ValueError if the text is neither."""
     if re.search(r"[.,][0-9]{6}[0-9]*[1-9]", text):
         raise ValueError("it has digits below the microsecond")
     moment = datetime.fromisoformat(text)
@@ -52,7 +53,9 @@ def _not_blank(text: str) -> str:
 
 
 def _strftime(template: str) -> str:
-    """Refuses a format by which Python cannot parse a time. It is tried with a time whose day exists in every year."""
+    """Refuses a format by which Python cannot parse a time. The format is tried with a time whose day exists in every
+    year.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a day without a year is ambiguous
@@ -135,19 +138,21 @@ SparkType = Annotated[str, AfterValidator(_spark_type)]
 
 
 class Arguments(Frozen):
-    """Base class: refuses unknown arguments, and values of another type that look similar (`"no"`, 1.0 for a count)."""
+    """The base of all arguments. It refuses unknown arguments, and values that look similar but have another type
+    (`"no"`, 1.0 for a count).
+    """
 
     model_config = ConfigDict(strict=True)
 
 
 class Filtered(Arguments):
-    """An expectation about the records for which `row_condition`, Spark SQL, holds."""
+    """An expectation about the records for which `row_condition` holds. That is Spark SQL."""
 
     row_condition: Text | None = None
 
 
 class Unknown(Filtered):
-    """An unknown type. It is refused when the whole suite is checked; here no argument may be empty."""
+    """An unknown type. It is refused when the whole suite is checked. This model only refuses empty arguments."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -162,8 +167,8 @@ class Unknown(Filtered):
 
 
 class Bounds(Arguments, Generic[T]):
-    """A figure between two bounds, of which one may be left out. The figure itself is between `least` and `most`. A bound above
-    `largest` is a mistake.
+    """A figure between two bounds, one of which may be omitted. The figure itself is between `least` and `most`. A
+    bound above `largest` is a mistake.
     """
 
     least: ClassVar[int | None] = None
@@ -202,7 +207,7 @@ def _said(bound: Any) -> Any:
 
 
 class StrictBounds(Bounds[T], Generic[T]):
-    """Bounds that may be left out themselves."""
+    """Bounds that a value has to be strictly within, if the suite says so."""
 
     strict_min: bool = False
     strict_max: bool = False
@@ -215,7 +220,9 @@ class OfColumn(Filtered):
 
 
 class EachValue(OfColumn):
-    """An expectation about each value of a column that is not null. At least the share `mostly` of them has to pass."""
+    """An expectation about each value of a column that is not null. At least the share `mostly` of the values has to
+    pass.
+    """
 
     mostly: Mostly = Decimal(1)
 
@@ -254,7 +261,7 @@ class LengthEquals(EachValue):
 
 
 class Expression(Filtered):
-    """A condition of Spark SQL on each record."""
+    """A condition in Spark SQL on each record."""
 
     expression: Text
     mostly: Mostly = Decimal(1)
@@ -317,7 +324,7 @@ class CountBetween(OfColumn, StrictBounds[Whole]):
 
 
 class QuantileRanges(Arguments):
-    """Each quantile with the bounds of its value, of which one may be null."""
+    """Quantiles, each with the bounds of its value. One of the two bounds may be null."""
 
     quantiles: Annotated[list[Annotated[Proportion, AfterValidator(_quantile)]], Field(min_length=1)]
     value_ranges: list[Annotated[list[Number | None], Field(min_length=2, max_length=2)]]
@@ -395,9 +402,10 @@ class ColumnsEqual(Arguments):
 
 
 class Limits(Arguments):
-    """How a batch is compared with the newest `batches` published before it; see `history.py`.
+    """The limits of a comparison with the newest `batches` that were published earlier (`history.py`).
 
-    A hundred spreads, the whole median, or ten years are more than the distance of any batch from the others.
+    A hundred spreads, the whole median, or ten years exceed the distance of any batch from the others, so these limits
+    are mistakes.
     """
 
     batches: int = Field(default=30, ge=2, le=1000)
@@ -412,7 +420,9 @@ class Limits(Arguments):
 
 
 class VolumeLimits(Limits):
-    """`tolerance` is a share of the median. With 1, no records would be as many as usual."""
+    """`tolerance` is a share of the median. With a tolerance of 1, even a batch without records would be as large as
+    usual.
+    """
 
     tolerance: Annotated[Number, Field(ge=0, lt=1)] = Decimal("0.1")
 

@@ -1,7 +1,7 @@
-"""The expectation types that can be used: the arguments and columns of each, and what Spark evaluates for it.
+"""The catalogue of expectation types. Each entry has the type's arguments and columns, and what Spark evaluates for it.
 
-`tests/integration/quality/test_answers.py` has cases for each, and `test_great_expectations_agrees.py` compares each with Great
-Expectations' own engine.
+`tests/integration/quality/test_answers.py` has cases for each type, and `test_great_expectations_agrees.py` compares
+each type with Great Expectations' own engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What an expectation looks at."""
+    """The subject of an expectation: single records, a column, or the whole batch."""
 
     RECORD = "record"  # each value of one column
     RECORDS = "records"  # each record's values in several columns
@@ -55,16 +55,16 @@ TEXT = frozenset({Kind.TEXT, Kind.DECIMAL})  # for a decimal, its digits
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known about one type.
+    """The catalogue's entry for one type.
 
     `arguments` is the model of what a suite may give, `kinds` the kinds of columns it accepts, and `values` the arguments in the
     column's own units. `alike` says that all columns have to be of one kind; integers and decimals count as one.
 
-    `fails` is the condition on a single record, and `row_by_row` says that severity `quarantine` may use it. `unique` says that
-    it compares records with each other. `figure` is drawn from a column; sets of a column's values, and the most common ones,
-    come from `gathering.py`. A COLUMN check fails on a column without any value. With `holds_for_none` it passes there,
-    and with `counts` it is evaluated. `of_none` is its metric on a batch without records; a check whose metric is undefined there
-    does not fail.
+    `fails` is the condition on a single record, and `row_by_row` says that severity `quarantine` may use it. `unique`
+    says that the type compares records with each other. `figure` is computed from a column. Sets of a column's values,
+    and its most common values, come from `gathering.py`. A COLUMN check fails on a column without any value. With
+    `holds_for_none` it passes there, and with `counts` it is evaluated. `of_none` is its metric on a batch without
+    records. A check whose metric is undefined there does not fail.
     """
 
     arguments: type[a.Arguments]

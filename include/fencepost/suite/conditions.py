@@ -1,8 +1,9 @@
-"""Whether a single record fails a type, as one Spark expression: true if it fails, null if it is not judged.
+"""Builds the Spark expression that says whether a single record fails a type. It is true if the record fails, and null
+if the record is not judged.
 
-The write step evaluates it on the transform's rows (severity `quarantine`), and the gate on the records that are read back. So a
-rule and the gate cannot differ. Columns are those of `columns.py`, where NaN is null. Integers, decimals, days and times are
-compared exactly (`grid.py`), doubles as doubles.
+The write step evaluates the expression on the transform's rows (severity `quarantine`), and the gate evaluates it on
+the records that are read back. So a rule and the gate cannot differ. The columns are those of `columns.py`, where NaN
+is null. Integers, decimals, days and times are compared exactly (`grid.py`), and doubles are compared as doubles.
 
 | in the record | result |
 |---|---|
@@ -36,7 +37,7 @@ DIGITS_OF_DOUBLE = 15  # decimals with this many digits survive a conversion to 
 
 
 class Operand(NamedTuple):
-    """A prepared column, and the values that it can have. Doubles, texts and booleans have no grid."""
+    """A prepared column, and the grid of the values that it can have. Doubles, texts and booleans have no grid."""
 
     column: Column
     grid: Grid | None = None
@@ -71,7 +72,9 @@ def matches(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def matches_too_few(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """Returns whether the value matches none of the patterns, or not all of them under `match_on: all`."""
+    """Returns whether the value matches none of the patterns. Under `match_on: all` it returns whether the value fails
+    to match one of them.
+    """
     together = operator.and_ if kwargs.get("match_on") == "all" else operator.or_
     return ~_found(columns[0].column, kwargs["regex_list"], together)
 
@@ -111,8 +114,8 @@ def is_not_greater(columns: Sequence[Operand], kwargs: Arguments) -> Column:
 
 
 def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
-    """Returns the sum of integers and decimals, exactly: Spark adds them in a decimal if that has digits enough, and
-    Python otherwise.
+    """Returns whether the exact sum of integers and decimals differs from the expected sum. Spark adds them in a
+    decimal if that has enough digits, and otherwise Python adds them.
     """
     from pyspark.sql import functions as F
 
@@ -137,7 +140,7 @@ def does_not_hold(columns: Sequence[Operand], _: Arguments) -> Column:
 
 
 def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    """Returns the key that has to differ between records; null for a record that is not judged."""
+    """Returns the key that has to differ between records. It is null for a record that is not judged."""
     from pyspark.sql import functions as F
 
     if len(columns) == 1 and "column_list" not in kwargs:
@@ -153,7 +156,7 @@ def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
 
 
 def is_member(operand: Operand, values: Sequence[Any]) -> Column:
-    """Returns whether a value is one of these, or null if it is null. Members that the column cannot have equal no
+    """Returns whether a value is one of `values`, or null if it is null. A member that the column cannot have equals no
     value.
     """
     from pyspark.sql import functions as F
@@ -192,11 +195,7 @@ def _outside(operand: Operand, kwargs: Arguments) -> Column:
 
 
 def _comparable(columns: Sequence[Operand]) -> list[Column]:
-    """Two columns in a form in which Spark compares them exactly.
-
-    Spark compares two decimals as a third type, which has to hold the digits before and after the point of both. If it cannot,
-    whole numbers and fractions are compared one after the other.
-    """
+    """Returns the two columns in a form in which Spark compares them exactly."""
     from pyspark.sql import functions as F
 
     grids = [grid for _, grid in columns]
@@ -221,7 +220,7 @@ def _found(column: Column, patterns: Sequence[str], together: Callable[[Any, Any
 
 
 def _of_pair(columns: Sequence[Operand], kwargs: Arguments, fits: Column) -> Column:
-    """Returns a comparison of two columns in which a null equals only a null, and is greater than nothing."""
+    """Returns the comparison of two columns. A null equals only a null, and is greater than no value."""
     from pyspark.sql import functions as F
 
     (left, _), (right, _) = columns
@@ -254,8 +253,8 @@ def _is_json(text: str) -> bool:
 
 
 def _is_time(text: str, template: str) -> bool:
-    """Returns whether Python parses the text by the format. A format without a year also accepts 29 February, which
-    Python refuses because it assumes 1900.
+    """Returns whether Python parses the text by the format. A format without a year also accepts 29 February, although
+    Python itself refuses that day because it assumes the year 1900.
     """
     if _parses(text, template):
         return True

@@ -1,5 +1,5 @@
-"""The suite of a pipeline: reads the content of `expectations.yaml`, and returns a frozen value or raises an error that names the
-fix.
+"""Reads a pipeline's suite from the content of `expectations.yaml`. It returns a frozen value, or raises an error that
+names the fix.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ MOST_RULES = 100
 
 
 class Severity(StrEnum):
-    """`critical` rejects the batch when it fails; `warning` is only reported.
+    """A failed check of severity `critical` rejects the batch. A failed check of severity `warning` is only reported.
 
-    `quarantine` is a rule of the write step: a row that fails it goes to the quarantine topic, and not to the output.
+    A rule of severity `quarantine` belongs to the write step. A row that fails it goes to the quarantine topic, and not
+    to the output.
     """
 
     CRITICAL = "critical"
@@ -54,7 +55,7 @@ UNIQUE = {"expect_column_values_to_be_unique", "expect_compound_columns_to_be_un
 
 
 class DeclaredExpectation(Frozen):
-    """One expectation as declared; `index` counts from 0 in the order of the file."""
+    """One expectation as declared. `index` counts from 0 in the order of the file."""
 
     index: int = Field(ge=0)
     type: str = Field(min_length=1)
@@ -73,8 +74,8 @@ class DeclaredExpectation(Frozen):
 
     @property
     def needs_whole_batch(self) -> bool:
-        """Returns whether it is about all records of a batch together (a count, an aggregate, history), so that a part
-        of a batch cannot be judged by it.
+        """Returns whether the expectation is about all records of a batch together, such as a count, an aggregate or
+        history. A part of a batch cannot be judged by such an expectation.
         """
         entry = KNOWN.get(self.type)
         of_all = entry is not None and entry.scope in {Scope.COLUMN, Scope.TABLE}
@@ -89,7 +90,7 @@ class Suite(Frozen):
 
     @property
     def rules(self) -> tuple[DeclaredExpectation, ...]:
-        """Returns the expectations of severity `quarantine`; a rule's number is its position among them."""
+        """Returns the expectations of severity `quarantine`. A rule's number is its position among them."""
         return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
 
     def has(self, kind: str) -> bool:
@@ -98,25 +99,27 @@ class Suite(Frozen):
 
     @classmethod
     def of(cls, expectations: tuple[DeclaredExpectation, ...]) -> Suite:
-        """Returns a suite with its digest. Comments and layout of the file do not change it; order does."""
+        """Returns a suite with its digest. Comments and layout of the file do not change the digest, and the order
+        does.
+        """
         text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
         return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
 
     @property
     def looks_back(self) -> bool:
-        """Returns whether a check compares the batch with earlier ones."""
+        """Returns whether a check compares the batch with earlier batches."""
         return any(map(self.has, HISTORY))
 
 
 def suite_of(content: object, file: Path) -> Suite:
-    """Returns the suite in the content of a YAML file; `file` is its name for messages.
+    """Returns the suite in the content of a YAML file. `file` is its name for messages.
 
-    An empty suite, a duplicate declaration and arguments with which a check could not fail are refused, because each would pass
-    silently. So is a rule of severity `quarantine` that does not judge each row by itself. Whether a type exists is checked by
-    the plan.
+    It refuses an empty suite, a duplicate declaration, and arguments with which a check could not fail, because each
+    would pass silently. It also refuses a rule of severity `quarantine` that does not judge each row by itself. The
+    plan step checks whether a type exists.
 
     Raises:
-        SettingsError: names file, field, what was found and what is allowed.
+        SettingsError: names file, field, the value and what is allowed.
     """
     if not isinstance(content, dict) or set(content) != {"expectations"}:
         found = ", ".join(map(str, content)) if isinstance(content, dict) else _shown(content)
@@ -173,7 +176,7 @@ def _read_one(entry: object, index: int, file: Path) -> DeclaredExpectation:
 
 
 def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuses arguments that the type does not accept, before anything is planned and whatever the severity."""
+    """Refuses arguments that the type does not accept. This happens before anything is planned, and for every severity."""
     model = arguments_of(kind)
     for name, value in kwargs.items():
         if name in REFUSED_KWARGS:
@@ -198,7 +201,7 @@ def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> Non
 
 
 def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuses a rule that cannot judge a single row: the write step sees one row at a time, and writes it either to the
+    """Refuses a rule that cannot judge a single row. The write step gets one row at a time, and writes it either to the
     output or to quarantine.
     """
     if kind not in ROW_BY_ROW:
@@ -214,7 +217,7 @@ def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: s
 
 
 def _plain(value: Any, where: str) -> JsonValue:
-    """Returns YAML's value as JSON, with dates and times as ISO text. A value that JSON cannot hold is refused."""
+    """Returns YAML's value as JSON, with dates and times as ISO text. It refuses a value that JSON cannot hold."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, dict):
@@ -250,7 +253,9 @@ def _shown(value: object) -> str:
 
 
 def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
-    """Returns the name of each rule in headers and counts: its title, with a number if several have the same."""
+    """Returns the name of each rule in headers and counts. This is the rule's title, with a number if several rules
+    have the same title.
+    """
     seen: dict[str, int] = {}
     names = []
     for rule in rules:
@@ -260,5 +265,5 @@ def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
 
 
 def reason_of(rule: DeclaredExpectation) -> str:
-    """Returns why a row that fails the rule is in quarantine, for a person."""
+    """Returns why a row that fails the rule is in quarantine."""
     return rule.description or rule.title

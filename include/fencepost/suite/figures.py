@@ -1,7 +1,7 @@
-"""What a type asks about a column as a whole, as Spark's aggregates, and the figure that follows from them.
+"""Computes what a type asks about a column as a whole: Spark's aggregates, and the figure that follows from them.
 
-Figures of integers and decimals are exact, however large they become and in whichever order their values are added: integers,
-decimals and fractions of them. Figures of doubles are Spark's, as doubles.
+Figures of integers and decimals are exact, however large they become and in whichever order their values are added.
+They are integers, decimals, or fractions of these. Figures of doubles are Spark's, as doubles.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DIGITS = 38  # digits of Spark's largest decimal
 
 
 class Figure(NamedTuple):
-    """A figure drawn from a column's values, and Great Expectations' name for it.
+    """A figure of a column's values, with Great Expectations' name for it.
 
-    `aggregates` builds Spark's aggregates of the values; nulls do not count. `drawn` computes the figure from these, from the
-    numbers of records and of values, and from the column's grid; it is called only if there is a value. `ranked` says that the
-    figure consists of values at given ranks. `key` maps numbers to others that compare in the same way. `added` says that for
-    doubles it depends on the order in which Spark adds them.
+    `aggregates` builds Spark's aggregates of the values. Nulls do not count. `drawn` computes the figure from the
+    aggregates, from the numbers of records and of values, and from the column's grid. It is called only if there is a
+    value. `ranked` says that the figure consists of values at given ranks. `key` maps numbers to other numbers that
+    compare in the same way. `added` says that for doubles the figure depends on the order in which Spark adds them.
     """
 
     metric: str
@@ -43,7 +43,7 @@ class Figure(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The exact square root of a fraction. It compares by its square."""
+    """The exact square root of a fraction. Roots are compared by their squares."""
 
     square: Fraction
 
@@ -73,7 +73,9 @@ def _distinct(values: Operand) -> list[Column]:
 
 
 def _parts(values: Operand, room: int) -> list[Column]:
-    """Returns the values in parts whose sums Spark can hold, the highest first: one part, or parts of ten digits each."""
+    """Returns the values in parts whose sums Spark can hold, the highest part first. There is one part, or there are
+    parts of ten digits each.
+    """
     from pyspark.sql import functions as F
 
     column, grid = values
@@ -87,7 +89,7 @@ def _parts(values: Operand, room: int) -> list[Column]:
 
 
 def _limbs(grid: Grid) -> int:
-    """Returns how many parts a value has. If all digits are after the point, Spark writes a zero before it."""
+    """Returns the number of parts of a value. If all digits are after the point, Spark writes a zero before the point."""
     return math.ceil(max(grid.precision, grid.scale + 1) / LIMB)
 
 
@@ -130,7 +132,7 @@ def _squares(values: Operand) -> list[Column]:
 
 
 def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | float | None:
-    """Returns the standard deviation of the sample; None for one value."""
+    """Returns the standard deviation of the sample, or None for one value."""
     if values < 2:
         return None
     if grid is None:
@@ -146,7 +148,7 @@ def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | f
 
 
 def _squared(number: Any) -> Any:
-    """Returns the square of a deviation or of its bound; a bound below zero stays below."""
+    """Returns the square of a deviation or of its bound. A negative bound gives a negative number."""
     if isinstance(number, Root):
         return number.square
     if isinstance(number, float):
@@ -163,8 +165,8 @@ def _middle(two: Sequence[Any]) -> Any:
 
 
 def ranks_of(figure: Figure, kwargs: Arguments) -> list[tuple[int, int, int]]:
-    """Returns the ranks of the values that a figure needs, among n in order, from 1: each is `(a * n + b) div c`, and
-    at least 1.
+    """Returns the ranks of the values that a figure needs, among n values in order, from 1. Each rank is given as `(a,
+    b, c)`, which means `(a * n + b) div c`, and is at least 1.
     """
     if figure is MEDIAN:
         return [(1, 1, 2), (1, 2, 2)]

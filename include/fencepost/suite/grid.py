@@ -1,7 +1,8 @@
-"""The values that a column can have, if they are whole numbers of one unit: integers, days, microseconds, decimals.
+"""The grid of a column whose values are whole numbers of one unit: integers, days, microseconds or decimals.
 
-A bound or a member of a set is converted to these values before Spark compares it, so that two values of one type are compared
-exactly. A bound between two values becomes the next one inside; a member between two equals no value.
+A bound, or a member of a set, is converted to the grid before Spark compares it. So two values of one type are compared
+exactly. A bound between two values becomes the next value inside the bounds. A member between two values equals no
+value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """Multiples of ten to the power of `-scale`, from `low` to `high` of them. A decimal has `precision` digits."""
+    """The multiples of ten to the power of `-scale`, from `low` to `high`. A decimal has `precision` digits."""
 
     precision: int
     scale: int
@@ -36,17 +37,17 @@ class Grid:
         return cls(precision, scale, 1 - 10**precision, 10**precision - 1)
 
     def at_or_above(self, bound: Decimal | int, *, strict: bool) -> int:
-        """Returns the first value at a bound or above it; `strict`: above it."""
+        """Returns the first value at a bound or above it. With `strict` it returns the first value above the bound."""
         units = Fraction(bound) * Fraction(10**self.scale)
         return math.floor(units) + 1 if strict else math.ceil(units)
 
     def at_or_below(self, bound: Decimal | int, *, strict: bool) -> int:
-        """Returns the last value at a bound or below it; `strict`: below it."""
+        """Returns the last value at a bound or below it. With `strict` it returns the last value below the bound."""
         units = Fraction(bound) * Fraction(10**self.scale)
         return math.ceil(units) - 1 if strict else math.floor(units)
 
     def member(self, value: Decimal | int) -> int | None:
-        """Returns the value, in units, or None if the column cannot have it."""
+        """Returns the value in units, or None if the column cannot have the value."""
         units = Fraction(value) * 10**self.scale
         return int(units) if units.denominator == 1 and self.low <= units <= self.high else None
 

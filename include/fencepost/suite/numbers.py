@@ -1,8 +1,9 @@
-"""Numbers exactly as they are written, without rounding to a double: bounds, members of sets, shares and tolerances.
+"""Reads numbers exactly as they are written, without rounding them to a double. They are bounds, members of sets,
+shares and tolerances.
 
-Readers of JSON and YAML make a double of `0.29` and of a number with thirty digits. A double stands for its shortest text, which
-is what was written if that has up to fifteen digits; a large double stands for the whole number that it equals. For any other
-number the text is kept, and `NumberWithText` carries it from the YAML file into the suite.
+Readers of JSON and YAML make a double of `0.29` and of a number with thirty digits. A double stands for its shortest
+text, which is the written text if that has up to fifteen digits. A large double stands for the whole number that it
+equals. For any other number the text is kept, and `NumberWithText` carries it from the YAML file into the suite.
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ DIGITS_SHOWN = 60  # digits of a number that is shown whole
 
 
 class NumberWithText(float):
-    """A double with the text that it was read from, because the text has a different number."""
+    """A double with the text that it was read from. The text is the exact number, and the double is not."""
 
     text: str
 
 
 def written(value: float, text: str) -> float:
-    """Returns the double that was read from a text. If the double stands for another number than the text, it keeps the
-    text.
-    """
+    """Returns the double that was read from a text. The double keeps the text if it stands for another number."""
     if decimal_of(text) == _of_double(value):
         return value
     found = NumberWithText(value)
@@ -37,10 +36,10 @@ def written(value: float, text: str) -> float:
 
 
 def as_json(value: float) -> float | str:
-    """Returns the number for JSON: a double, or its text.
+    """Returns the number for JSON, as a double or as its text.
 
     Raises:
-        ValueError: it has more digits than any column holds.
+        ValueError: the number has more digits than any column holds.
     """
     if not isinstance(value, NumberWithText):
         return value
@@ -50,8 +49,8 @@ def as_json(value: float) -> float | str:
 
 
 def number_of(value: object) -> Decimal | None:
-    """Returns the exact number of an argument, or None if it is not a number. A text is accepted only if no double
-    could stand for the number.
+    """Returns the exact number of an argument, or None if the argument is not a number. A text is accepted only if no
+    double can stand for its number.
     """
     if isinstance(value, bool):
         return None
@@ -67,7 +66,7 @@ def exact_number(value: object) -> Decimal:
     """Returns the exact number of an argument.
 
     Raises:
-        ValueError: it is not a number.
+        ValueError: the argument is not a number.
     """
     number = number_of(value)
     if number is None:
@@ -76,14 +75,16 @@ def exact_number(value: object) -> Decimal:
 
 
 def _of_double(value: float) -> Decimal | None:
-    """Returns the number that a double stands for, or None if it is not finite."""
+    """Returns the number that a double stands for, or None if the double is not finite."""
     if not math.isfinite(value):
         return None
     return Decimal(int(value)) if abs(value) >= WHOLE else Decimal(repr(value))
 
 
 def decimal_of(text: str) -> Decimal | None:
-    """Returns the exact number in a text, or None if it is not a number, or has too many digits for any column."""
+    """Returns the exact number in a text. Returns None if the text is not a number, or has too many digits for any
+    column.
+    """
     if not NUMERAL.fullmatch(text):
         return None
     number = Decimal(text)
@@ -93,9 +94,9 @@ def decimal_of(text: str) -> Decimal | None:
 
 
 def shown(value: Any) -> Any:
-    """Returns a number for JSON with all of its digits: an integer, a double whose text is the number, or else a text.
+    """Returns a number for JSON with all of its digits. It is an integer, a double whose text is the number, or a text.
 
-    A fraction without an end becomes the nearest double.
+    A fraction whose digits never end becomes the nearest double.
     """
     if isinstance(value, Fraction):
         terminating = _terminating(value)
@@ -111,7 +112,7 @@ def shown(value: Any) -> Any:
 
 
 def _terminating(value: Fraction) -> Decimal | None:
-    """Returns the fraction as a decimal, or None if its digits do not end, or are too many to be read."""
+    """Returns the fraction as a decimal. Returns None if its digits never end, or are too many to be read."""
     rest, places = value.denominator, 0
     while rest > 1 and places < DIGITS_SHOWN:
         rest //= math.gcd(rest, 10)

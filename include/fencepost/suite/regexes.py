@@ -1,8 +1,9 @@
-"""Checks regexes when a suite is loaded, before a Java is available: finds those that are surely wrong, and those that match
-everything or nothing.
+"""Checks regexes when a suite is loaded, before a Java is available. It finds regexes that are surely wrong, and
+regexes that match everything or nothing.
 
-Spark reads a regex as Java does. So Python's refusal counts only if Java refuses the same. Python's parser only proves that a
-pattern matches every text, or none, from constructs that mean the same in both. Any other pattern is accepted.
+Spark reads a regex as Java does. So a refusal of Python's parser counts only if Java refuses the regex too. Python's
+parser proves that a pattern matches every text, or none, only from constructs that mean the same in both languages. Any
+other pattern is accepted.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ STARTS, ENDS = (c.AT_BEGINNING, c.AT_BEGINNING_STRING), (c.AT_END, c.AT_END_STRI
 
 
 def check_regex(pattern: str) -> str:
-    """Returns the pattern, if it may be valid in Java and does not match everything or nothing.
+    """Returns the pattern if it may be valid in Java and does not match everything or nothing.
 
     Raises:
-        ValueError: it is not a regex, or it matches every text, or none.
+        ValueError: the pattern is not a regex, or it matches every text, or no text.
     """
     if not pattern:
         raise ValueError("expected a regex that is not empty: an empty one matches everything")
@@ -75,8 +76,8 @@ def _is_wrong_to_java(error: Exception, pattern: str) -> bool:
 
 
 def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
-    """Returns whether these items match at the start of any text, or at its end, where `places` says that the match is.
-    Changes `places` to where it may be after them.
+    """Returns whether these items match at the start of any text, or at its end. `places` says where the match begins,
+    and is changed to where it may be afterwards.
     """
     for kind, of in items:
         if kind is c.AT:
@@ -108,7 +109,7 @@ def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
 
 
 def _is_any(items: Any, dotall: bool) -> bool:
-    """Returns whether these items match any one character."""
+    """Returns whether these items match any single character."""
     if len(items) != 1:
         return False
     ((kind, of),) = items
@@ -123,8 +124,8 @@ def _has_complements(members: Iterable[Any]) -> bool:
 
 
 def _matches_nothing(items: Iterable[Any]) -> bool:
-    """Returns whether these items surely match nowhere: an empty set, `(?!)`, a start after a character, or a character
-    after the end.
+    """Returns whether these items surely match nothing. Examples are an empty set, `(?!)`, a start after a character,
+    and a character after the end.
     """
     behind = False  # a character that is consumed
     at: set[Any] = set()  # an assertion about the present place

@@ -1,1 +1,3 @@
-"""The output as a PostgreSQL table: locks, SQLSTATEs, COPY, conversions. `outputs/table/` has what is common to all tables."""
+"""Publishes batches to a PostgreSQL table: locks, SQLSTATEs, COPY and conversions. `outputs/table/` has what all kinds
+of tables share.
+"""

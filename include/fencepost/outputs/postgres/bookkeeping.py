@@ -1,10 +1,11 @@
-"""The store: two tables in the schema of each output table, and their statements.
+"""The store consists of two tables in the schema of each output table. This module has their statements.
 
-`fencepost_tables` has a row for each output table: its owner (a pipeline on a cluster), and its oid at the last comparison.
-`fencepost_batches` has a row for each table and interval, by the interval's start. `outputs/table/revisions.py` explains it.
+`fencepost_tables` has a row for each output table, with its owner (a pipeline on a cluster), and its oid at the last
+comparison. `fencepost_batches` has a row for each table and interval, by the interval's start.
+`outputs/table/revisions.py` explains that row.
 
-The same oid shows that no other table has taken the name. After a restore, a move or a swap the oid is another. Then the table
-still belongs to the pipeline if each interval in it has the published rows.
+If the oid is the same, no other table has taken the name. After a restore, a move or a swap the oid differs. Then the
+table still belongs to the pipeline if each interval in it has the published rows.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class RegisteredTable:
 
 
 class Bookkeeping:
-    """The store's rows of one output table, and the table itself, in one transaction."""
+    """The store's rows about one output table, and the table itself, in one transaction."""
 
     def __init__(self, session: Session, table: str) -> None:
         self._run, self.session = session.run, session
@@ -101,10 +102,11 @@ class Bookkeeping:
                 self._run(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
 
     def why_not_kept(self) -> str:
-        """Returns why the store's own tables cannot be relied upon, with the statements that repair them; empty if they
-        can.
+        """Returns why the store's own tables cannot be relied upon, with the statements that repair them. The text is
+        empty if they can.
 
-        Without its key the table could have two rows for an interval, and two publications could each lock one.
+        Without its key a table of the store could have two rows for an interval, and two publications could each lock
+        one of them.
         """
         for name, key in KEYS.items():
             table = f"{quoted(self.schema)}.{quoted(name)}"
@@ -137,8 +139,8 @@ class Bookkeeping:
         return bool(found)
 
     def registered(self, *, lock: bool = False) -> RegisteredTable | None:
-        """Returns the table's row in the store, None if it has none. `lock` keeps the row unchanged until the end of
-        the transaction.
+        """Returns the table's row in the store, or None if there is none. `lock` keeps the row unchanged until the end
+        of the transaction.
         """
         share = " FOR SHARE" if lock else ""
         found = self._run(f"SELECT oid, pipeline, cluster FROM {self._tables} WHERE name = $1{share}", self.table)
@@ -153,9 +155,9 @@ class Bookkeeping:
         return found
 
     def register(self, owner: Owner, *, moved: bool = False) -> int | None:
-        """Registers the table for this owner. Returns its oid, None if it does not exist.
+        """Registers the table for this owner. Returns the table's oid, or None if the table does not exist.
 
-        `moved`: the pipeline may take the table over from its other cluster.
+        `moved` says that the pipeline may take the table over from its other cluster.
 
         Raises:
             TableRefused: another pipeline owns the table, or it has rows that were not published.
@@ -188,9 +190,11 @@ class Bookkeeping:
         return oid
 
     def why_another(self, known: RegisteredTable | None, oid: int | None) -> str:
-        """Returns why the table with this oid cannot be the registered one; empty if it is or can be.
+        """Returns why the table with this oid cannot be the registered table. The text is empty if it is the registered
+        table, or can be.
 
-        An interval without any rows is no reason: the comparison with the ledger names it and can bring it back.
+        An interval without any rows is no reason. The comparison with the ledger names such an interval, and its batch
+        can be published again.
         """
         if oid is None or (known is not None and known.oid == oid):
             return ""
@@ -219,8 +223,8 @@ class Bookkeeping:
         )
 
     def differences(self, name: str = "") -> list[Difference]:
-        """Returns the intervals whose rows in the table differ from the published ones, in order of time. It reads the
-        whole table, as of one moment. `name` is the table's name in the store, if that is another.
+        """Returns the intervals whose rows in the table differ from the published rows, in order of time. It reads the
+        whole table, as of one moment. `name` is the table's name in the store, if the store has another name.
         """
         found = self._run(
             f"WITH counted AS (SELECT CASE WHEN {IS_A_START} THEN {quoted(INTERVAL)} END AS start, "
@@ -243,8 +247,8 @@ class Bookkeeping:
         """Returns the name of this table in the store, if the table was renamed, or moved together with the store's own
         tables.
 
-        None if no other table of this owner is missing, or if the rows differ from those published under the missing table's
-        name.
+        Returns None if no other table of this owner is missing, or if the rows differ from the rows that were published
+        under the missing table's name.
         """
         if oid is None or not self._has_own_columns(oid) or hides_rows(self.session, oid) or not self._has_rows():
             return None
@@ -257,7 +261,7 @@ class Bookkeeping:
         return names[0] if len(names) == 1 and not self.differences(names[0]) else None
 
     def _rename(self, name: str) -> None:
-        """Changes the table's name in the store to this one."""
+        """Changes the table's name in the store to its present name."""
         self._run(f"UPDATE {self._tables} SET name = $1 WHERE name = $2", self.table, name)
         self._run(f"UPDATE {self._batches} SET table_name = $1 WHERE table_name = $2", self.table, name)
 
@@ -282,7 +286,7 @@ class Bookkeeping:
         return [TableColumn(*row) for row in rows]
 
     def altered(self, oid: int) -> str:
-        """Returns the quoted table whose columns a person can change. For a partition, that is the partitioned table."""
+        """Returns the quoted table whose columns a person can change. For a partition, this is the partitioned table."""
         found = self._run(
             "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n "
             "ON n.oid = c.relnamespace WHERE c.oid = coalesce(pg_partition_root($1::bigint::oid::regclass), $1::bigint::oid)",
@@ -295,18 +299,18 @@ class Bookkeeping:
         return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
     def unindexed(self, oid: int) -> list[str]:
-        """Returns the quoted tables with rows (the table itself, or its partitions and children) that have no index on
-        the interval.
+        """Returns the quoted tables that have rows but no index on the interval. Such a table is the table itself, or a
+        partition or child of it.
 
-        Only a B-tree over all rows counts whose first key is the interval itself and which is valid: not one that is still being
-        built, or whose build failed.
+        Only a valid B-tree over all rows counts, whose first key is the interval itself. An index that is still being
+        built, or whose build failed, is not valid.
         """
         return [name for (name,) in self._run(UNINDEXED, oid, INTERVAL)]
 
     def without_partition(self, oid: int, starts: Collection[datetime]) -> set[datetime]:
-        """Returns the intervals without a partition; none for a table without partitions.
+        """Returns the intervals without a partition. There are none for a table that has no partitions.
 
-        An interval whose partition depends on other columns too is not among them.
+        Intervals whose partition depends on other columns too are left out.
         """
         bounds = [constraint for (constraint,) in self._run(BOUNDS, oid, INTERVAL)]
         if not starts or None in bounds:
@@ -320,21 +324,21 @@ class Bookkeeping:
         return {row[0] for row in found}
 
     def create(self, columns: str) -> None:
-        """Creates the output table, with an index on its intervals. Its replica identity is all columns, so that its
-        rows can be removed even if logical replication publishes it.
+        """Creates the output table, with an index on its intervals. Its replica identity is all columns, so its rows
+        can be removed even if logical replication publishes the table.
         """
         self._run(f"CREATE TABLE {self.quoted} ({columns})")
         self._run(f"ALTER TABLE {self.quoted} REPLICA IDENTITY FULL")
         self._run(f"CREATE INDEX ON {self.quoted} ({quoted(INTERVAL)})")
 
     def add_columns(self, columns: dict[str, str]) -> None:
-        """Adds these columns to the table; the values are their types."""
+        """Adds these columns to the table. The values are the columns' types."""
         added = ", ".join(f"ADD COLUMN {quoted(name)} {kind}" for name, kind in columns.items())
         if added:
             self._run(f"ALTER TABLE {self.quoted} {added}")
 
     def why_not_made(self) -> str:
-        """Returns why the user cannot create tables in the schema; empty if it can."""
+        """Returns why the user cannot create tables in the schema. The text is empty if the user can."""
         found = self._run(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1::name",
             self.schema,
@@ -346,14 +350,14 @@ class Bookkeeping:
         return ""
 
     def lock_table(self) -> None:
-        """Locks the table so that it is not dropped or created again. Its partitions stay unlocked, so publications do
-        not wait for sessions that use other partitions.
+        """Locks the table so that it is neither dropped nor created again. Its partitions are not locked, so
+        publications do not wait for sessions that use other partitions.
         """
         self._run(f"LOCK TABLE ONLY {self.quoted} IN ROW EXCLUSIVE MODE")
 
     def lock_row(self, start: datetime) -> IntervalRow:
-        """Locks the interval's row and returns it. A missing row is inserted, which waits for another session that
-        inserts it.
+        """Locks the interval's row and returns it. A missing row is inserted first. The insert waits for another
+        session that inserts the same row.
         """
         self._run(
             f"INSERT INTO {self._batches} (table_name, interval_start) VALUES ($1, $2::timestamptz) "
@@ -391,8 +395,8 @@ class Bookkeeping:
         return (row[0] for row in found)
 
     def filled(self, oid: int) -> set[datetime]:
-        """Returns the starts of the intervals that have rows in the table: by a step in the index for each, or by
-        reading the table.
+        """Returns the starts of the intervals that have rows in the table. It makes a step in the index for each
+        interval, or reads the table.
         """
         column = quoted(INTERVAL)
         if self.unindexed(oid):
@@ -407,8 +411,8 @@ class Bookkeeping:
         return {row[0] for row in found}
 
     def remove(self, batch: Batch) -> None:
-        """Removes the rows that the batch replaces: all of its interval; for an addition, only those of its own
-        revision.
+        """Removes the rows that the batch replaces. A revision replaces all rows of its interval. An addition replaces
+        only the rows of its own revision number.
         """
         of_addition = f" AND {quoted(REVISION)} = {batch.revision}" if batch.adds_to is not None else ""
         self._run(
@@ -432,7 +436,9 @@ class Bookkeeping:
         )
 
     def what_acts(self) -> str:
-        """Returns the triggers and rules of the table, its partitions and children, by name; empty if it has none."""
+        """Returns the triggers and rules of the table, its partitions and its children, by name. The text is empty if
+        there are none.
+        """
         found = self._run(
             f"{BELOW} SELECT 'trigger ' || tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN (SELECT oid FROM below) AND NOT "
             "tgisinternal AND tgparentid = 0 UNION SELECT 'rule ' || rulename FROM pg_catalog.pg_rewrite WHERE ev_class IN "
@@ -442,7 +448,9 @@ class Bookkeeping:
         return ", ".join(row[0] for row in found)
 
     def grown(self) -> int | None:
-        """By how many rows this transaction has made the table longer, by the server's counters; None if they are off."""
+        """Returns by how many rows this transaction has made the table longer, by the server's counters. Returns None
+        if the counters are off.
+        """
         found = self._run(
             f"{BELOW} SELECT sum(pg_stat_get_xact_tuples_inserted(oid) - pg_stat_get_xact_tuples_deleted(oid))::bigint "
             "FROM below WHERE current_setting('track_counts')::boolean",
@@ -453,7 +461,7 @@ class Bookkeeping:
     def record(
         self, batch: Batch, publication: TablePublication, revisions: Mapping[int, Committed], sources: str
     ) -> None:
-        """Writes into the interval's row that the publication is committed."""
+        """Records in the interval's row that the publication is committed."""
         verdict = str(batch.verdict.outcome) if batch.verdict else ""
         self._run(
             f"UPDATE {self._batches} SET interval_end = $1::timestamptz, ledger = $2, lease = $3, closed = false, refused = '', "
@@ -473,7 +481,7 @@ class Bookkeeping:
         )
 
     def close(self, batch: Batch, publication: TablePublication, refused: str) -> None:
-        """Writes into the interval's row that the publication was given up. Its revisions stay as they are."""
+        """Records in the interval's row that the publication was given up. The row's revisions do not change."""
         self._run(
             f"UPDATE {self._batches} SET ledger = $1, lease = $2, closed = true, refused = $3, changed_at = now() "
             "WHERE table_name = $4 AND interval_start = $5::timestamptz",

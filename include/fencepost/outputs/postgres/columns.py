@@ -1,8 +1,8 @@
 """Compares a table's columns with those of a transform's result, and converts rows to the table's types.
 
-The driver casts nothing, and may silently store wrong values if types differ. So a column of the table has to hold each value of
-Spark's type exactly, or it is refused by name before the first row. Rows are cast to the table's types before the driver sees
-them.
+The driver casts nothing, and may silently store wrong values if types differ. So a column of the table has to hold each
+value of Spark's type exactly. Other columns are refused by name before the first row. Rows are cast to the table's
+types before the driver gets them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
 
 
 def schema_of(text: str) -> t.StructType:
-    """Parses `Written.value_schema`."""
+    """Parses the schema in `WriteSummary.value_schema`."""
     return t.StructType.fromJson(json.loads(text)) if text else t.StructType([])
 
 
@@ -71,7 +71,9 @@ def kind_for(kind: t.DataType) -> str | None:
 
 
 def holds(column: str, kind: t.DataType) -> bool:
-    """Returns whether a column of this PostgreSQL type stores each value of the Spark type exactly, or refuses it."""
+    """Returns whether a column of this PostgreSQL type stores each value of the Spark type exactly. A type that refuses
+    some values, and stores the others exactly, counts too.
+    """
     if isinstance(kind, t.DecimalType):
         declared = NUMERIC.fullmatch(column)  # a scale in excess would be rounded, a precision is refused by the server
         return column == "numeric" or (declared is not None and int(declared[2]) >= kind.scale)
@@ -101,14 +103,15 @@ def unsupported_columns(schema: t.StructType) -> list[str]:
 
 
 def missing(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, str]:
-    """Returns the columns that the table lacks, with the type that each of them gets."""
+    """Returns the columns that the table lacks, with the type that each gets."""
     there = {column.name for column in columns}
     wanted: dict[str, str] = {field.name: kind_for(field.dataType) or "" for field in schema.fields} | OWN
     return {name: kind for name, kind in wanted.items() if name not in there}
 
 
 def column_differences(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
-    """Returns why the table does not accept rows with these columns, each reason with the statement that solves it.
+    """Returns why the table does not accept rows with these columns. Each reason comes with the statement that solves
+    it.
 
     With `add`, missing columns are no reason, because the publication adds them.
     """
@@ -145,11 +148,11 @@ def definition(schema: t.StructType) -> str:
 
 
 class StagedMisfit(Exception):
-    """A staged value does not have the batch's columns. The message says why."""
+    """A staged value cannot be read as the batch's columns. The message says why."""
 
 
 class Rows:
-    """Converts staged values to rows of a table with these `columns`."""
+    """Converts staged values to rows of a table that has these `columns`."""
 
     def __init__(self, schema: t.StructType, columns: Sequence[TableColumn], interval: datetime, revision: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -167,7 +170,7 @@ class Rows:
         """Converts values to rows.
 
         Raises:
-            StagedMisfit: a value does not have the batch's columns.
+            StagedMisfit: a value cannot be read as the batch's columns.
         """
         if values.null_count:
             raise StagedMisfit("a tombstone, which a table cannot store")
@@ -190,7 +193,7 @@ def _arrow(column: str, kind: t.DataType) -> pa.DataType:
 
 
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Casts the column to the table's type. A value that would change is an error."""
+    """Casts the column to the table's type. Raises an error if a value would change."""
     if isinstance(target, pa.JsonType):
         return pa.ExtensionArray.from_storage(target, column)
     return column if column.type == target else column.cast(target, safe=True)

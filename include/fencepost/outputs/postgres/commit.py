@@ -1,7 +1,7 @@
-"""The commit of a staged batch to its table. One transaction has the batch's rows and the interval's row of the store.
+"""Commits a staged batch to its table. One transaction has the batch's rows and the interval's row of the store.
 
-The interval's row is locked first. A command that gives a publication up locks the same row. So a publication that was given up
-never commits late, and an older lease never wins.
+A publication locks the interval's row first. A command that gives a publication up locks the same row. So a publication
+that was given up never commits late, and an older lease never takes precedence.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from fencepost.rows.writer import added
 
 
 class AnotherTable(Exception):
-    """The table was dropped, or another table has its name. It has to be created, or compared with the ledger, first."""
+    """The table was dropped, or another table has its name. The table has to be created, or compared with the ledger,
+    before a commit.
+    """
 
 
 class RowsRefused(Exception):
-    """The server refused the batch's rows, or (`removing`) the removal of the rows that the batch replaces.
+    """The server refused the batch's rows. With `removing`, it refused to remove the rows that the batch replaces.
 
-    `place` is the staged record of the refused row, if the server named the row: its partition, and how many of the batch's
-    records precede it there.
+    `place` is the staged record of the refused row: its partition, and the number of the batch's records before it in
+    that partition. It is None if the server did not name the row.
     """
 
     def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
@@ -97,7 +99,7 @@ def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
 def _may_commit(
     table: PipelineTable, bookkeeping: Bookkeeping, interval_row: IntervalRow, batch: Batch, *, exists: bool
 ) -> bool:
-    """Returns whether the publication still has to be committed; False if it is committed."""
+    """Returns whether the publication still has to be committed. Returns False if it is committed."""
     if not table.has_to_commit(interval_row, batch):
         return False
     known = bookkeeping.registered(lock=True)
@@ -113,7 +115,7 @@ def _check_table(shape: TableShape, bookkeeping: Bookkeeping, interval: Interval
 
 
 def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: Bookkeeping, batch: Batch) -> None:
-    """Replaces the interval's rows by the batch's."""
+    """Replaces the interval's rows by the rows of the batch."""
     written, start = batch.require_written, batch.interval.start
     oid, schema = bookkeeping.oid(), schema_of(written.value_schema)
     assert oid is not None, "the table is locked"
@@ -154,7 +156,9 @@ def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: 
 
 @dataclass(frozen=True)
 class _Counts:
-    """The triggers and rules of a table, by name. If it has any, also the interval's rows and the growth of the table so far."""
+    """The triggers and rules of a table, by name. If there are any, the counts also have the number of the interval's
+    rows, and the table's growth in this transaction.
+    """
 
     acts: str = ""
     rows: int = 0
@@ -162,15 +166,15 @@ class _Counts:
 
 
 def _counts(bookkeeping: Bookkeeping, batch: Batch) -> _Counts:
-    """The table's counts before the batch is copied in. They are needed only for a table with triggers or rules."""
+    """Returns the table's counts before the batch is copied in. Only a table with triggers or rules needs them."""
     if not (acts := bookkeeping.what_acts()):
         return _Counts()
     return _Counts(acts, sum(bookkeeping.count(batch.interval.start).values()), bookkeeping.grown())
 
 
 def _check_counts(bookkeeping: Bookkeeping, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
-    """Checks that the interval has the right number of rows, and that the other intervals have as many as before. A
-    rule or trigger may keep rows that were removed, add rows, or move them.
+    """Checks the number of the interval's rows, and that the other intervals have as many rows as before. A rule or
+    trigger may keep rows that were removed, add rows, or move rows.
 
     Raises:
         TableRefused: a number of rows is wrong.
@@ -200,7 +204,7 @@ def _check_counts(bookkeeping: Bookkeeping, batch: Batch, before: _Counts, wante
 
 @contextmanager
 def _refusals(*, removing: bool = False) -> Iterator[None]:
-    """Raises RowsRefused for an error that is about the rows, and leave other errors as they are."""
+    """Raises RowsRefused for an error that is about the rows. Other errors are unchanged."""
     try:
         yield
     except StatementFailed as failed:
@@ -219,7 +223,7 @@ class StagedRows:
         self.failed: Exception | None = None  # the error that ended the reading; the driver passes on its text only
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Yields the rows in the table's types, while they are counted."""
+        """Yields the rows in the table's types, and counts them."""
         ledger, batch = self._ledger, self._batch
         written = batch.require_written
         try:
@@ -235,8 +239,8 @@ class StagedRows:
             raise
 
     def place(self, row: int) -> tuple[int, int] | None:
-        """Returns the partition of the row with that number (from 1), and how many of the batch's records precede it
-        there.
+        """Returns the partition of the row with this number (from 1), and the number of the batch's records before it
+        in that partition.
         """
         before, left = Counter[int](), row - 1
         for partition, count in self._runs:

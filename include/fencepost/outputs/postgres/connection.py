@@ -1,7 +1,8 @@
-"""Sessions with PostgreSQL, one transaction each, and the meaning of their errors. Only this module imports the driver.
+"""Opens sessions with PostgreSQL, one transaction each, and translates their errors. Only this module imports the
+driver.
 
-Invariant: a transaction is committed only while the server says that it is under way. After an error that was ignored, the server
-answers a commit with a rollback, and the driver reports success.
+Invariant: a transaction is committed only while the server says that it is under way. If an error in a transaction is
+ignored, the server answers a commit with a rollback, and the driver reports success.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ ENDED = re.compile(
 class StatementFailed(Exception):
     """The server refused a statement.
 
-    `column`, `constraint`, `schema` and `table` are the names in the error. A trigger may have written a row's values into them,
-    so show only names that the catalogue has (`refusals.py`). `row` is the number of the row that a COPY failed on, from 1; 0 if
-    it is not known. Nothing else of the server's text is kept.
+    `column`, `constraint`, `schema` and `table` are the names in the error. A trigger may have written a row's values
+    into them, so show only names that the catalogue has (`refusals.py`). `row` is the number of the row that a COPY
+    failed on, from 1, or 0 if it is not known. No other text of the server is kept.
     """
 
     def __init__(
@@ -87,19 +88,20 @@ class StatementFailed(Exception):
 
     @property
     def is_of_rows(self) -> bool:
-        """Returns whether the error is about the rows, for a statement that copies or removes rows."""
+        """Returns whether the error of a statement that copies or removes rows is about the rows."""
         return is_of_rows(self.sqlstate)
 
 
 class Session:
-    """One transaction."""
+    """A session with one transaction."""
 
     def __init__(self, connection: Any, where: str) -> None:
         self._connection, self._where = connection, where
         self.ended = False
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Runs a statement with `$1` and so on for the values. Returns its rows; empty if it returns none.
+        """Runs a statement, in which `$1` and so on stand for the values. Returns its rows, or an empty list if it
+        returns none.
 
         Raises:
             StatementFailed: the server refuses it.
@@ -110,13 +112,13 @@ class Session:
             return list(cursor.fetchall()) if cursor.description else []
 
     def table(self, statement: str) -> pa.Table:
-        """Returns the rows of a statement as columns. Errors as `run`."""
+        """Returns the rows of a statement as columns. Raises the errors of `run`."""
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.execute(statement)
             return cursor.fetch_arrow_table()
 
     def copy(self, schema: str, table: str, batches: pa.RecordBatchReader) -> None:
-        """Appends rows to a table. Columns are matched by name and have to be of the table's own types."""
+        """Appends rows to a table. Columns are matched by name, and have to be of the table's own types."""
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.adbc_ingest(table, batches, mode="append", db_schema_name=schema)
 
@@ -141,10 +143,11 @@ class Session:
 
 @contextmanager
 def asking(of: ClientConfig) -> Iterator[Session]:
-    """A read-only session. It locks no row, and no statement takes longer than `ASK_SECONDS`.
+    """Yields a read-only session. It locks no row, and no statement takes longer than `ASK_SECONDS`.
 
     Raises:
-        TableUnavailable: as in `session`; a statement took too long; or another session held a lock, which the message names.
+        TableUnavailable: see `session`. Other causes are a statement that took too long, and a lock of another session,
+            which the message names.
     """
     with session(of, wait=ASK_LOCK_SECONDS, limit=ASK_SECONDS) as tx:
         try:
@@ -160,7 +163,7 @@ def asking(of: ClientConfig) -> Iterator[Session]:
 
 
 def _locked_by(of: ClientConfig) -> str:
-    """Returns the sessions that lock tables of the database against readers, as text with the next step."""
+    """Returns the sessions that lock tables of the database against readers, with the next step."""
     with session(of, limit=ASK_SECONDS) as tx:  # after an error a transaction takes no statement any more
         found = tx.run(
             "SELECT DISTINCT l.pid, coalesce(a.usename::text, '') FROM pg_catalog.pg_locks AS l "
@@ -181,7 +184,8 @@ def _locked_by(of: ClientConfig) -> str:
 def session(
     of: ClientConfig, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
 ) -> Iterator[Session]:
-    """A session in a transaction under READ COMMITTED, rolled back unless the block commits it.
+    """Yields a session in a transaction under READ COMMITTED. The transaction is rolled back unless the block commits
+    it.
 
     `name` is the session's `application_name`. `wait` is how many seconds a statement waits for a lock. `limit` is how many
     seconds the connection, or one statement, may take.
@@ -249,8 +253,8 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
 
 
 def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
-    """Returns the settings in libpq's form, with at most `limit` seconds for the connection. Only this process sees the
-    text.
+    """Returns the settings in libpq's form, with at most `limit` seconds for the connection. The text never leaves this
+    process.
     """
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
@@ -263,8 +267,8 @@ def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
 
 
 def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
-    """Raises the reason why there is no session, with libpq's text. It has no password; secrets are masked all the
-    same. The text of an error from a login trigger is left out.
+    """Raises the error for a missing session, with libpq's text. That text has no password, and secrets are masked
+    nevertheless. The text of an error from a login trigger is left out.
     """
     said = _first_line(str(error))
     if "CONTEXT:" in str(error):
@@ -287,7 +291,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Translates the driver's errors, without their text."""
+    """Raises Fencepost's errors in place of the driver's. They have none of its text."""
     from adbc_driver_postgresql import dbapi
 
     try:

@@ -1,8 +1,8 @@
-"""The statement that changes the type of a table's column, for a person to run; pure.
+"""Composes the statement that changes the type of a table's column, so that a person can run it. Pure.
 
-The server accepts the statement for every pair of types, unlike a plain cast. It converts each value that exists in both types.
-If a value does not, such as 12.5 for an integer, the server refuses the statement and changes nothing. Conversions between text
-and time use the session's time zone.
+The server accepts the statement for every pair of types, unlike a plain cast. It converts each value that exists in
+both types. If there is another value, such as 12.5 for an integer, the server refuses the statement and changes
+nothing. Conversions between text and time use the session's time zone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ TIMES = {
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column in the catalogue. `filled`: a row may leave it out, and gets a value or null. `base` is a domain's own type."""
+    """A column in the catalogue. `filled` says that a row may omit the column, and then gets a value or null. `base` is
+    the type of a domain.
+    """
 
     name: str
     kind: str
@@ -44,7 +46,9 @@ class TableColumn:
 
 
 def alteration(table: str, column: TableColumn, kind: str) -> str:
-    """Returns the statement that gives the column that type, or why there is none; the end of a message, after a colon."""
+    """Returns the statement that gives the column the type, or why there is none. The text is the end of a message,
+    after a colon.
+    """
     name = quoted(column.name)
     if column.in_partition_key:
         return f"it is part of the table's partition key, so create the table again with this column as {kind}"
@@ -55,7 +59,9 @@ def alteration(table: str, column: TableColumn, kind: str) -> str:
 
 
 def _converted(name: str, old: str, new: str) -> str:
-    """Returns the expression for the column's value in the new type, by way of its text if the server has no cast."""
+    """Returns the expression for the column's value in the new type. If the server has no cast, the expression uses the
+    value's text.
+    """
     between = DIGITS.sub("", old), new
     if new == "jsonb":
         return f"{name}::jsonb" if TEXT.match(old) or old == "json" else f"to_jsonb({name})"
@@ -89,7 +95,7 @@ def _of_number(name: str, old: str, new: str) -> str:
 
 
 def _whole(name: str, value: str, back: str, all_of_it: str, new: str) -> str:
-    """Returns an expression that gives the value if it converts back to the same; else a text that the server refuses
-    for the type.
+    """Returns an expression that gives the value if converting it back gives the same value. Otherwise it gives a text
+    that the server refuses for the type.
     """
     return f"CASE WHEN {back.format(value)} = {all_of_it} THEN {value} ELSE ({name}::text || ' would lose digits')::{new} END"

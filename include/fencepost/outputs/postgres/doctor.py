@@ -1,5 +1,6 @@
-"""The doctor's checks of an output table: whether the server answers, may be relied upon, and has what the ledger has
-published."""
+"""The doctor's checks of an output table. They find whether the server answers, whether it may be relied upon, and
+whether the table has what the ledger has published.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def _table(inspected: Inspected) -> str:
 
 
 def check_postgres(inspected: Inspected) -> Finding:
-    """PostgreSQL answers, accepts the login, and is not a standby."""
+    """Checks that PostgreSQL answers, accepts the login, and is not a standby."""
     with asking(inspected.pipeline) as tx:
         ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
     if standby:
@@ -52,7 +53,7 @@ def check_postgres(inspected: Inspected) -> Finding:
 
 
 def check_postgres_limits(inspected: Inspected) -> Iterator[Finding]:
-    """The server keeps what it has committed, and accepts more sessions."""
+    """Checks that the server keeps what it has committed, and accepts more sessions."""
     with asking(inspected.pipeline) as tx:
         ((fsync, pages, used, most),) = tx.run(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_activity "
@@ -78,7 +79,7 @@ def check_postgres_limits(inspected: Inspected) -> Iterator[Finding]:
 
 
 def check_table_rights(inspected: Inspected) -> Finding:
-    """The user has the rights on the tables that a publication needs."""
+    """Checks that the user has the rights on the tables that a publication needs."""
     table, lacking = _table(inspected), list[str]()
     with asking(inspected.pipeline) as tx:
         for right, what, name in needed_rights(table):
@@ -103,7 +104,9 @@ def check_table_rights(inspected: Inspected) -> Finding:
 
 
 def check_table(inspected: Inspected) -> Iterator[Finding]:
-    """The table belongs to this pipeline, accepts the newest batch's columns, and has an index on its intervals."""
+    """Checks that the table belongs to this pipeline, accepts the newest batch's columns, and has an index on its
+    intervals.
+    """
     table = _table(inspected)
     with asking(inspected.pipeline) as tx:
         bookkeeping = Bookkeeping(tx, table)
@@ -169,7 +172,7 @@ def _newest_schema(view: View) -> str:
 
 
 def check_table_publications(inspected: Inspected) -> Finding:
-    """Returns the publications under way, by the sessions that hold their intervals. The check locks nothing."""
+    """Reports the publications under way, by the sessions that hold their intervals. The check locks nothing."""
     output = PostgresTable(inspected.ledger, _table(inspected))
     held = list[str]()
     for row in snapshot_of(inspected.view).unfinished:
@@ -183,7 +186,7 @@ def check_table_publications(inspected: Inspected) -> Finding:
 
 
 def check_table_bloat(inspected: Inspected) -> Finding:
-    """The table does not have more dead rows than live ones."""
+    """Checks that the table does not have more dead rows than live rows."""
     table = _table(inspected)
     with asking(inspected.pipeline) as tx:
         live, dead = _rows_of(tx, table)
@@ -207,7 +210,7 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
 
 
 def check_table_contents(inspected: Inspected) -> Finding:
-    """The table has what the ledger has published there, and no batch that is not in the ledger."""
+    """Checks that the table has what the ledger has published there, and no batch that is not in the ledger."""
     if not inspected.ledger.exists():
         return skipped("there is no ledger yet")
     try:
@@ -225,7 +228,7 @@ def check_table_contents(inspected: Inspected) -> Finding:
 
 
 def check_table_rows(inspected: Inspected) -> Finding:
-    """Each interval has as many rows of each revision as were published, by a count of the whole table."""
+    """Checks that each interval has as many rows of each revision as were published. It counts the whole table."""
     if not inspected.ledger.exists():
         return skipped("there is no ledger yet")
     differs = PostgresTable(inspected.ledger, _table(inspected)).counted(inspected.view)

@@ -8,5 +8,5 @@ RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")
 
 
 def quoted(*names: str) -> str:
-    """A name, or names joined by dots, quoted for a statement."""
+    """Returns a name quoted for a statement. Several names are joined by dots."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)

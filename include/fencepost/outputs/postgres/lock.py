@@ -1,7 +1,8 @@
-"""The lock of an interval in a table: a row that a publication, or a command that gives one up, locks first.
+"""Locks an interval in a table. A publication, or a command that gives a publication up, first locks the interval's
+row.
 
-A session that holds the lock while its client does nothing is ended, if this user may do so. The client may be a stopped process,
-whose locks no time-out ends.
+A session that holds the lock while its client does nothing is ended, if this user may end it. Its client may be a
+stopped process, and no time-out ends the locks of a stopped process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ PATIENCE = 3  # waits for a lock, of LOCK_SECONDS each
 
 @dataclass(frozen=True)
 class HoldingSession:
-    """A session that holds an interval. `ended_as` is the role in which this user may end it; empty if it may not."""
+    """A session that holds an interval. `ended_as` is the role in which this user may end the session, and empty if the
+    user may not.
+    """
 
     pid: int
     user: str
@@ -44,13 +47,13 @@ class HoldingSession:
 
 @contextmanager
 def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple[Session, Bookkeeping, IntervalRow]]:
-    """A transaction that has locked the interval's row.
+    """Yields a transaction that has locked the interval's row.
 
-    If another session of this interval holds the row and its client does nothing between two waits, that session is ended, if
-    this user may do so.
+    Another session of this interval may hold the row. If its client does nothing between two waits, this ends the
+    session, if this user may do so.
 
     Raises:
-        TableUnavailable: a session holds the row through all waits: it works, or this user may not end it.
+        TableUnavailable: a session holds the row through all waits, because it works or this user may not end it.
     """
     idle, others, where = dict[int, int](), list[HoldingSession](), describe_server(pipeline)
     for turn in range(PATIENCE):
@@ -125,8 +128,8 @@ def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: S
 def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSession]:
     """Returns the other sessions that are in a transaction of the interval and do not wait for a lock.
 
-    Whether this user may end one depends on that session's login and on the role that this session acts as. With `SET role` that
-    is a group, so the login itself is tried too.
+    Whether this user may end a session depends on that session's login, and on the role that this session acts as. With
+    `SET role` that role is a group, so the login itself is tried too.
     """
     found = dict[int, HoldingSession]()
     ((acting, login),) = tx.run("SELECT current_user::text, session_user::text")
@@ -139,7 +142,7 @@ def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSess
 
 
 def _act_as(tx: Session, role: str) -> None:
-    """Acts as that role until the end of the transaction: the login itself, or the role that it is set to."""
+    """Acts as a role until the end of the transaction. It is the login itself, or the role that the login is set to."""
     tx.run("SELECT set_config('role', CASE WHEN $1 = session_user THEN 'none' ELSE $1 END, true)", role)
 
 

@@ -85,7 +85,7 @@ class PostgresTable:
         self._shape.prepare(moved=True)
 
     def planned(self) -> PostgresOutput:
-        """Returns the table's name. A staged batch does not depend on the table itself."""
+        """Returns the table's name, as a plan freezes it. A staged batch does not depend on the table itself."""
         return PostgresOutput(table=self._table)
 
     def newest_batches(self) -> Iterator[Named]:
@@ -97,23 +97,23 @@ class PostgresTable:
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raises TableRefused if the table exists and may not be published to. The write job checks the types."""
+        """Raises TableRefused if the table exists and may not be published to. The write job checks the types later."""
         with session(self._pipeline) as tx:
             if (oid := Bookkeeping(tx, self._table).oid()) is not None:
                 self._shape.check(tx, oid, interval)
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
-        """Creates the table for these columns if it is missing. Raises TableRefused, with the statements to run, if it
-        differs.
+        """Creates the table for these columns if it is missing. Raises TableRefused, with the statements to run, if the
+        table does not accept the columns.
         """
         self._shape.create(interval, schema)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
-        """By the catalogue, in a read-only transaction."""
+        """Returns what a run would change in the table. It reads only the catalogue, in a read-only transaction."""
         return self._shape.would_take(interval, schema)
 
     def ready(self, batch: Batch) -> CommitBeginning:
-        """The publication goes to the present table, which is checked, or created, first."""
+        """Checks the present table, which the publication goes to, and creates the table if it is missing."""
         self._create_for(batch)
         return CommitBeginning(PostgresPublication, self._table, self._ledger.topic_id)
 
@@ -121,8 +121,8 @@ class PostgresTable:
         self._shape.create(batch.interval, schema_of(batch.require_written.value_schema))
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
-        """Returns the standing of the batch's publication, by committed rows. It does not disturb an attempt that is
-        under way.
+        """Returns the state of the table and of the batch's publication, by committed rows. It does not disturb an
+        attempt that is under way.
         """
         if not publishing:
             return None
@@ -137,14 +137,15 @@ class PostgresTable:
             )
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
-        """The end of the publication, if the interval's row shows that it is committed."""
+        """Returns the end of the publication, if the interval's row shows that it is committed, otherwise None."""
         done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
         return CommitEnding(batch) if done else None
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commits the batch, unless it is committed already.
 
-        If the response to the commit is lost, the interval's row shows the outcome. Locking it waits for a commit under way.
+        If the response to the commit is lost, the interval's row shows the outcome. Locking that row waits for a commit
+        under way.
         """
         try:
             try:
@@ -187,8 +188,8 @@ class PostgresTable:
             return refusal_of(tx, oid, refused.failed, removing=refused.removing, record=record)
 
     def _record_of(self, batch: Batch, refused: RowsRefused) -> str:
-        """Returns the staged record of the refused row, for a message; empty if the server did not name it or Kafka no
-        longer has it.
+        """Returns the staged record of the refused row, for a message. The text is empty if the server did not name the
+        row, or if Kafka no longer has the record.
         """
         if refused.place is None:
             return ""
@@ -203,8 +204,8 @@ class PostgresTable:
         return "" if offset is None else f"the record in topic {topic}, partition {partition}, offset {offset}"
 
     def _close(self, batch: Batch, refused: str = "") -> TableStanding:
-        """Closes the publication in the interval's row, so that every later attempt is refused. Returns its standing
-        before.
+        """Closes the publication in the interval's row, so that every later attempt is refused. Returns the
+        publication's standing before that.
         """
         publication = batch.publication_as(PostgresPublication)
         with session(self._pipeline) as tx:
@@ -221,14 +222,16 @@ class PostgresTable:
         return standing
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of it."""
+        """Closes the publication under the lock, so that a late commit is refused. Readers have seen no row of it."""
         if self._close(batch) is TableStanding.DONE:
             return None
         log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
         return AbandonedPublication(lease=batch.require_publication.require_lease, seen=0)
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """By the store's rows, and by the intervals that have rows in the table."""
+        """Returns the published batches that the table lacks. It compares the store's rows, and the intervals that have
+        rows in the table.
+        """
         return self.compared(read).missing_batches
 
     def compared(self, read: Callable[[], View]) -> TableComparison:
@@ -237,7 +240,8 @@ class PostgresTable:
 
     def counted(self, view: View) -> str | None:
         """Returns the intervals whose number of rows differs from what was published, with the commands that repair
-        them. It counts the whole table. Empty if there are none, or None if the count took longer than `ASK_SECONDS`.
+        them. It counts the whole table. The text is empty if there are none. Returns None if the count took longer than
+        `ASK_SECONDS`.
         """
         with asking(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)

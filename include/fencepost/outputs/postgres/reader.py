@@ -22,7 +22,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
     Raises:
         SettingsError: the reader has no login to the database.
         NeedsOperator: the table does not have all rows of the batch.
-        TableUnavailable, AccessDenied, TableRefused: from the server.
+        TableUnavailable, AccessDenied, TableRefused: the server does not answer, or refuses the request.
     """
     spark, reader, one, columns = request.spark, request.reader, request.announcement, request.columns
     if not reader.postgres:
@@ -61,8 +61,8 @@ def _parsed(field: t.StructField) -> Column:
 
 
 def _selected(columns: t.StructType) -> str:
-    """Returns the columns of a SELECT. The driver has no type for numeric and JSON, so they are read as text. A numeric
-    loses trailing zeros, because the table's column may have a larger scale.
+    """Returns the columns of a SELECT. The driver has no type for numeric and JSON, so they are read as text. Trailing
+    zeros of a numeric are removed, because the table's column may have a larger scale.
     """
 
     def selected(field: t.StructField) -> str:

@@ -1,4 +1,4 @@
-"""Why a table has refused a publication, in words without any data of a row.
+"""Finds why a table has refused a publication, in words without any data of a row.
 
 A name in the server's error is shown only if the catalogue has it, because a trigger may put any text there.
 """
@@ -16,7 +16,9 @@ RESTRICTED, CHECK_VIOLATION = "23001", "23514"
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason, with SQLSTATE, column and constraint. `of_rows`: the table refuses the batch's rows themselves."""
+    """The reason for a refusal, with SQLSTATE, column and constraint. `of_rows` says that the table refuses the batch's
+    rows themselves.
+    """
 
     why: str
     of_rows: bool = True
@@ -24,7 +26,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class _Names:
-    """The names in an error that the catalogue has too, and facts about the error's table."""
+    """The names in an error that the catalogue has too, and facts about the table in the error."""
 
     oid: int
     column: str = ""
@@ -35,11 +37,12 @@ class _Names:
 
 
 def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "") -> Refusal:
-    """Returns why the table with this oid has refused rows of the batch, or (`removing`) the removal of the rows that
-    it replaces. `record` names the record of the refused row.
+    """Returns why the table with this oid has refused rows of the batch. With `removing`, it has refused to remove the
+    rows that the batch replaces. `record` names the record of the refused row.
 
-    A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing partition is
-    not either. A deferred reference is: if the batch had the value that others refer to, the table would accept its rows.
+    A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing
+    partition is not about the rows either. A deferred reference is: if the batch had the value that others refer to,
+    the table would accept its rows.
     """
     names = _names(tx, oid, failed)
     referring = next((one for one in references(tx, oid) if (names.oid, names.constraint) in one.parts), None)

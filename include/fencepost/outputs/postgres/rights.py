@@ -1,4 +1,4 @@
-"""The rights in PostgreSQL that a pipeline's table needs: the one list, for `fencepost acls` and the doctor."""
+"""The rights in PostgreSQL that a pipeline's table needs. `fencepost acls` and the doctor use this one list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOOKKEEPING = ("SELECT", "INSERT", "UPDATE")
 
 
 def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
-    """Yields each right with the kind and the name of its object. Names of tables are quoted, that of the schema is
+    """Yields each right with the kind and the name of its object. Names of tables are quoted, and the schema's name is
     not.
     """
     schema, name = table.split(".", 1)
@@ -25,7 +25,9 @@ def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
 
 
 def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the statements that grant a role, and a reader, the rights that they need, each group with its purpose."""
+    """Yields the statements that grant a role and a reader the rights that they need. Each group of statements has its
+    purpose.
+    """
     schema = table.split(".", 1)[0]
     to = quoted(role)
 

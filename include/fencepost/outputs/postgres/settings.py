@@ -60,12 +60,12 @@ class PostgresSettings(OutputSettings):
 
     @property
     def description(self) -> str:
-        """`table NAME`, for messages."""
+        """Returns `table NAME`, for messages."""
         return f"table {self.table}"
 
     @property
     def records(self) -> RecordSettings:
-        """Returns the settings of staged records: JSON, whose values the table stores exactly."""
+        """Returns the settings of staged records. They are JSON whose values the table stores exactly."""
         return STAGED
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:

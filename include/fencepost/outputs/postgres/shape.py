@@ -1,4 +1,6 @@
-"""Checks that a table belongs to the pipeline and accepts rows with given columns; creates the table if it is missing."""
+"""Checks that a table belongs to the pipeline and accepts rows with given columns. It creates the table if it is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ log = logging.getLogger("fencepost.outputs.postgres")
 
 
 class TableShape:
-    """The columns of a pipeline's table, and the reasons in the catalogue against a publication there."""
+    """The columns of a pipeline's table, and the reasons in the catalogue against a publication to the table."""
 
     def __init__(self, table: PipelineTable) -> None:
         self._of, self._pipeline, self._table = table, table.pipeline, table.name
@@ -35,7 +37,7 @@ class TableShape:
         """Creates the store's own tables, and registers the output table for this pipeline and cluster, even before it
         exists.
 
-        `moved`: the table was registered for the pipeline on another cluster, and may change its owner.
+        `moved` says that the table was registered for the pipeline on another cluster, and that its owner may change.
         """
         for turn in (1, 2):
             try:
@@ -106,8 +108,8 @@ class TableShape:
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
-        """Raises TableRefused unless the table with this oid may be published to: for this interval, or without one,
-        for any.
+        """Raises TableRefused unless the table with this oid may be published to. It checks for this interval, or
+        without an interval for any.
         """
         settings = self._pipeline.output
         acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions
@@ -125,8 +127,8 @@ class TableShape:
             )
 
     def _check_takes(self, bookkeeping: Bookkeeping, oid: int, schema: t.StructType, interval: Interval | None) -> None:
-        """Raises TableRefused unless rows with these columns may be published there. Without an interval, its partition
-        is not checked.
+        """Raises TableRefused unless rows with these columns may be published to the table. Without an interval, no
+        partition is checked.
         """
         self.check(bookkeeping.session, oid, interval)
         if not schema.fields:
@@ -138,7 +140,7 @@ class TableShape:
     def _why_not_here(
         self, bookkeeping: Bookkeeping, known: RegisteredTable | None, oid: int | None, *, is_prepared: bool
     ) -> str:
-        """Returns why the table cannot be registered in the store; empty if it can."""
+        """Returns why the table cannot be registered in the store. The text is empty if it can."""
         if is_prepared and (why := bookkeeping.why_not_kept()):
             return why
         if is_prepared and known is None and bookkeeping.former_name(self._of.owner, oid) is not None:

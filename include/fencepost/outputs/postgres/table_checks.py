@@ -1,8 +1,10 @@
-"""Whether a table may be published to: every reason against it in the catalogue, each with the statement that removes it.
+"""Checks whether a table may be published to. It finds every reason against it in the catalogue, each with the
+statement that removes the reason.
 
-Plan checks this, write before its first record is staged, a publication when it begins and again under its lock, `fencepost try`
-and the doctor. So what a publication would refuse is refused before anything is staged, in the same words. A publication checks
-once more after its rows are copied, because a partition may have been attached meanwhile.
+The plan step makes these checks, and so does the write step before its first record is staged. A publication makes them
+when it begins, and again under its lock. `fencepost try` and the doctor make them too. So what a publication would
+refuse is refused before anything is staged, in the same words. A publication checks once more after its rows are
+copied, because a partition may have been attached meanwhile.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ NAMED = (
 class Reference:
     """A foreign key that refers to the table or to a part of it.
 
-    `parts` has the key itself and the keys of partitions that the server derives from it, each with the oid of its table.
-    `is_own`: it is a key of the table itself, or of a part of it.
+    `parts` has the key itself and the keys of partitions that the server derives from it, each with the oid of its
+    table. `is_own` says that it is a key of the table itself, or of a part of the table.
     """
 
     table: str
@@ -73,7 +75,9 @@ class Reference:
 
     @property
     def cure(self) -> str:
-        """Returns the statement that lets a transaction remove rows and write them again while others refer to them."""
+        """Returns the statement that lets a transaction remove rows and write them again while other rows refer to
+        them.
+        """
         alter, name, put_off = f"ALTER TABLE {self.table}", quoted(self.name), "DEFERRABLE INITIALLY DEFERRED"
         if not self.acts and self.action != RESTRICT:
             return f"{alter} ALTER CONSTRAINT {name} {put_off}"
@@ -82,8 +86,8 @@ class Reference:
 
 
 def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
-    """Returns why the table with this oid cannot be a pipeline's output: it is not a table, or shares rows with another
-    owner's table.
+    """Returns why the table with this oid cannot be a pipeline's output. It may not be a table, or may share rows with
+    another owner's table.
 
     Raises:
         TableUnavailable: the table no longer exists.
@@ -110,8 +114,9 @@ def why_not_published_to(
     start: datetime | None = None,
     allow_referential_actions: bool,
 ) -> list[str]:
-    """Returns why revisions of this owner cannot be published to the table with this oid, for the interval with this
-    `start` or for any. If there is a reason, the transaction may no longer accept statements.
+    """Returns why revisions of this owner cannot be published to the table with this oid. It checks for the interval
+    with this `start`, or without a start for any interval. If there is a reason, the transaction may no longer accept
+    statements.
     """
     if why := why_not_owned(tx, oid, owner):
         return why
@@ -139,7 +144,9 @@ def why_hidden(table: str) -> str:
 
 
 def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
-    """Returns what may prevent a later revision, which removes rows; each with the statement that solves it."""
+    """Returns what may prevent a later revision, because that removes rows. Each doubt has the statement that solves
+    it.
+    """
     return [
         (
             f"rows of table {one.table} refer to its rows (constraint {one.name}): the server refuses to remove such a row, even "
@@ -152,8 +159,8 @@ def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
 
 
 def references(tx: Session, oid: int) -> list[Reference]:
-    """Returns the foreign keys that refer to the table or to a part of it. Keys that the server derives for partitions
-    are in `parts`.
+    """Returns the foreign keys that refer to the table or to a part of it. The `parts` of a key have the keys that the
+    server derives for partitions.
     """
     found = tx.run(
         f"{BELOW}, up (rel, name, oid, parent) AS (SELECT c.conrelid, c.conname, c.oid, c.conparentid FROM "
@@ -175,7 +182,9 @@ def references(tx: Session, oid: int) -> list[Reference]:
 
 
 def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
-    """Yields why the table shares rows with other owners' tables: one is a part of it, or it is a part of one."""
+    """Yields why the table shares rows with other owners' tables. Either another owner's table is a part of this table,
+    or this table is a part of it.
+    """
     relatives = list[tuple[str, str, bool]]()
     for trees, tree in ((BELOW, "below"), (ABOVE, "above")):
         relatives += tx.run(
@@ -211,8 +220,9 @@ def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
 
 
 def unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
-    """Parts that lose committed rows in a crash, or that commit by themselves. Temporary children of other sessions are left out,
-    as the server does."""
+    """Yields the parts that lose committed rows in a crash, or that commit separately. Temporary children of other
+    sessions are left out, because the server leaves them out too.
+    """
     found = tx.run(
         f"{BELOW} SELECT format('%I.%I', n.nspname, c.relname), c.relkind::text, c.oid = $1::bigint::oid FROM below "
         f"{NAMED.format(tree='below')} WHERE c.relkind = 'f' OR (c.relkind = 'r' AND c.relpersistence = 'u') ORDER BY 1",
@@ -238,8 +248,9 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
     """Returns the statements of a publication that the server would refuse for any rows, because logical replication
     publishes the table. They are tested with EXPLAIN, which does not run them.
 
-    EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a publication: a
-    table may have more partitions than the server has locks, and other sessions may have locked some.
+    EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a
+    publication. A table may have more partitions than the server has locks, and other sessions may have locked some of
+    them.
     """
     schema, name = table.split(".", 1)
     registered, batches = (quoted(schema, own) for own in BOOKKEEPING_TABLES)

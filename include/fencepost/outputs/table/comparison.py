@@ -18,8 +18,9 @@ SHOWN = 5  # intervals that a message names
 
 @dataclass(frozen=True)
 class TableComparison:
-    """`lacks` says what the table lacks of the published batches; empty if nothing. `dropped` is the number of published
-    intervals whose partition no longer exists."""
+    """The result of a comparison. `lacks` says which published batches the table lacks, and is empty if it lacks none.
+    `dropped` is the number of published intervals whose partition no longer exists.
+    """
 
     missing_batches: str
     dropped: int = 0
@@ -27,9 +28,11 @@ class TableComparison:
 
 @dataclass(frozen=True)
 class TableContents:
-    """A table's owner, its interval rows in the store (`held`), and the starts of the intervals that have rows (`filled`).
+    """A table's owner, its interval rows in the store (`held`), and the starts of the intervals that have rows
+    (`filled`).
 
-    `differs` is the result of `differing`; `without_partition` are the starts of its intervals that have no partition.
+    `differs` is the result of `differing`. `without_partition` has the starts of the table's intervals that have no
+    partition.
     """
 
     owner: Owner | None = None
@@ -41,7 +44,7 @@ class TableContents:
 
 @dataclass(frozen=True)
 class Difference:
-    """An interval whose rows in the table differ from the published ones; both are counted by revision.
+    """An interval whose rows in the table differ from the published rows. Both are counted by revision.
 
     `start` is None for rows without an interval, or with a time that cannot begin one. `end` is None if nothing was published.
     """
@@ -59,7 +62,7 @@ class Difference:
 
 
 def describe_rows(rows: Mapping[Any, int]) -> str:
-    """For example `3 rows of revision 1 and 2 rows of revision 2`."""
+    """Describes rows, for example as `3 rows of revision 1 and 2 rows of revision 2`."""
     if not rows:
         return "no rows"
     return " and ".join(
@@ -80,9 +83,9 @@ def compare(
 ) -> TableComparison:
     """Compares the table with what the ledger has published there.
 
-    `contents` reads the table between two reads of the ledger. The table has to have what is published in both. An interval
-    without a partition is left out, because its partition was dropped or detached. `removal` returns the statement that removes
-    the rows of the intervals with these starts.
+    `contents` reads the table between two reads of the ledger. The table has to have what is published in both reads.
+    An interval without a partition is left out, because its partition was dropped or detached. `removal` returns the
+    statement that removes the rows of the intervals with these starts.
     """
     before = read()
     state, after = contents(before), read()
@@ -110,7 +113,7 @@ def compare(
 
 
 def describe_differences(table: PipelineTable, view: View, differs: Sequence[Difference]) -> str:
-    """Returns the differences as text, with the commands that repair them; empty if there are none."""
+    """Returns the differences as text, with the commands that repair them. The text is empty if there are none."""
     if not differs:
         return ""
     known = {interval.start: planned.in_force for interval, planned in view.in_order}

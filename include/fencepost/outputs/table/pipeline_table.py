@@ -1,6 +1,7 @@
-"""A table as the output of one pipeline, in any store: its owner, and whether a publication may commit.
+"""A table as the output of one pipeline, in any store. This module decides who owns the table, and whether a
+publication may commit.
 
-A store locks an interval's row, then asks here whether it may commit.
+A store locks an interval's row. Then it asks this module whether the publication may commit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LOST = "was renamed or moved, or Fencepost's bookkeeping of it is gone"
 
 
 class Owner(NamedTuple):
-    """The owner of an output table. The same pipeline on two clusters is two owners."""
+    """The owner of an output table. If the same pipeline runs on two clusters, these are two owners."""
 
     pipeline: str
     cluster: str
@@ -46,8 +47,8 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
     """Checks that `owner` owns the table. `known` is its owner by the store, or None if it has none.
 
     Raises:
-        TableRefused: another pipeline owns it.
-        AnotherCluster: the pipeline owns it on another cluster.
+        TableRefused: another pipeline owns the table.
+        AnotherCluster: the pipeline owns the table on another cluster.
     """
     if known is None or known == owner:
         return
@@ -77,12 +78,12 @@ class PipelineTable:
 
     @property
     def owner(self) -> Owner:
-        """Returns the pipeline on this cluster."""
+        """Returns the owner that this pipeline is on this cluster."""
         return Owner(self.pipeline.name, self.ledger.cluster.id)
 
     def why_lost(self, owner: Owner | None) -> str:
-        """Returns why the table no longer belongs to this pipeline; empty if it does. `owner` is its owner by the
-        store.
+        """Returns why the table no longer belongs to this pipeline. The text is empty if it does. `owner` is the
+        table's owner by the store.
         """
         if owner is None:
             return LOST
@@ -103,11 +104,11 @@ class PipelineTable:
             )
 
     def has_to_commit(self, interval_row: IntervalRow, batch: Batch) -> bool:
-        """Returns whether the publication still has to be committed, by the locked row of its interval; False if it is
-        committed.
+        """Returns whether the publication still has to be committed, by the locked row of its interval. Returns False
+        if it is committed.
 
         Raises:
-            Superseded: the publication was given up, or a later one was committed.
+            Superseded: the publication was given up, or a later publication was committed.
         """
         standing = standing_of(interval_row, batch.publication_as(TablePublication))
         if standing is TableStanding.DONE:
@@ -121,8 +122,8 @@ class PipelineTable:
         return True
 
     def check_may_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> None:
-        """Checks that the pipeline owns the table, and that the publication's ledger may replace that of the interval's
-        row.
+        """Checks that the pipeline owns the table, and that the publication's ledger may replace the ledger of the
+        interval's row.
 
         `owner` is the table's owner by the store.
 
@@ -144,8 +145,8 @@ class PipelineTable:
                 )
 
     def check_ledger(self, interval_row: IntervalRow, batch: Batch, count: Callable[[], Mapping[int, int]]) -> None:
-        """Reads the ledger again; checks that the publication is still under way, and that the table has what an
-        addition adds to.
+        """Reads the ledger again. Checks that the publication is still under way, and that the table has the revisions
+        that an addition adds to.
 
         `count` counts the interval's rows in the table by revision. It is called for an addition that the ledger allows.
 
@@ -169,24 +170,24 @@ class PipelineTable:
 
 @dataclass(frozen=True)
 class CommitBeginning:
-    """The table that a batch will be committed to, the ledger's topic id, and the class of the kind's publications."""
+    """The beginning of a commit: the table, the ledger's topic id, and the class of the kind's publications."""
 
     publication_class: Callable[..., TablePublication]
     table: str
     ledger_topic_id: str
 
     def publication(self, view: View, batch: Batch, now: datetime) -> TablePublication:
-        """Returns the publication; its lease is the offset of the record that begins it."""
+        """Returns the publication. Its lease is the offset of the record that begins it."""
         return self.publication_class(table=self.table, ledger=self.ledger_topic_id, begun_at=now)
 
 
 @dataclass(frozen=True)
 class CommitEnding:
-    """A batch that a table has committed."""
+    """The end of a commit: a batch that a table has committed."""
 
     batch: Batch
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
-        """The batch is published, unless another attempt recorded that first."""
+        """Returns the records that publish the batch. There are none if another attempt has recorded the end already."""
         batch, lease = self.batch, self.batch.require_publication.require_lease
         return record_stored(view, batch.interval, batch.revision, lease, seconds, now)

@@ -1,15 +1,16 @@
-"""A store's rows about the publications to a table, and what they mean; pure.
+"""A store's rows about the publications to a table, and what they mean. Pure.
 
-The store has one row for each table and interval. It is committed together with the batch's rows, so it is the truth of what is
-published in the table. A publication, or a command that gives one up, locks the row first, so it sees what its predecessor left:
+The store has one row for each table and interval. It is committed together with the batch's rows, so it always says
+what is published in the table. A publication, or a command that gives one up, locks the row first. So it reads what its
+predecessor wrote:
 
     lease     of the publication that was committed or closed last: an offset of the ledger topic with the id `ledger`
     closed    that publication was given up: a late attempt finds its own lease here, and commits nothing
     revisions the committed revisions of the interval: its batch, and the additions to it, each with its publication
 
-A revision removes all rows of its interval before it writes its own; an addition removes the rows of its own number. So both may
-be repeated. A trigger may keep rows that should be removed, and another table may have taken the name. So the table's own rows
-are counted before a commit, and in a comparison with the ledger.
+A revision removes all rows of its interval before it writes its own. An addition removes the rows of its own number. So
+both may be repeated. A trigger may keep rows that should be removed, and another table may have taken the name. So the
+table's own rows are counted before a commit, and in a comparison with the ledger.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TableStanding(StrEnum):
 
 
 class Committed(NamedTuple):
-    """A committed revision: its number of rows, and the lease and the ledger topic id of its publication."""
+    """A committed revision, with its number of rows, and the lease and the ledger topic id of its publication."""
 
     rows: int
     ledger: str
@@ -75,12 +76,14 @@ class TableState:
     lost: str = ""  # why the table no longer belongs to the pipeline
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """Returns what keeps the publication from being finished."""
+        """Returns the obstacle that keeps the publication from being finished, or None."""
         return _of_commit(batch, self, found)
 
 
 def _of_commit(batch: Batch, table: TableState, found: ObservedState) -> Obstacle | None:
-    """Returns what keeps a publication to a table from being finished. Nothing does once it is committed."""
+    """Returns the obstacle that keeps a publication to a table from being finished, or None. Once the publication is
+    committed, there is none.
+    """
     publication = batch.publication_as(TablePublication)
     if table.standing is TableStanding.DONE:
         return None
@@ -124,7 +127,7 @@ def takes_over(standing: TableStanding, publication: TablePublication, ledger_to
 def record_stored(
     view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
 ) -> tuple[Batch, ...]:
-    """Records that the table has committed the publication with that lease: the batch becomes published.
+    """Returns the record that publishes a batch. The table has committed the publication with this lease.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -140,7 +143,7 @@ def record_stored(
 
 
 def revisions_after(interval_row: IntervalRow, batch: Batch) -> dict[int, Committed]:
-    """Returns the interval's revisions in the table after the batch is committed, with the number of rows of each."""
+    """Returns the interval's revisions in the table as they are after the batch is committed."""
     publication = batch.publication_as(TablePublication)
     kept = interval_row.revisions if batch.adds_to is not None else {}
     own = Committed(batch.require_written.rows, publication.ledger, publication.require_lease)
@@ -148,14 +151,16 @@ def revisions_after(interval_row: IntervalRow, batch: Batch) -> dict[int, Commit
 
 
 def rows_of(revisions: Mapping[int, Committed]) -> dict[int, int]:
-    """Returns the number of rows by revision, as the table counts them: a revision without rows is left out."""
+    """Returns the number of rows by revision, as the table counts them. Revisions without rows are left out."""
     return {number: one.rows for number, one in revisions.items() if one.rows}
 
 
 def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Mapping[int, int]) -> tuple[int, ...]:
-    """Returns the revisions that the table lacks and an addition needs: its batch and the earlier additions.
+    """Returns the revisions that the table lacks although an addition needs them. An addition needs its batch and the
+    earlier additions.
 
-    `counted` is the number of the interval's rows in the table by revision. It may be smaller than in the store's row.
+    `counted` is the number of the interval's rows in the table by revision. It may be smaller than the number in the
+    store's row.
     """
     if batch.adds_to is None:
         return ()
@@ -164,8 +169,8 @@ def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Ma
 
 
 def published_in(revisions: Revisions) -> tuple[int, ...]:
-    """Returns the revisions that the interval's output has to have, by the ledger; none if the interval is not
-    published.
+    """Returns the revisions that the interval's output has to have, by the ledger. There are none if the interval is
+    not published.
     """
     return tuple(batch.revision for batch in _published(revisions))
 
@@ -176,7 +181,7 @@ def _published(revisions: Revisions) -> tuple[Batch, ...]:
 
 
 def unknown_to(view: View, pipeline: str, interval_row: Iterable[IntervalRow]) -> list[str]:
-    """The names of the batches in the table that are not in the ledger."""
+    """Returns the names of the batches in the table that are not in the ledger."""
     known = {(interval.start, b.revision) for interval, planned in view.in_order for b in planned.all}
     return [
         str(BatchId(pipeline=pipeline, interval=Interval.of(row.start, row.end), revision=n))
@@ -190,12 +195,13 @@ def unknown_to(view: View, pipeline: str, interval_row: Iterable[IntervalRow]) -
 def differing(
     view: View, table: str, interval_row: Mapping[datetime, IntervalRow], filled: Collection[datetime]
 ) -> tuple[Batch, ...]:
-    """Returns the intervals whose revisions in the table differ from those published there by the ledger, as their
-    batches in force.
+    """Returns the intervals whose revisions in the table differ from what the ledger has published there. Each interval
+    is given by its batch that counts.
 
-    The table may lack revisions, have revisions that are not published, or have them from another publication, for example after
-    the ledger or the table was restored from a copy. `filled` are the starts of the intervals that have rows in the table. An
-    interval that is being published is left out. A withdrawn interval differs if it has rows in the table.
+    The table may lack revisions, or have revisions that are not published. It may also have a revision from another
+    publication, for example after the ledger or the table was restored from a copy. `filled` are the starts of the
+    intervals that have rows in the table. An interval that is being published is left out. A withdrawn interval differs
+    if it has rows in the table.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:

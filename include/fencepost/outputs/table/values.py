@@ -25,7 +25,7 @@ class TableOutput(PlannedOutput):
 
     @property
     def description(self) -> str:
-        """`table NAME`, for messages."""
+        """Returns `table NAME`, for messages."""
         return f"table {self.table}"
 
     def announced(self, batch: Batch) -> dict[str, Any]:
@@ -47,10 +47,10 @@ class TablePublication(Publication):
 
     @property
     def method(self) -> str:
-        """`in one commit to table NAME`, for the batch's history."""
+        """Returns `in one commit to table NAME`, for the batch's history."""
         return f"in one commit to table {self.table}"
 
     @property
     def target(self) -> str:
-        """`table NAME`: what accepts or refuses the batch."""
+        """Returns `table NAME`, the words for what accepts or refuses the batch."""
         return f"table {self.table}"

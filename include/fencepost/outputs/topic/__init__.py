@@ -1,1 +1,3 @@
-"""The output as a Kafka topic. A staged batch is copied there; under `publish: direct` it is written there."""
+"""Publishes batches to a Kafka topic. A staged batch is copied to the topic. Under `publish: direct` a batch is written
+there directly.
+"""

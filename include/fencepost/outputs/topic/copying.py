@@ -1,8 +1,9 @@
-"""Who copies a staged batch to its output topic, and what readers see of the copy.
+"""Copies a staged batch to its output topic, and finds what readers see of the copy.
 
-A task-partition of the copy is written by the writers' own protocol: its id is fenced, its mark read, records and mark commit
-together. So it is copied once, whoever copies it and however often. Up to `output.atomic_megabytes` the batch is one
-task-partition, which this process copies in one transaction; above that each staging partition is one, which Spark copies.
+The copy uses the protocol of the writers. A task-partition's id is fenced, its mark is read, and its records and mark
+are committed together. So every task-partition is copied once, however many attempts copy it. Up to
+`output.atomic_megabytes` the batch is one task-partition, which this process copies in one transaction. Above that each
+staging partition is a task-partition, which Spark copies.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SHORTER = ", and lower output.atomic_megabytes for batches whose publication beg
 
 
 def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
-    """Who may copy a batch that is being published."""
+    """Returns the writers that may copy a batch that is being published."""
     pipeline, publication = ledger.pipeline, batch.publication_as(TopicPublication)
     tasks = range(publication.tasks)
     return Writers(
@@ -48,10 +49,10 @@ def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
 
 
 def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
-    """Returns what readers see in the output of a task-partition of the copy, all of it or nothing; waits for open
+    """Returns what readers see in the output of a task-partition of the copy: all of it or nothing. It waits for open
     transactions.
 
-    Sound while nobody else can commit under the task-partition's id.
+    The result is sound while no other writer can commit under the task-partition's id.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the output.
@@ -83,7 +84,9 @@ def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
 
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
-    """Copies a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
+    """Copies a batch that is published in one transaction, and returns its receipt. The receipt is an earlier attempt's
+    if that attempt has committed.
+    """
     ranges = batch.output_ranges(batch.require_written)
     records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
     receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
@@ -91,10 +94,10 @@ def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
 
 
 def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
-    """Copies a batch by its staging partitions, each a task-partition; the receipts of all.
+    """Copies a batch with a task-partition for each staging partition. Returns the receipts of all task-partitions.
 
     Raises:
-        WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
+        WriteFailed: the job failed. Task-partitions that have committed are kept, and the next attempt finds them.
     """
     job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.require_written)
     output = batch.plan.output_as(TopicOutput)

@@ -1,7 +1,7 @@
-"""The output as a Kafka topic. Several pipelines may write to it: a record's header names its batch.
+"""A Kafka topic as the output. Several pipelines may write to it, so a record's header names its batch.
 
-A staged batch is copied there by the writers' protocol (`copying.py`), so it is copied exactly once, however many attempts there
-are. Under `publish: direct` a batch is written there and judged there.
+A staged batch is copied to the topic with the protocol of the writers (`copying.py`). So it is copied exactly once,
+however many attempts there are. Under `publish: direct` a batch is written to the topic and judged in it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class KafkaTopicOutput(RecordTopic):
 
     @property
     def offsets(self) -> KafkaTopicOutput:
-        """Returns the marks of a publication, and the offsets of group `<pipeline>.validated`."""
+        """Returns the output itself, which commits the marks of a publication and the offsets of group
+        `<pipeline>.validated`.
+        """
         return self
 
     @property
@@ -84,7 +86,7 @@ class KafkaTopicOutput(RecordTopic):
         return self._known.id
 
     def planned(self) -> TopicOutput:
-        """The topic's present id and ends, and whether its records have headers and timestamps."""
+        """Returns the topic's present id and ends, and whether its records have headers and timestamps."""
         settings, now = self._set, self.now()
         return TopicOutput(
             topic=now.topic,
@@ -100,11 +102,15 @@ class KafkaTopicOutput(RecordTopic):
         return newest_batches(self._ledger, self._topic)
 
     def check_takes(self, batch: Batch) -> None:
-        """Like `check_keeps`, before the publication of a staged batch, because the topic's settings may have changed."""
+        """Does the check of `check_keeps` before the publication of a staged batch, because the topic's settings may
+        have changed.
+        """
         self.check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """As in `RecordTopic`, by the pipeline's settings: keys, timestamps, and whether records are judged here."""
+        """Returns why a topic with these settings would refuse the records or delete them too early. It depends on the
+        pipeline's settings: keys, timestamps, and whether records are judged in this topic.
+        """
         own = self._set
         if own.key is None and (refused := what_needs_keys(settings)):
             return refused
@@ -116,7 +122,9 @@ class KafkaTopicOutput(RecordTopic):
         return read_named(spark, self._ledger.settings, kept, str(batch.id))
 
     def validated(self, view: View) -> Mapping[PartitionId, int]:
-        """The ends of validated records in this topic. Offsets of another topic, from earlier settings, stay as they are."""
+        """Returns the ends of validated records in this topic. Committed offsets of other topics, from earlier
+        settings, do not change.
+        """
         return {(self._name, partition): end for partition, end in of_topic(validated_ends(view), self._name).items()}
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[PartitionId]:
@@ -133,13 +141,13 @@ class KafkaTopicOutput(RecordTopic):
         return batch.plan.output_as(TopicOutput).batch_header
 
     def _id_then(self, batch: Batch) -> str:
-        """Returns the topic's id when the batch was written or copied here."""
+        """Returns the id that the topic had when the batch was written or copied to it."""
         return (
             batch.publication_as(TopicPublication).begun if batch.is_staged else batch.plan.output_as(TopicOutput)
         ).topic_id
 
     def ready(self, batch: Batch) -> CopyBeginning:
-        """The copy will begin at the topic's present end."""
+        """Returns the beginning of a copy at the topic's present end."""
         self.check_takes(batch)
         return CopyBeginning(self.now(), self._ledger.topic_id, self._set.atomic_megabytes * MEGABYTE)
 
@@ -161,8 +169,8 @@ class KafkaTopicOutput(RecordTopic):
         return TopicState(topic_id, marks, self._unverifiable_reason(batch) if None in marks and topic_id else "")
 
     def _unverifiable_reason(self, batch: Batch) -> str:
-        """Returns why the topic cannot show what was copied; empty if it can, or if nothing was written there since the
-        publication began.
+        """Returns why the topic cannot show what was copied. The text is empty if it can, or if nothing was written to
+        it since the publication began.
         """
         topic, begun = self._topic, batch.publication_as(TopicPublication).begun
         ends = self._cluster.high_watermarks(topic)
@@ -180,12 +188,12 @@ class KafkaTopicOutput(RecordTopic):
         return f"output topic {topic.name} is compacted" if self.is_compacted() else ""
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
-        """The end of the publication, if the marks show that all of it is copied."""
+        """Returns the end of the publication if the marks show that all of it is copied, otherwise None."""
         receipts = copied_receipts(batch.publication_as(TopicPublication), _state(found).marks)
         return None if receipts is None else self._ending(batch, receipts)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
-        """Copies the batch. Receipts of task-partitions that an earlier attempt has copied are taken from their marks."""
+        """Copies the batch. If an earlier attempt has copied a task-partition, its receipt comes from its mark."""
         if spark is None:
             return self._ending(batch, copy_here(self._ledger, batch))
         return self._ending(batch, copy_on_spark(spark, self._ledger, batch))
@@ -197,8 +205,8 @@ class KafkaTopicOutput(RecordTopic):
         return CopyEnding(batch, tuple(receipts), ends)
 
     def restore_marks(self, batch: Batch, found: ObservedState) -> bool:
-        """Restores lost marks, whose group was deleted or expired, from the records in the topic. Returns whether any
-        were lost.
+        """Restores lost marks from the records in the topic. A mark is lost if its group was deleted or has expired.
+        Returns whether any mark was lost.
         """
         marks = _state(found).marks
         if None not in marks:
@@ -226,7 +234,7 @@ class KafkaTopicOutput(RecordTopic):
         copied.
 
         1. restore lost marks from what readers see;
-        2. give every task-partition a mark of this publication, an empty one if it has not committed;
+        2. give every task-partition a mark of this publication, which is empty if the task-partition has not committed;
         3. count what has committed, because readers may have seen it.
 
         If the topic is gone, its marks are gone too. A late attempt does not find its mark, and stops.

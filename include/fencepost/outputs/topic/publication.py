@@ -1,15 +1,16 @@
-"""The publication of a staged batch to an output topic; pure.
+"""Begins, records and gives up the publication of a staged batch to an output topic. Pure.
 
     begin    written or rejected ──▶ publishing    with a lane, and an opening mark for each task-partition
     copy     the writers' protocol, with the transactional ids and marks of the publishing lane, and the lease of the beginning
     record   publishing ──▶ published              after all that was written is copied; offsets move with it
 
-A missing mark was lost, because each task-partition has an opening mark. Lost marks are restored from the records in the output
-before anything more is copied.
+Each task-partition has an opening mark, so a missing mark was lost. Lost marks are restored from the records in the
+output before anything more is copied.
 
-A publication that cannot go on is given up: every task-partition gets a mark of its lease, an empty one if it has copied nothing,
-so a late attempt copies nothing. Then a new revision replaces the batch, or an operator skips it. A lane becomes free when all of
-its task-partitions have such marks, so its ids never need to be fenced.
+A publication that cannot go on is given up. Every task-partition gets a mark of its lease, which is empty if the
+task-partition has copied nothing. So a late attempt copies nothing. Then a new revision replaces the batch, or an
+operator skips it. A lane becomes free when all of its task-partitions have such marks, so its ids never need to be
+fenced.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from fencepost.protocol.view import PASSED, View
 class TopicState:
     """The present state of a batch's output topic. An empty id means that the topic does not exist.
 
-    For a batch that is being published, `marks` has the mark of each task-partition of its copy, None for a lost one. `untold`
-    is why the topic's records cannot replace the lost marks; empty if they can.
+    For a batch that is being published, `marks` has the mark of each task-partition of its copy, or None for a lost
+    mark. `unverifiable_reason` says why the topic's records cannot replace the lost marks, and is empty if they can.
     """
 
     topic_id: str = ""
@@ -50,7 +51,7 @@ class TopicState:
     unverifiable_reason: str = ""
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
-        """Returns what keeps the batch from this topic, or its copy from being finished."""
+        """Returns the obstacle that keeps the batch from this topic or its copy from being finished, or None."""
         return (
             _of_copy(batch, self, found) if batch.state is State.PUBLISHING else output_obstacle(batch, self.topic_id)
         )
@@ -82,7 +83,9 @@ def begin_publication(
 
 @dataclass(frozen=True)
 class CopyBeginning:
-    """The output topic's present ends, the ledger's topic id, and the bytes up to which a batch is copied in one transaction."""
+    """The beginning of a copy: the output topic's present ends, the ledger's topic id, and the bytes up to which a
+    batch is copied in one transaction.
+    """
 
     output: TopicEnds
     ledger_topic_id: str
@@ -94,9 +97,11 @@ class CopyBeginning:
 
 
 def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
-    """Returns the opening marks of a publication, one for each task-partition, written before anything is copied.
+    """Returns the opening marks of a publication. There is one for each task-partition, and they are written before
+    anything is copied.
 
-    They take the newest lease older than this publication's. That still fences late transactions of earlier publications.
+    Their lease is the newest lease that is older than this publication's. It still fences late transactions of earlier
+    publications.
     """
     ledger, own = publication.ledger, publication.lease
     begun = (b.publication for b in view.all() if isinstance(b.publication, TopicPublication))
@@ -109,7 +114,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
     """Checks that the receipts cover the publication, each under its lease, and sum up to what was written.
 
     Raises:
-        TransitionRefused: they do not.
+        TransitionRefused: the receipts do not.
     """
     publication = batch.publication_as(TopicPublication)
     own = (publication.ledger, publication.require_lease)
@@ -136,7 +141,7 @@ def record_copied(
     seconds: float,
     now: datetime,
 ) -> tuple[Batch, ...]:
-    """Records that the publication with that lease has copied the whole batch: it becomes published.
+    """Returns the record that publishes the batch, after the publication with this lease has copied the whole batch.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -159,20 +164,22 @@ def record_copied(
 
 @dataclass(frozen=True)
 class CopyEnding:
-    """The receipts of a whole copy, and the output topic's ends after it."""
+    """The end of a copy: its receipts, and the output topic's ends after it."""
 
     batch: Batch
     receipts: tuple[Receipt, ...]
     output: TopicEnds
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
-        """The batch is published, unless another attempt recorded that first."""
+        """Returns the records that publish the batch. There are none if another attempt has recorded the end already."""
         batch, lease = self.batch, self.batch.publication_as(TopicPublication).require_lease
         return record_copied(view, batch.interval, batch.revision, lease, self.receipts, self.output, seconds, now)
 
 
 def _of_copy(batch: Batch, output: TopicState, found: ObservedState) -> Obstacle | None:
-    """Returns what keeps a copy from being finished. A complete copy no longer needs its staged records."""
+    """Returns the obstacle that keeps a copy from being finished, or None. A complete copy no longer needs its staged
+    records.
+    """
     publication, topic = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput).topic
     if (gone := output_obstacle(batch, output.topic_id)) is not None:
         return gone
@@ -198,7 +205,9 @@ def _of_copy(batch: Batch, output: TopicState, found: ObservedState) -> Obstacle
 
 
 def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
-    """Returns what keeps a batch from the output topic that it was planned with. `topic_id` is the topic's present id."""
+    """Returns the obstacle that keeps a batch from the output topic that it was planned with, or None. `topic_id` is
+    the topic's present id.
+    """
     output = batch.plan.output_as(TopicOutput)
     since = "during its publication" if batch.state is State.PUBLISHING else "since it was planned"
     if output.topic_id == topic_id:
@@ -207,7 +216,7 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
 
 
 def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
-    """Returns the receipts of all task-partitions of the copy, if the marks show that each has ended; else None."""
+    """Returns the receipts of all task-partitions of the copy if the marks show that each has ended, otherwise None."""
     own = (publication.ledger, publication.require_lease)
     done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
     return done if len(done) == publication.tasks else None
@@ -221,10 +230,11 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
 
 
 def validated_ends(view: View) -> dict[PartitionId, int]:
-    """Per output partition, the end of the output of the unbroken run from the anchor on.
+    """Returns the end of the validated output by partition. It is the end of the unbroken run of batches from the
+    anchor on.
 
-    Only offsets in the output topic of the newest plan count, not those of a topic that was deleted or that the pipeline no
-    longer writes to.
+    Only offsets in the output topic of the newest plan count. Offsets in a topic that was deleted, or that the pipeline
+    no longer writes to, do not count.
     """
     ends: dict[PartitionId, int] = {}
     newest = max(view.all(), key=view.order, default=None)

@@ -23,7 +23,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
     """Returns the rows of a batch.
 
     Raises:
-        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.
+        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from other records.
     """
     one = request.announcement
     raw = read_named(request.spark, client_settings(request.reader), _place(request.cluster, one), one.batch)
@@ -31,10 +31,10 @@ def read_rows(request: RowsRequest) -> DataFrame:
 
 
 def _place(cluster: Cluster, one: Announcement) -> Sequence[OffsetRange]:
-    """Returns the ranges of a batch, after it is certain that all of its records are there and visible.
+    """Returns the ranges of a batch, after it is certain that all records of the batch exist and are visible.
 
     Raises:
-        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from others.
+        TopicRecreated, NeedsOperator: the records are gone, or cannot be distinguished from other records.
     """
     if one.header is None and one.rows:
         raise NeedsOperator(

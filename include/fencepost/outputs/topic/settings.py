@@ -32,7 +32,7 @@ class TopicSettings(RecordSettings, OutputSettings):
 
     @property
     def description(self) -> str:
-        """`topic NAME`, for messages."""
+        """Returns `topic NAME`, for messages."""
         return f"topic {self.topic}"
 
     @property
@@ -47,12 +47,12 @@ class TopicSettings(RecordSettings, OutputSettings):
 
     @property
     def is_copied(self) -> bool:
-        """Returns whether a publication copies records: it does for a staged batch."""
+        """Returns whether a publication copies records. It does for a staged batch."""
         return self.is_staged
 
     @property
     def records(self) -> RecordSettings:
-        """Returns the records' settings, which are part of these."""
+        """Returns these settings themselves, because they include the settings of records."""
         return self
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:

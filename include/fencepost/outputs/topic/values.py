@@ -1,4 +1,6 @@
-"""The ledger's values for an output that is a topic: the topic as a plan freezes it, and the copy of a staged batch."""
+"""The ledger's values for an output that is a topic. They are the topic as a plan freezes it, and the copy of a staged
+batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from fencepost.model import (
 
 
 class TopicOutput(PlannedOutput, TopicEnds):
-    """An output topic, its ends when the batch was planned, and what its records have besides key and value."""
+    """An output topic, its ends when the batch was planned, and whether its records have headers and timestamps."""
 
     kind: Literal["topic"] = "topic"
     batch_header: bool = True  # whether records have the header that names their batch
@@ -32,7 +34,7 @@ class TopicOutput(PlannedOutput, TopicEnds):
 
     @property
     def description(self) -> str:
-        """`topic NAME`, for messages."""
+        """Returns `topic NAME`, for messages."""
         return f"topic {self.topic}"
 
     @property
@@ -46,7 +48,9 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return self
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The ranges between the topic's ends before and after the batch; empty before it is published there."""
+        """Returns the ranges between the topic's ends before and after the batch. There are none before the batch is
+        published there.
+        """
         copy = batch.publication if isinstance(batch.publication, TopicPublication) else None
         begun, ended = copy.begun if copy is not None else self, published_ends(batch)
         if ended is None and batch.written is not None and not batch.is_staged:
@@ -54,7 +58,9 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return between(begun, ended) if ended is not None else ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Returns the announcement's fields about the topic: name, id, the header that names a batch, and the format."""
+        """Returns the announcement's fields about the topic: its name, its id, the header that names a batch, and the
+        format.
+        """
         return {
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -66,8 +72,8 @@ class TopicOutput(PlannedOutput, TopicEnds):
 class TopicPublication(Publication):
     """The copy of a staged batch from its staging topic to its output topic.
 
-    `tasks` is 1 if the batch is copied in one transaction (`atomic`), else the number of staging partitions. `begun` and `ended`
-    are the output's ends before and after the copy. Each task-partition has a mark.
+    `tasks` is 1 if the batch is copied in one transaction (`atomic`), and otherwise the number of staging partitions.
+    `begun` and `ended` are the output's ends before and after the copy. Each task-partition has a mark.
     """
 
     kind: Literal["topic"] = "topic"
@@ -85,12 +91,12 @@ class TopicPublication(Publication):
 
     @property
     def method(self) -> str:
-        """`in one transaction`, or `in N task-partitions`."""
+        """Returns `in one transaction`, or `in N task-partitions`."""
         return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
 
     @property
     def target(self) -> str:
-        """`Kafka`: what accepts or refuses the batch."""
+        """Returns `Kafka`, the word for what accepts or refuses the batch."""
         return "Kafka"
 
     @property
@@ -100,7 +106,7 @@ class TopicPublication(Publication):
 
     @property
     def transaction_seconds(self) -> float | None:
-        """Returns the seconds that the one transaction took, or None if the batch was copied in several."""
+        """Returns the seconds that the transaction took, or None if the batch was copied in several transactions."""
         return self.seconds if self.atomic else None
 
     def without_marks(self, batch: Batch) -> str:
@@ -111,7 +117,7 @@ class TopicPublication(Publication):
 
 
 def published_ends(batch: Batch) -> TopicEnds | None:
-    """The output topic with its ends after the whole batch was written or copied; None until then."""
+    """Returns the output topic with its ends after the whole batch was written or copied. Returns None until then."""
     if batch.plan.staging is None:
         return batch.written.output if batch.written else None
     return batch.publication.ended if isinstance(batch.publication, TopicPublication) else None
