@@ -185,7 +185,7 @@ def an_announcement(**changes: Any) -> Announcement:
         "interval": a_day(0),
         "revision": 1,
         "kind": "topic",
-        "topic": "out",
+        "output": "out",
         "topic_id": "out-1",
         "ranges": {"10": (0, 2), "2": (5, 9)},
         "header": "fencepost-batch",

@@ -148,8 +148,9 @@ public class PublishedBatches {
     private static List<String> values(KafkaConsumer<byte[], byte[]> records, JsonNode told) throws Unreadable {
         String batch = told.get("batch").asText(), format = told.get("format").asText(null);
         String header = told.get("header").asText(null);
-        if (!told.get("table").isNull()) {
-            throw new Unreadable(batch + ": its rows are in table " + told.get("table").asText() + ". Read the table.");
+        if (!"topic".equals(told.get("kind").asText())) {
+            throw new Unreadable(
+                    batch + ": its rows are not in a topic, but in " + told.get("output").asText() + ". Read them there.");
         }
         if (!"json".equals(format)) {
             throw new Unreadable(
@@ -162,7 +163,7 @@ public class PublishedBatches {
         Map<TopicPartition, Long> ends = new HashMap<>();
         List<String> values = new ArrayList<>();
         for (Map.Entry<String, JsonNode> range : told.get("ranges").properties()) {
-            TopicPartition place = new TopicPartition(told.get("topic").asText(), Integer.parseInt(range.getKey()));
+            TopicPartition place = new TopicPartition(told.get("output").asText(), Integer.parseInt(range.getKey()));
             ends.put(place, range.getValue().get(1).asLong());
         }
         records.assign(ends.keySet());

@@ -83,8 +83,10 @@ def sqlite_value(value: Any, text: str, kind: str) -> Any:
 
 def check_readable(announced: dict[str, Any]) -> None:
     """Check that an announced batch has JSON values in a topic, which name it."""
-    if announced["table"] is not None:
-        raise Unreadable(f"{announced['batch']}: its rows are in table {announced['table']}. Read the table.")
+    if announced["kind"] != "topic":
+        raise Unreadable(
+            f"{announced['batch']}: its rows are not in a topic, but in {announced['output']}. Read them there."
+        )
     if announced["format"] != "json":
         raise Unreadable(
             f"{announced['batch']}: its values are of format {announced['format']}, and this reader takes json. Decode them in "
@@ -98,7 +100,9 @@ def read_batch(reader: Consumer, announced: dict[str, Any]) -> pd.DataFrame:
     """The batch's rows: of the records in its ranges those whose header names it. Other batches may have records there."""
     check_readable(announced)
     found: list[tuple[bytes | None, dict[str, tuple[Any, str]] | None]] = []
-    ranges = {TopicPartition(announced["topic"], int(p), first): end for p, (first, end) in announced["ranges"].items()}
+    ranges = {
+        TopicPartition(announced["output"], int(p), first): end for p, (first, end) in announced["ranges"].items()
+    }
     for message in records(reader, ranges):
         if dict(message.headers() or []).get(announced["header"]) == announced["batch"].encode():
             found.append((message.key(), None if message.value() is None else fields(message.value().decode())))

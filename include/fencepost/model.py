@@ -291,8 +291,8 @@ class PlannedOutput(Frozen):
         return ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Returns the fields of the batch's `Announcement` that are about the output."""
-        raise NotImplementedError
+        """Returns the fields of the batch's `Announcement` that only this kind of output has; none by default."""
+        return {}
 
 
 AnyPlannedOutput = Annotated[SerializeAsAny[PlannedOutput], BeforeValidator(_of_kind("PLANNED"))]

@@ -235,7 +235,7 @@ class Attacked:
         for one in seen if self.pipeline.output.publish == "staged" else ():
             there = [
                 r
-                for r in read_all(self.bootstrap, one["topic"])
+                for r in read_all(self.bootstrap, one["output"])
                 if r.batch == one["batch"] and one["ranges"].get(str(r.partition), [0, 0])[0] <= r.offset
                 if r.offset < one["ranges"].get(str(r.partition), [0, 0])[1]
             ]

@@ -107,7 +107,7 @@ def test_a_reader_finds_each_batch_where_its_announcement_says(spark: Any, broke
     for a in told(fixed):
         batch = next(b for b in ledger.read().all() if str(b.id) == a.batch)
         assert (a.ledger_id, a.cluster_id) == (batch.plan.ledger_topic_id, ledger.cluster.id)
-        assert (a.topic, a.topic_id) == (fixed.output.name, ledger.cluster.describe(fixed.output.name).id)
+        assert (a.output, a.topic_id) == (fixed.output.name, ledger.cluster.describe(fixed.output.name).id)
         ranges = {int(p): range(*ends) for p, ends in a.ranges.items()}
         seen = [r for r in read_all(broker.bootstrap, fixed.output.name) if r.offset in ranges.get(r.partition, ())]
         assert len([r for r in seen if dict(r.headers)[a.header or ""] == a.batch.encode()]) == a.rows

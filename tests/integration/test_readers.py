@@ -178,8 +178,8 @@ def test_what_a_reader_cannot_read_is_said_in_a_line(broker: Broker, make_pipeli
         "batch": "b",
         "format": "avro",
         "header": "h",
-        "table": None,
-        "topic": "t",
+        "kind": "topic",
+        "output": "t",
         "rows": 1,
         "ranges": {"0": [0, 1]},
     }

@@ -25,12 +25,11 @@ def announced(schema: t.StructType, rows: int) -> Announcement:
     columns = [{"name": f["name"], "type": f["type"], "nullable": True} for f in schema.jsonValue()["fields"]]
     return an_announcement(
         kind="postgres",
-        topic=None,
+        output="public.orders",
         topic_id=None,
         ranges={},
         header=None,
         format=None,
-        table="public.orders",
         columns=columns,
         rows=rows,
     )

@@ -166,7 +166,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
     fill(broker, pipeline)
     result = run(spark, pipeline, day(1))
     extra = extra_of(result)
-    assert (extra["table"], extra["ranges"], extra["rows"]) == ("public.numbers", {}, 6)
+    assert (extra["output"], extra["ranges"], extra["rows"]) == ("public.numbers", {}, 6)
 
     def says(*arguments: str) -> str:
         return CliRunner().invoke(app, list(arguments), catch_exceptions=False).output

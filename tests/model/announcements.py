@@ -119,6 +119,7 @@ def told_as(said: Said) -> Announcement:
         interval=DAY,
         revision=said.revision,
         kind="topic",
+        output="out",
         adds_to=said.adds_to or None,
         replaces=said.replaces,
         rows=0,

@@ -255,17 +255,15 @@ def test_a_batch_whose_transform_did_not_run_has_the_columns_of_the_newest_whose
 def test_a_staged_batch_has_the_ranges_of_its_output_and_not_of_its_staging_topic() -> None:
     copied = a_publication(ended=a_topic(9, 7, topic="out"), begun=a_topic(5, 7, topic="out"))
     one = of(staged(a_written_one(), publication=copied))
-    assert (one.topic, one.ranges) == ("out", {"0": (5, 9)})
+    assert (one.output, one.ranges) == ("out", {"0": (5, 9)})
 
 
 def test_a_table_has_its_name_and_no_ranges() -> None:
     batch = planned(a_written_one(), output=PostgresOutput(table="public.t"), staging=a_topic(0, topic="staging"))
     committed = PostgresPublication(table="public.t", ledger="", lease=3, begun_at=NOW, ended_at=NOW)
     one = of(batch.model_copy(update={"publication": committed}))
-    assert (one.table, one.topic, one.topic_id, one.ranges, one.header, one.format) == (
-        *("public.t", None, None),
-        *({}, None, None),
-    )
+    assert (one.kind, one.output) == ("postgres", "public.t")
+    assert (one.topic_id, one.ranges, one.header, one.format) == (None, {}, None, None)
     assert (one.rows, len(one.columns)) == (2, 2)
 
 

@@ -81,16 +81,16 @@ class Announcement(Known):
         default=(), description="Announced revisions of this interval that no longer count because of this one."
     )
     kind: str = Field(description="The kind of output: `topic` or `postgres`.")
-    topic: str | None = Field(default=None, description="The output topic; null if the output is a table.")
+    output: str = Field(description="The name of the output topic or table.")
     topic_id: str | None = Field(
         default=None,
-        description="The output topic's id. A topic that was deleted and created again has another id and none of these records.",
+        description="The output topic's id; null if the output is no topic. A topic that was deleted and created again has "
+        "another id and none of these records.",
     )
     ranges: dict[str, tuple[Offset, Offset]] = Field(
         default_factory=dict,
         description="First offset and end (exclusive) by partition of the topic. Other batches may have records in between.",
     )
-    table: str | None = Field(default=None, description="The output table; null if the output is a topic.")
     header: str | None = Field(
         default=None,
         description="The name of the header that names a record's batch; null if the records have no such header.",
@@ -153,11 +153,6 @@ class Announcement(Known):
     def pipeline(self) -> str:
         """Returns the pipeline of the batch, from the batch's name."""
         return self.batch.partition("/")[0]
-
-    @property
-    def output(self) -> str:
-        """Returns the name of the output topic or table."""
-        return self.topic or self.table or ""
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:

@@ -101,6 +101,7 @@ def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datet
         adds_to=batch.adds_to,
         replaces=one.replaces,
         kind=plan.output.kind,
+        output=plan.output.name,
         **plan.output.announced(batch),
         ranges={str(r.partition): (r.start, r.end) for r in batch.published_ranges if counts and r.length},
         columns=_columns(view, batch, one.entered.at) if counts else (),

@@ -12,6 +12,6 @@ from kinds.files.store import Files
 def read_rows(request: RowsRequest) -> DataFrame:
     """The rows of a batch, with its columns."""
     one = request.announcement
-    values = Files(one.table or "").read(one.interval.start).values.get(one.revision, [])
+    values = Files(one.output).read(one.interval.start).values.get(one.revision, [])
     frame = request.spark.createDataFrame([(value,) for value in values], "value string")
     return frame.select(F.from_json("value", request.columns).alias("row")).select("row.*")

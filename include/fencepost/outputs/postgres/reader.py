@@ -26,10 +26,9 @@ def read_rows(request: RowsRequest) -> DataFrame:
     """
     spark, reader, one, columns = request.spark, request.reader, request.announcement, request.columns
     if not reader.postgres:
-        raise SettingsError(f"{reader.label}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
+        raise SettingsError(f"{reader.label}: batch {one.batch} is in table {one.output}. Give postgres={{...}}.")
     if not one.rows:
         return spark.createDataFrame([], columns)
-    assert one.table is not None, "a batch of a table"
     flat = t.StructType(
         [
             t.StructField(f.name, t.StringType() if isinstance(f.dataType, NESTED) else f.dataType)
@@ -37,10 +36,10 @@ def read_rows(request: RowsRequest) -> DataFrame:
         ]
     )
     with session(reader) as tx:
-        rows = Bookkeeping(tx, one.table).read(one.interval.start, one.revision, _selected(columns))
+        rows = Bookkeeping(tx, one.output).read(one.interval.start, one.revision, _selected(columns))
     if rows.num_rows != one.rows:
         raise NeedsOperator(
-            f"batch {one.batch}: table {one.table} has {rows.num_rows:,} of its {count_of(one.rows, 'row')}: a newer "
+            f"batch {one.batch}: table {one.output} has {rows.num_rows:,} of its {count_of(one.rows, 'row')}: a newer "
             "revision is being published, or the table was restored from an older copy, emptied or created again. Ask the "
             "pipeline's owner to reprocess the interval."
         )

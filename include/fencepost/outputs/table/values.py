@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import AwareDatetime
 
-from fencepost.model import Batch, PlannedOutput, Publication
+from fencepost.model import PlannedOutput, Publication
 
 
 class TableOutput(PlannedOutput):
@@ -27,10 +27,6 @@ class TableOutput(PlannedOutput):
     def description(self) -> str:
         """Returns `table NAME`, for messages."""
         return f"table {self.table}"
-
-    def announced(self, batch: Batch) -> dict[str, Any]:
-        """Returns the announcement's field `table`."""
-        return {"table": self.table}
 
 
 class TablePublication(Publication):

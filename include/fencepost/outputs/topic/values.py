@@ -58,11 +58,8 @@ class TopicOutput(PlannedOutput, TopicEnds):
         return between(begun, ended) if ended is not None else ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Returns the announcement's fields about the topic: its name, its id, the header that names a batch, and the
-        format.
-        """
+        """Returns the topic's id, the header that names a batch, and the format."""
         return {
-            "topic": self.topic,
             "topic_id": self.topic_id,
             "header": BATCH_HEADER if self.batch_header else None,
             "format": batch.plan.output_format,
