@@ -22,6 +22,7 @@ OUTPUT_KINDS = {
     "topic": "fencepost.outputs.topic",
     "postgres": "fencepost.outputs.postgres",
 }
+DEFAULT_KIND = next(iter(OUTPUT_KINDS))  # of an output that names no kind
 
 
 def known_kind(value: object) -> str | None:

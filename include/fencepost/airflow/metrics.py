@@ -24,7 +24,7 @@ from fencepost.model import Batch, Outcome, StepResult
 
 PREFIX = "fencepost"
 ANSWER = 3.0  # seconds to wait for Kafka's answer about the source's end
-REFUSED = "refused"  # the outcome of a batch that had passed and that its table refused
+REFUSED = "refused"  # the outcome of a batch that had passed and that its output refused
 
 
 @dataclass(frozen=True)

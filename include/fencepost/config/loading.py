@@ -200,9 +200,10 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 
 def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
-    """Returns the fields that are allowed in the place of an unknown field."""
+    """The fields that are allowed where an unknown one was found. Those that an output needs come first."""
     if loc[0] == "output" and kind is not None:
-        return _fields(settings_of(kind))
+        fields = settings_of(kind).model_fields
+        return sorted(fields, key=lambda name: not fields[name].is_required())
     model: Any = Pipeline
     for part in (part for part in loc[:-1] if isinstance(part, str)):
         annotation = model.model_fields[part].annotation

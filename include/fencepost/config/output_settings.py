@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.sections import FormatName, KeyFormat, Lineage, Mark, Section, Subject, TopicName, Version
 from fencepost.model import Layout
-from fencepost.output_kinds import OUTPUT_KINDS, known_kind, part_of
+from fencepost.output_kinds import DEFAULT_KIND, OUTPUT_KINDS, known_kind, part_of
 
 
 class RecordSettings(Section):
@@ -98,8 +98,10 @@ def settings_of(kind: str) -> type[OutputSettings]:
 
 
 def kind_of(output: Any) -> str | None:
-    """Returns the output's kind, or None if there is no such kind. The default is topic."""
-    return known_kind(output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None))
+    """The output's kind, or the default if it names none; None if there is no such kind."""
+    return known_kind(
+        output.get("kind", DEFAULT_KIND) if isinstance(output, Mapping) else getattr(output, "kind", None)
+    )
 
 
 def _of_its_kind(output: object) -> object:

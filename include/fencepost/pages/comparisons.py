@@ -1,7 +1,7 @@
-"""Compares output tables with their ledgers in the background.
+"""Compares outputs with their ledgers in the background.
 
 Invariants: no request waits for a database, whether it is locked, slow or down. A page shows the last result, and since when a
-comparison has been unanswered. One thread at a time compares a table, so a database that never answers costs one thread. The
+comparison has been unanswered. One thread at a time compares an output, so a database that never answers costs one thread. The
 threads are daemons, so none keeps the server from ending.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services import SERVICES
 from fencepost.errors import FencepostError, LedgerLost
 from fencepost.model import utc_now
 
@@ -26,7 +27,7 @@ PROMPT = 3.0  # seconds within which most comparisons end; a page reports a comp
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a table compares with its ledger, as far as the database has answered."""
+    """How an output compares with its ledger, as far as its server has answered."""
 
     missing_batches: str = ""  # by the last result
     answered_at: datetime | None = None  # the time of the last result; None if there is none yet
@@ -48,8 +49,8 @@ class Comparison:
 
 
 @dataclass
-class _ComparedTable:
-    """One table's comparison, and when the next one is due."""
+class _ComparedOutput:
+    """One output's comparison, and when the next one is due."""
 
     comparison: Comparison = field(default_factory=Comparison)
     is_under_way: bool = False
@@ -57,13 +58,13 @@ class _ComparedTable:
 
 
 class Comparisons:
-    """The comparisons of all tables. One object per process; many threads may use it."""
+    """The comparisons of all outputs. One object per process; many threads may use it."""
 
     def __init__(self, compare: Callable[[Pipeline], str]) -> None:
-        """`compare` says what the pipeline's table lacks; empty if nothing. It may take as long as the database does."""
+        """`compare` says what the pipeline's output lacks; empty if nothing. It may take as long as the server does."""
         self._compare = compare
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, _ComparedTable] = {}
+        self._kept: dict[Hashable, _ComparedOutput] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
         """Returns the pipeline's comparison, at once, or None if the output is not compared. If one is due, it starts
@@ -72,7 +73,7 @@ class Comparisons:
         if not pipeline.output.is_compared:
             return None
         with self._lock:
-            kept = self._kept.setdefault(_table_of(pipeline), _ComparedTable())
+            kept = self._kept.setdefault(_output_of(pipeline), _ComparedOutput())
             if not kept.is_under_way and time.monotonic() >= kept.due:
                 kept.is_under_way = True
                 kept.comparison = replace(kept.comparison, asked_at=kept.comparison.asked_at or utc_now())
@@ -80,7 +81,7 @@ class Comparisons:
                 threading.Thread(target=self._ask, args=(pipeline, kept), name=name, daemon=True).start()
             return kept.comparison
 
-    def _ask(self, pipeline: Pipeline, kept: _ComparedTable) -> None:
+    def _ask(self, pipeline: Pipeline, kept: _ComparedOutput) -> None:
         missing = failure = ""
         try:
             missing = self._compare(pipeline)
@@ -89,7 +90,7 @@ class Comparisons:
         except FencepostError as error:
             failure = str(error)
         except Exception as error:  # whatever it is, the next comparison has to be possible
-            log.exception("pipeline %s: its table could not be compared", pipeline.name)
+            log.exception("pipeline %s: its output could not be compared", pipeline.name)
             failure = f"{type(error).__name__}, see the API server's log."
         with self._lock:
             if failure:
@@ -99,9 +100,12 @@ class Comparisons:
             kept.is_under_way = False
 
 
-def _table_of(pipeline: Pipeline) -> Hashable:
-    """Returns the key of a pipeline's table on its server. Changed settings give another key, so the new server is
-    asked even while the old one does not answer.
+def _output_of(pipeline: Pipeline) -> Hashable:
+    """The key of a pipeline's output on its server. Changed settings give another key, so the new server is asked even while the
+    old one does not answer.
     """
-    reached_by = frozenset(pipeline.postgres.items()), pipeline.connections.get("postgres")
-    return pipeline.name, pipeline.output.description, reached_by
+    reached_by = (
+        (name, frozenset(pipeline.own(SERVICES[name]).items()), pipeline.connections.get(name))
+        for name in pipeline.output.services
+    )
+    return pipeline.name, pipeline.output.description, *reached_by

@@ -95,7 +95,7 @@ def after_disagreement(batch: Batch, cure: str) -> str:
 def why_not_passed(batch: Batch) -> str:
     """Returns why a written batch may not be published as it is. The text is the end of an error message."""
     if batch.publication is not None and batch.publication.refused:
-        return "its table refused what had passed, so a person has to decide before it is published."
+        return f"{batch.publication.target} refused what had passed, so a person has to decide before it is published."
     if batch.verdict is None:
         return "it has not been judged, and only a passed batch advances."
     if batch.verdict.outcome is Outcome.REJECTED:
@@ -113,30 +113,21 @@ def after_refusal(batch: Batch) -> str:
     )
 
 
-def after_table_refused(batch: Batch, skip: str = "") -> str:
-    """Returns what to do about a batch whose data its table refused."""
+def after_data_refused(batch: Batch, skip: str = "") -> str:
+    """What to do about a batch whose data its output refused."""
     skip = skip or f"{batch.command('skip', REASON)} drops it"
     return (
-        f"None of its rows are in the table. Once the table accepts the data, {batch.command('publish', REASON)} publishes "
+        f"None of its rows are in the output. Once the output accepts the data, {batch.command('publish', REASON)} publishes "
         f"the batch as it is. If the data are wrong, fix the transform; then {write_again(batch)}. "
         f"Otherwise {skip}."
     )
 
 
 def or_give_up(batch: Batch) -> str:
-    """Returns how an operator gives up a publication to a table that never ends."""
+    """How an operator gives up a publication that does not end, and of which readers see nothing before its commit."""
     return (
         f"Readers see nothing of it before its commit, so {batch.command('skip', REASON)} and "
         f"{batch.command('run', '--reprocess')} can give it up."
-    )
-
-
-def table_has_to_answer(batch: Batch) -> str:
-    """Returns why a publication to a table cannot be given up while the database does not answer, and what to do."""
-    return (
-        f"Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may have "
-        "committed there. If that database is gone for good, name another one in postgres: (a restored copy or an empty one), "
-        "and run the same command again."
     )
 
 
@@ -164,7 +155,7 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
         case State.WRITTEN:
             return f"It has passed. {run} publishes it; {skip}."
         case State.REJECTED if batch.publication is not None and batch.publication.refused:
-            return f"{batch.publication.target} refused its data: {batch.publication.refused}. {after_table_refused(batch, skip)}"
+            return f"{batch.publication.target} refused its data: {batch.publication.refused}. {after_data_refused(batch, skip)}"
         case State.REJECTED:
             rows = batch.written.rows if batch.written else 0
             failed = batch.verdict.failed_critical if batch.verdict else ()

@@ -124,9 +124,7 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
 
 
 def _is_by_person(batch: Batch) -> bool:
-    """Returns whether a person decided to publish. The batch did not pass, or a person published it after its table
-    refused it.
-    """
+    """Whether a person decided to publish: the batch did not pass, or a person published it after its output refused it."""
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     return not passed or (batch.decision is not None and batch.decision.action in PUBLISHES)
 

@@ -7,7 +7,7 @@
 ```
 
 A staged batch, and a batch for a table, is `publishing` before it is published (`protocol/publication.py`). From `publishing` it
-can become published, be given up for a new revision or a skip, or be rejected by its table.
+can become published, be given up for a new revision or a skip, or be rejected by its output.
 
 An operator may skip an unpublished batch. A skipped batch counts, like a published batch, until a new revision of it is
 published. An operator may withdraw an interval that has no offsets or is not published. Its remaining revisions then
@@ -277,7 +277,7 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
     after = in_state(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
-    # A refusal by its table no longer counts: once the batch has passed again, the table is asked again.
+    # A refusal by its output no longer counts: once the batch has passed again, the output is asked again.
     return (after.model_copy(update={"verdict": verdict, "publication": None}),)
 
 
@@ -503,9 +503,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 
 
 def _seen(batch: Batch) -> str:
-    """Returns what readers may already see of a publication that was not given up. Readers of a table see nothing
-    before the commit.
-    """
+    """What readers may already see of a publication that was not given up. Of an unseen one nothing, before its commit."""
     return (
         f"{batch.require_publication.target} may have committed it"
         if is_unseen(batch)

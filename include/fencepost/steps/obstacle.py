@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from fencepost.doctor.observed_state import observed_state
-from fencepost.errors import AccessDenied, TableRefused, TableUnavailable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Decision, Interval, State
 from fencepost.outputs.output import output_of
-from fencepost.protocol.advice import table_has_to_answer
 from fencepost.protocol.decisions import is_carried_out
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, is_unseen, obstacle
 
@@ -36,12 +34,12 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> ObservedState:
 def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> AbandonedPublication | None:
     """Give up the interval's publication for an operator's request. None if it can go on, is committed, or there is none.
 
-    A publication to a table is given up in any case. A publication to a topic goes on if it can, because readers may see its
-    records.
+    A publication of which readers see nothing is given up in any case. Another one goes on if it can, because readers may see
+    its records.
 
     Raises:
         Overtaken: the decision answers a question about an earlier state of the batch.
-        TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, and has to for this.
+        TableUnavailable, TableRefused, AccessDenied: the output does not answer, and has to for this.
     """
     view = ledger.read()
     batch = view.last(interval)
@@ -50,10 +48,7 @@ def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | 
     if not is_unseen(batch):
         found = observed_state(ledger, batch)
         return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
-    try:
-        return give_up(ledger, batch, ObservedState())
-    except (TableUnavailable, TableRefused, AccessDenied) as error:
-        raise type(error)(f"{error} {table_has_to_answer(batch)}") from error
+    return give_up(ledger, batch, ObservedState())
 
 
 def give_up(ledger: Ledger, batch: Batch, found: ObservedState) -> AbandonedPublication | None:

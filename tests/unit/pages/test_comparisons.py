@@ -36,8 +36,8 @@ def compare(pipeline):
     dbapi.connect(f"host=127.0.0.1 port={silent.getsockname()[1]} dbname=d user=u")
 
 
-output = SimpleNamespace(is_compared=True, description="table t")
-Comparisons(compare).of(SimpleNamespace(name="p", output=output, postgres={}, connections={}))
+output = SimpleNamespace(is_compared=True, description="table t", services={})
+Comparisons(compare).of(SimpleNamespace(name="p", output=output, connections={}))
 client, _ = silent.accept()
 print("asked")
 """

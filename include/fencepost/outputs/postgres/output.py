@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from fencepost.errors import (
+    AccessDenied,
     CommitStateUnknown,
     FencepostError,
     TableRefused,
@@ -37,7 +38,7 @@ from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublicatio
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
 from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
 from fencepost.outputs.table.revisions import TableStanding, TableState, differing, standing_of, takes_over
-from fencepost.protocol.advice import after_table_refused
+from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View
 
@@ -171,7 +172,7 @@ class PostgresTable:
             why = refusal.why
             if self._close(batch, why) is TableStanding.DONE:
                 return CommitEnding(batch)  # another attempt was faster, and the table accepted its rows
-            message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_table_refused(batch)}"
+            message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_data_refused(batch)}"
             raise TableRefusedData(message, why) from None
         return CommitEnding(batch)
 
@@ -222,8 +223,20 @@ class PostgresTable:
         return standing
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Closes the publication under the lock, so that a late commit is refused. Readers have seen no row of it."""
-        if self._close(batch) is TableStanding.DONE:
+        """Close the publication under the lock, so that a late commit is refused. Readers have seen nothing of it.
+
+        Raises:
+            TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, and has to for this.
+        """
+        try:
+            standing = self._close(batch)
+        except (TableUnavailable, TableRefused, AccessDenied) as error:
+            raise type(error)(
+                f"{error} Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may "
+                "have committed there. If that database is gone for good, name another one in postgres: (a restored copy or an "
+                "empty one), and run the same command again."
+            ) from error
+        if standing is TableStanding.DONE:
             return None
         log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
         return AbandonedPublication(lease=batch.require_publication.require_lease, seen=0)

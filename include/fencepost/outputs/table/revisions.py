@@ -24,7 +24,7 @@ from typing import NamedTuple
 from fencepost.errors import TableRefusedData
 from fencepost.model import Batch, BatchId, Interval, State
 from fencepost.outputs.table.values import TablePublication
-from fencepost.protocol.advice import after_table_refused
+from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.decisions import own_revision, published
 from fencepost.protocol.obstacle import ObservedState, Obstacle, refusal_obstacle, staging_obstacle
 from fencepost.protocol.publication import check_under_way
@@ -95,7 +95,7 @@ def _of_commit(batch: Batch, table: TableState, found: ObservedState) -> Obstacl
         )
     if table.standing is TableStanding.CLOSED and table.refused:
         why = f"table {publication.table} refused its data: {table.refused}"
-        return Obstacle(why, TableRefusedData, after_table_refused(batch), refused=table.refused)
+        return Obstacle(why, TableRefusedData, after_data_refused(batch), refused=table.refused)
     if table.standing is TableStanding.CLOSED:
         return Obstacle("its publication was given up")
     if table.standing is TableStanding.OVERTAKEN:
