@@ -34,8 +34,8 @@ HARD = [
 MORE = [
     f"tests/integration/test_{name}.py"
     for name in (
-        *("avro_values", "class_archive", "flights", "follow", "kafka_answers", "logins", "new"),
-        *("obstacles", "producer", "reading", "refusals", "replay", "sample", "several_rows"),
+        *("avro_values", "class_archive", "flights", "kafka_errors", "ledger_reader", "logins", "new"),
+        *("obstacle", "producer", "reading", "refusals", "replay", "sample", "several_rows"),
         "transaction_timeout",
     )
 ]
@@ -47,8 +47,8 @@ QUALITY = [
             "announcements",
             "compare",
             "drift",
-            "review",
             "run_each",
+            "suggest_and_judge",
             "table_behind",
             "table_views",
             "tables",

@@ -2,7 +2,7 @@
 
 Under `fail` nothing advances and the error counts the malformed ones; under `drop` they are counted and all others come out;
 under `quarantine` they are kept as they are.
-`unit/test_json_records.py` has the decoder's other cases, without Spark.
+`unit/test_json_decoder.py` has the decoder's other cases, without Spark.
 """
 
 from __future__ import annotations

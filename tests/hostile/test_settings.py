@@ -162,7 +162,10 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "Python's own tag": (GOOD + "lanes: !!python/object/apply:os.getcwd []", "begins with !"),
     "a doubled key": (GOOD + "lanes: 1\nlanes: 2", "line 7: not valid YAML: duplicate key 'lanes'"),
     "a key that is a number": (GOOD + "1: x", "1: unknown field; allowed here are kafka, schema_registry"),
-    "an unknown key of a topic": (GOOD.replace("topic: out", "topic: out, x: 1"), "output.x: unknown field; allowed here are topic, "),
+    "an unknown key of a topic": (
+        GOOD.replace("topic: out", "topic: out, x: 1"),
+        "output.x: unknown field; allowed here are topic, ",
+    ),
     "a key that is a list": (GOOD + "? [a]\n: x", "('a',): unknown field"),
     "a secret in a topic's name": (GOOD.replace("topic: in", "topic: '${PASSWORD} x'"), "${PASSWORD} looks like a secret"),
     "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: ${PASSWORD} is not allowed here"),

@@ -1,62 +1,88 @@
-"""Which names are one to Spark."""
+"""The names of topics, groups and transactional ids: what fences whom, and which mark is whose."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import chain
 
-import pytest
-import yaml
+from fencepost.config.names import Names
 
-from fencepost.config.loading import load_pipeline
-from fencepost.errors import SettingsError
-from fencepost.formats.column_names import twins, without_case
-from fencepost.formats.format import taken_names
-
-SAME = {
-    "ASCII": ("Name", "nAME"),
-    "the dotless i": ("id", "\u0131d"),
-    "the dotted I": ("id", "\u0130d"),
-    "the two characters that the dotted I is in lower case": ("\u0130d", "i\u0307d"),
-    "the long s": ("size", "\u017fize"),
-    "the Kelvin sign": ("key", "\u212aey"),
-    "the Ohm sign": ("\u03c9", "\u2126"),
-    "sigmas": ("\u03c3\u03b1\u03c3", "\u03a3\u0391\u03c2"),
-    "micro and mu": ("\u00b5", "\u03bc"),
-    "sharp s": ("stra\u00dfe", "STRA\u1e9eE"),
-    "letters beyond 16 bits": ("\U00010400", "\U00010428"),
-}
-APART = [("stra\u00dfe", "strasse"), ("\ufb01", "fi"), ("a", "\u00e4"), ("a_b", "ab"), ("n", "\u0149")]
+LANES = [*map(str, range(12)), *(f"replay-{n}" for n in range(12))]
+TASKS = range(12)
 
 
-@pytest.mark.parametrize("what", SAME)
-def test_names_that_differ_only_in_case_are_one(what: str) -> None:
-    one, other = SAME[what]
-    assert without_case(one) == without_case(other)
-    assert twins(["before", one, "between", other]) == (one, other)
+def named(name: str) -> Names:
+    made = Names()
+    made.name = name
+    return made
 
 
-@pytest.mark.parametrize("pair", APART)
-def test_other_names_are_not(pair: tuple[str, str]) -> None:
-    assert twins(pair) is None
-    assert twins([pair[0], pair[0]]) is None, "one name twice is not two names"
+def ids_of(names: Names) -> list[str]:
+    """Every transactional id."""
+    writers = (names.writer_id(lane, task) for lane in LANES for task in TASKS)
+    publishers = (names.publisher_id(lane, task) for lane in range(12) for task in TASKS)
+    return [names.coordinator_id, *writers, *publishers]
 
 
-@pytest.mark.parametrize("what", ["ASCII", "the dotless i", "the long s", "the Kelvin sign", "sharp s"])
-def test_a_source_does_not_declare_both(what: str, tmp_path: Path) -> None:
-    settings = {
-        "source": {"topic": "in", "schema": dict.fromkeys(SAME[what], "int")},
-        "output": {"topic": "out"},
-        "schedule": {"start": "2026-01-01"},
-        "kafka": {"bootstrap.servers": "127.0.0.1:1"},
-    }
-    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(SettingsError, match="differ only in case: to Spark they are the same"):
-        load_pipeline(tmp_path)
+def groups_of(names: Names) -> list[str]:
+    """Every consumer group."""
+    of_lanes = ((names.lane_group(lane), names.malformed_group(lane)) for lane in LANES)
+    return [names.group, names.validated_group, *chain(*of_lanes), *map(names.publisher_group, range(12))]
 
 
-def test_what_every_source_has_is_taken_in_any_case() -> None:
-    assert taken_names(["_\u212aey", "_t\u0131mestamp", "_FENCEPOST_x", "key"]) == [
-        "_fencepost_x",
-        "_key",
-        "_timestamp",
+def topics_of(names: Names) -> list[str]:
+    """Every topic that the pipeline has for itself."""
+    return [
+        names.ledger_topic,
+        names.announcements_topic,
+        names.default_staging_topic,
+        names.default_quarantine_topic,
     ]
+
+
+def test_these_are_the_names_that_the_documents_promise() -> None:
+    """Whoever grants rights or watches lag has them written down; a writer of another version is fenced by them."""
+    names = named("orders")
+    assert topics_of(names) == [
+        "fencepost.orders.ledger",
+        "fencepost.orders.published",
+        "fencepost.orders.staging",
+        "fencepost.orders.quarantine",
+    ]
+    assert (
+        names.coordinator_id,
+        names.writer_id("0", 7),
+        names.writer_id("replay-1", 7),
+        names.publisher_id(2, 7),
+    ) == (
+        "orders.coordinator",
+        "orders.0.7",
+        "orders.replay-1.7",
+        "orders.publish-2.7",
+    )
+    assert (names.group, names.validated_group, names.lane_group("0"), names.malformed_group("0")) == (
+        "orders",
+        "orders.validated",
+        "orders.lane-0",
+        "orders.malformed-0",
+    )
+    assert names.publisher_group(2) == "orders.publish-2"
+
+
+def test_no_two_lanes_tasks_or_purposes_share_an_id_or_a_group() -> None:
+    for every in (ids_of(named("orders")), groups_of(named("orders"))):
+        assert len(set(every)) == len(every)
+
+
+def test_no_pipeline_has_a_name_of_another_whatever_it_is_called() -> None:
+    owners = [named(name) for name in ("orders", "orders_0", "o", "publish", "ledger", "lane", "fencepost")]
+    for kind in (ids_of, groups_of, topics_of):
+        every = [name for owner in owners for name in kind(owner)]
+        assert len(set(every)) == len(every)
+
+
+def test_one_prefix_covers_all_that_a_pipeline_has_and_nothing_of_another() -> None:
+    names, other = named("orders"), named("orders_eu")
+    assert all(name.startswith("orders.") for name in [*ids_of(names), *groups_of(names)] if name != "orders")
+    assert all(name.startswith(names.topic_prefix) for name in topics_of(names))
+    assert not any(name.startswith(names.prefix) for name in [*ids_of(other), *groups_of(other)])
+    assert not any(name.startswith(names.topic_prefix) for name in topics_of(other))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from side_by_side import AT_ONCE, LAST
+from side_by_side import AT_ONCE, CLUSTER, LAST, PARTS, ROOT
 
 RUN = """
 import sys, side_by_side
@@ -68,6 +68,12 @@ while len(list(folder.glob("*.runs"))) <= at_once and time.monotonic() < end:
 print("beside", len(list(folder.glob("*.runs"))))
 (folder / f"{{number}}.runs").unlink()
 """
+
+
+def test_every_path_that_is_named_is_there() -> None:
+    """One that is not would be left out by the parts that leave named ones to others, and run by none."""
+    named = [path.removeprefix("--ignore=") for paths in PARTS.values() for path in paths]
+    assert [path for path in (*named, CLUSTER) if not (ROOT / path).exists()] == []
 
 
 def test_a_part_starts_only_once_another_has_ended_and_all_are_run(tmp_path: Path) -> None:
