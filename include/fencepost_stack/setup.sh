@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the virtual environment VENV from requirements.txt, pinned and hashed, and downloads the jars meanwhile. A second run costs
 # nothing: the stamp holds the hash of everything that went in.
-# Usage: setup.sh VENV [PYTHON]; without PYTHON, the one that VENV has, or else the newest supported one on the PATH
+# Usage: setup.sh VENV [PYTHON]; without PYTHON, the one that VENV has, or else the newest supported one on the PATH that can make
+# an environment.
 set -euo pipefail
 venv=$1
 supported=(3.13 3.12 3.11)
@@ -18,10 +19,19 @@ version_of() { # 3.11, say; nothing if it does not run: pyenv leaves such a `pyt
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
 }
 
+has_environment() { # made by a Python of this version
+    [ "$(version_of "$venv/bin/python")" = "$1" ]
+}
+
+incomplete=() # without ensurepip, which Debian has in a package of its own
 for python in "${candidates[@]}" ""; do
     version=$(version_of "$python")
-    if [[ -n $version && " ${supported[*]} " == *" $version "* ]]; then break; fi
+    if [[ -z $version || " ${supported[*]} " != *" $version "* ]]; then continue; fi
+    if has_environment "$version" || "$python" -c 'import ensurepip' 2>/dev/null; then break; fi
+    incomplete+=("$python")
 done
+[ -n "$python" ] || [ ${#incomplete[@]} = 0 ] ||
+    fail "${incomplete[0]} cannot make a virtual environment, because it has no ensurepip. Install it (Debian: apt-get install python$(version_of "${incomplete[0]}")-venv), or name another Python: make PYTHON=/path/to/python3 ..."
 [ -n "$python" ] ||
     fail "Python 3.11, 3.12 or 3.13 is needed, and this is none: ${candidates[*]}. Install one (Debian: apt-get install python3-venv), or name it: make PYTHON=/path/to/python3 ..."
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
@@ -50,7 +60,7 @@ echo "setup: virtual environment in $venv, and jars (a minute or two the first t
 PYTHONPATH=include "$python" -m fencepost_stack.jars 9>&- &
 jars=$!
 trap 'kill "$jars" 2>/dev/null || true' EXIT
-if [ "$(version_of "$venv/bin/python")" != "$version" ]; then
+if ! has_environment "$version"; then
     find "$venv" -mindepth 1 ! -name .fencepost-lock -delete
     "$python" -m venv "$venv" ||
         fail "'$python -m venv' failed (Debian: apt-get install python$version-venv)"

@@ -192,6 +192,27 @@ def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(
     assert not calls.exists()
 
 
+def test_a_python_that_cannot_make_an_environment_is_left_for_one_that_can(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian's, without the package python3.13-venv."""
+    programs = checkout.root / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    calls = programs / "calls"
+    bare = f'case "$*" in *ensurepip*) exit 1;; *version_info*) echo 3.13;; *) exec {BASE} "$@";; esac'
+    _program(programs / "python3.13", bare)
+    _program(programs / "python3.12", f'echo "3.12 $*" >>{calls}\nexec {BASE} "$@"')
+    done = checkout.run(uv_is_there=False, python="")
+    assert done.returncode == 0, done.stderr
+    assert "3.12 -m venv .venv" in calls.read_text()
+    shutil.rmtree(checkout.root / ".venv")
+    refused = checkout.run(uv_is_there=False, python=str(programs / "python3.13"))
+    assert refused.returncode == 1
+    assert "python3.13 cannot make a virtual environment, because it has no ensurepip" in refused.stderr
+    assert "apt-get install python3.13-venv" in refused.stderr
+
+
 def test_an_environment_of_another_python_than_the_named_one_is_made_again(checkout: Checkout) -> None:
     assert checkout.run().returncode == 0
     venv = checkout.root / ".venv"
