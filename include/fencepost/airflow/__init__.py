@@ -1,4 +1,4 @@
-"""Connects Fencepost to Airflow. Nothing here imports Spark or Great Expectations.
+"""Connects Fencepost to Airflow. This package imports neither Spark nor Great Expectations.
 
 Files in `dags/` call `build_dags` and `refuse_broken_pipelines`. Set-up calls `ensure_pools`, or `python -m fencepost.airflow`,
 once Airflow's database exists.

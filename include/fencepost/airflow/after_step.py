@@ -1,6 +1,6 @@
-"""What follows a step in Airflow: metrics, lineage and notifications.
+"""Sends metrics, lineage and notifications after a step in Airflow.
 
-Nothing here fails a task. An error here is logged, and the step's own result or error stands.
+This module never fails a task. An error in it is logged, and the step's own result or error does not change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("fencepost.airflow")
 
 @dataclass(frozen=True)
 class StepNotes:
-    """What an operator remembers of its step until the task ends. `told` says that its failure was already sent."""
+    """An operator's notes about its step until the task ends. `told` says that the step's failure was already sent."""
 
     lineage: OperatorLineage[Any, Any] | None = None
     notified: bool = False
@@ -56,7 +56,7 @@ def after_step(
     *,
     judged: bool,
 ) -> None:
-    """Follows a step that succeeded. `judged` says that this run has judged the batch."""
+    """Sends what follows a step that succeeded. `judged` says that this run has judged the batch."""
     operator.step_notes = StepNotes()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
@@ -79,7 +79,7 @@ def after_step(
 
 
 def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
-    """Follows a step that ended with a verdict, or with a refusal by the table. Both are in the ledger."""
+    """Sends what follows a step that ended with a verdict, or with a refusal by the table. Both are in the ledger."""
     if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
     with _guarded(f"{operator.task_id} ended with a verdict"):
@@ -108,7 +108,7 @@ def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, inte
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
-    """Follows the opening of a question about a rejected batch."""
+    """Sends what follows when a question about a rejected batch is opened."""
     if not pipeline.notify:
         return
     with _guarded("a question was opened"):
@@ -119,10 +119,10 @@ def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: da
 
 
 def watch(dag: DAG, pipeline: Pipeline) -> DAG:
-    """Makes the DAG's tasks send what `notify` says.
+    """Makes the DAG's tasks send the notifications in `notify`.
 
-    The output's asset becomes an inlet, because its state store has the notes. The callback for `failed` runs before those of the
-    team.
+    The output's asset becomes an inlet, because its state store has the notes. The callback for `failed` runs before
+    the callbacks of the team.
     """
     if pipeline.notify:
         for task in dag.tasks:
@@ -133,10 +133,11 @@ def watch(dag: DAG, pipeline: Pipeline) -> DAG:
 
 
 def _failed(pipeline: Pipeline, context: Context) -> None:
-    """Sends the event `failed`. Airflow calls this when a task has failed and is not retried: in the task's process, or
-    in the DAG processor if that process was killed.
+    """Sends the event `failed`. Airflow calls this function when a task has failed and is not retried. It runs in the
+    task's process, or in the DAG processor if that process was killed.
 
-    It does not contact Kafka, which may be why the task failed. Airflow ends the process 20 seconds after the task's end.
+    The function does not contact Kafka, because Kafka may be why the task failed. Airflow ends the process 20 seconds
+    after the task's end.
     """
     task: Any = context["task"]
     if getattr(task, "step_notes", StepNotes()).notified:
@@ -160,7 +161,7 @@ def _failed(pipeline: Pipeline, context: Context) -> None:
 
 
 def _last_known(ti: Any) -> BatchFacts:
-    """The newest revision of the run, by what its tasks have returned."""
+    """Returns the newest revision of the run, by the results of its tasks."""
     known = [BatchFacts()]
     for task_id in ("plan", "write", "validate", "decide", "write_again", "validate_again"):
         found = ti.xcom_pull(task_ids=task_id)
@@ -171,10 +172,10 @@ def _last_known(ti: Any) -> BatchFacts:
 
 
 def _reason(error: object) -> str:
-    """Returns an error's first line if Fencepost wrote it, because such a line quotes no record; otherwise its type and
-    place.
+    """Returns an error's first line if Fencepost wrote the line, because then it quotes no record. Otherwise it returns
+    the error's type and place.
 
-    For a job that ended without an outcome, the following lines are the job's own output.
+    If a job ended without an outcome, the following lines are the job's own output.
     """
     from airflow.sdk.exceptions import AirflowException
 
@@ -184,7 +185,7 @@ def _reason(error: object) -> str:
 
 
 def _finished_here(context: Context, result: StepResult) -> bool:
-    """Returns whether this run has published or skipped the batch, perhaps by an attempt that died after its commit."""
+    """Returns whether this run has published or skipped the batch. An attempt of it may have died after its commit."""
     if result.changed or result.state not in PASSED:
         return result.changed
     planned: Any = context["ti"].xcom_pull(task_ids="plan") or {}

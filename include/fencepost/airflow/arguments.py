@@ -1,6 +1,8 @@
-"""What a team gives to all of its DAGs: arguments of the DAG, and default arguments of its tasks.
+"""Checks and merges the arguments that a team gives to all of its DAGs: arguments of the DAG, and default arguments of
+its tasks.
 
-Only arguments that decide nothing about batches are accepted. A team's callbacks run after Fencepost's own and replace none.
+Only arguments that decide nothing about batches are accepted. A team's callbacks run after Fencepost's own callbacks
+and replace none.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]
     """Checks the arguments that a team gives to its DAGs.
 
     Raises:
-        ValueError: names an argument that is not accepted, with the setting in pipeline.yaml that decides it, or with what is
-        allowed.
+        ValueError: names an argument that is not accepted. It also names the setting in pipeline.yaml that decides it,
+            or what is allowed.
     """
     for given, allowed, where in ((dag_args, OF_DAGS, "dag_args"), (default_args, OF_TASKS, "default_args")):
         for name in given:
@@ -54,8 +56,8 @@ def check_arguments(dag_args: Mapping[str, Any], default_args: Mapping[str, Any]
 
 
 def merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns Fencepost's arguments and the given ones. Fencepost's win; callbacks and tags are joined, Fencepost's
-    first.
+    """Returns Fencepost's arguments and the given arguments. Fencepost's take precedence. Callbacks and tags are
+    joined, and Fencepost's come first.
     """
     both = {**given, **own}
     for name in (*TASK_CALLBACKS, "tags"):

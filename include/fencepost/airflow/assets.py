@@ -1,7 +1,7 @@
 """Emits an asset event of the output to Airflow, once for each published batch.
 
-The event goes through an alias. An asset that is named as an outlet would get an event from every successful run, even from one
-whose interval was published long ago.
+The event goes through an alias. An asset that is named as an outlet would get an event from every successful run, even
+from a run whose interval was published long ago.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def publications(pipeline: Pipeline) -> AssetAlias:
 
 
 def last_cluster(pipeline: Pipeline) -> str | None:
-    """Returns the id of the Kafka cluster of the last publication, from Airflow's newest event of the output that has
-    one, or None if none has.
+    """Returns the id of the Kafka cluster of the last publication, or None. Airflow's newest event of the output that
+    has an id has it.
 
-    The ledger cannot tell, because it is in the cluster itself: a cluster that a connection names by mistake has no ledger, or
-    another one. An event without an id is not a publication: people create such events in Airflow's UI.
+    The ledger does not know this id, because the ledger is in the cluster itself. A cluster that a connection names by
+    mistake has no ledger, or another ledger. An event without an id is not a publication, because people can create
+    such events in Airflow's UI.
     """
     return _cluster_of_newest(lambda: _events(pipeline))
 
@@ -70,7 +71,7 @@ def _cluster_of_newest(events: Callable[[], InletEventsAccessor]) -> str | None:
 
 
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Emits the event of a batch that was just published. Returns whether there was one to emit."""
+    """Emits the event of a batch that was just published. Returns whether it emitted an event."""
     if not _is_news(context, pipeline, result):
         return False
     asset = output_asset(pipeline.name, pipeline.output.name)
@@ -81,8 +82,8 @@ def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     """Returns whether this run published the batch and the event is still missing.
 
-    If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the event. A run
-    that started with its interval published has no event to emit.
+    If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the
+    event. If the interval was published before the run started, the run has no event to emit.
     """
     if result.state is not State.PUBLISHED:
         return False
@@ -99,8 +100,8 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 def _events(pipeline: Pipeline) -> InletEventsAccessor:
     """Returns all events of the output.
 
-    They are found by the asset and not by the alias or as an inlet: the event of a command has no alias, and a command may have
-    published what a run planned.
+    They are looked up by the asset, and not by the alias or as an inlet. The event of a command has no alias, and a
+    command may have published what a run planned.
     """
     asset = output_asset(pipeline.name, pipeline.output.name)
     return InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri)

@@ -1,8 +1,8 @@
-"""Looks up a pipeline's connections for a command, where Airflow itself would, and reports where each was found.
+"""Looks up a pipeline's connections for a command in the places where Airflow looks, and reports where each was found.
 
-The order is Airflow's own: the secrets backend of its settings, the environment, and its database if this machine has Airflow's
-settings. A command may not use the API that tasks use. With teams, the database says which team the pipeline's DAG belongs to.
-Without teams a command has only the connections that belong to no team.
+The order is Airflow's own: the secrets backend of its settings, the environment, and its database if this machine has
+Airflow's settings. A command may not use the API that tasks use. With teams, the database says which team the
+pipeline's DAG belongs to. Without the team a command has only the connections that belong to no team.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NO_DATABASE = (
 def resolve_for_command(
     pipeline: Pipeline, tell: Callable[[str], None]
 ) -> tuple[Pipeline, dict[str, ConnectionSettings]]:
-    """Returns the pipeline with the settings of its connections, and the settings that each of them gave. `tell` is
-    called with where each was found.
+    """Returns the pipeline with the settings of its connections, and the settings that each connection gave. `tell` is
+    called with the place where each was found.
 
     Raises:
-        ConnectionNotFound: a connection is in none of these places; says which were asked, and what they answered.
-        SettingsError: Airflow's settings on this machine, or those of the connection, cannot be used.
+        ConnectionNotFound: no place has a connection. The message has the places that were asked, and their answers.
+        SettingsError: Airflow's settings on this machine, or the connection's settings, cannot be used.
     """
     team = _team(pipeline)
     return resolved(pipeline, lambda name: _look_up(name, team, tell))
 
 
 def _team(pipeline: Pipeline) -> str | None:
-    """Returns the team of the pipeline's DAG, as far as this machine can know it."""
+    """Returns the team of the pipeline's DAG, or None if this machine cannot know it."""
     if not _has_database():
         return None
     try:

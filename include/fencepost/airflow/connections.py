@@ -1,8 +1,9 @@
-"""Looks up the Airflow connections of a pipeline or a reader: in a task, in a callback, and in the API server for the pages.
+"""Looks up the Airflow connections of a pipeline or a reader. It does so in a task, in a callback, and in the API
+server for the pages.
 
-The order is Airflow's own: the secrets backend, the environment, and then Airflow's database, which a task reads through
-Airflow's API. With teams, Airflow knows a task's team, but the API server has to name it. Nothing is looked up while a DAG file
-is parsed.
+The order is Airflow's own: the secrets backend, the environment, and then Airflow's database, which a task reads
+through Airflow's API. With teams, Airflow knows a task's team, but the API server has to name the team. No connection
+is looked up while a DAG file is parsed.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from fencepost.errors import AccessDenied, ConnectionNotFound
 
 
 def with_connections(config: AnyConfig) -> AnyConfig:
-    """Returns the pipeline or reader with the settings of its connections, looked up now. Unchanged if it names none.
+    """Returns the pipeline or reader with the settings of its connections, which are looked up now. A pipeline or
+    reader without connections is returned unchanged.
 
     Airflow masks each secret in the logs of this task and of all processes that it starts. Airflow's own masks do not cover
     `ssl.key.pem`, `basic.auth.user.info` and the lines of a key.
 
     Raises:
-        ConnectionNotFound: Airflow has none of that name, or its secrets backend does not answer; Airflow does not distinguish
-        them.
-        AccessDenied: Airflow does not let this task have it.
-        SettingsError: it holds no valid settings for this section.
+        ConnectionNotFound: Airflow has no connection of that name, or its secrets backend does not answer. Airflow does
+            not distinguish these cases.
+        AccessDenied: Airflow does not let this task read the connection.
+        SettingsError: the connection has no valid settings for this section.
     """
     if not config.connections or config.resolved:
         return config
@@ -41,22 +43,24 @@ def with_connections(config: AnyConfig) -> AnyConfig:
 
 
 def mask(config: ClientConfig) -> None:
-    """Has Airflow mask the secrets in these settings."""
+    """Makes Airflow mask the secrets in these settings."""
     for secret in secrets_of(config):
         mask_secret(secret)
 
 
 class ServerConnections:
-    """Connections of a team and those for all teams, in a process with Airflow's database, such as the API server."""
+    """Looks up a team's connections and the connections of all teams, in a process with Airflow's database, such as the
+    API server.
+    """
 
     def team_of(self, dag_id: str) -> str | None:
-        """Returns the team that the DAG's bundle belongs to; None without teams, or for a DAG that Airflow does not
-        know.
+        """Returns the team that the DAG's bundle belongs to. Returns None without teams, or for a DAG that Airflow does
+        not know.
         """
         return team_of(dag_id)
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """Returns the connection that `with_connections` gives to a task of that team."""
+        """Returns the connection that `with_connections` uses in a task of that team."""
 
         def ask(name: str) -> Any:
             from airflow.models.connection import Connection as ServerConnection
@@ -70,7 +74,7 @@ class ServerConnections:
 
 
 def team_of(dag_id: str) -> str | None:
-    """Returns the team of a DAG, from Airflow's database; None without teams."""
+    """Returns the team of a DAG from Airflow's database, or None without teams."""
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
     from airflow.models.dag import DagModel

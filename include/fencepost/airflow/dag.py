@@ -1,8 +1,8 @@
 """Builds a DAG for each pipeline, with the four steps as its tasks.
 
-An import error belongs to a file: Airflow marks every DAG of that file, and schedules none of them
-(`_update_import_errors` in airflow/dag_processing/collection.py, `dags_needing_dagruns` in
-airflow/models/dag.py). So one file gives the DAGs of the good pipelines, and another raises the errors of the others.
+An import error belongs to a file. Airflow marks every DAG of the file and schedules none of them
+(`_update_import_errors` in airflow/dag_processing/collection.py, `dags_needing_dagruns` in airflow/models/dag.py). So
+one file has the DAGs of the good pipelines, and another file raises the errors of the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ANOTHER_CLUSTER_HELP = (
 
 @dataclass(frozen=True)
 class Team:
-    """What a team sets for all of its DAGs. `folder` has the pipelines; None means this machine's folder."""
+    """A team's settings for all of its DAGs. `folder` has the pipelines. None means this machine's folder."""
 
     folder: Path | None = None
     dag_args: Mapping[str, Any] = field(default_factory=dict)
@@ -65,17 +65,17 @@ def build_dags(
 ) -> dict[str, DAG]:
     """Returns the DAGs of all pipelines that can be read, by name.
 
-    `folder` has the pipelines; without it, the folder that `FENCEPOST_PIPELINES` names. For a DAG file in a bundle, give a folder
-    beside it. Tasks pass it to their jobs, and the DAG carries the settings that Airflow's pages need, without secrets.
-    `dag_args` go to each DAG, and `default_args` to each task; arguments that decide about batches are refused. Callbacks run
-    after Fencepost's own.
+    `folder` has the pipelines. Without it, the pipelines are in the folder that `FENCEPOST_PIPELINES` names. For a DAG
+    file in a bundle, give a folder beside it. Tasks pass the folder to their jobs, and the DAG carries the settings
+    that Airflow's pages need, without secrets. `dag_args` go to each DAG, and `default_args` to each task. Arguments
+    that decide about batches are refused. Callbacks run after Fencepost's own callbacks.
 
-    Airflow parses the file again to run a task; then only that task's pipeline is loaded, with all of its settings. If it can no
-    longer be read, the error is raised, and is in the task's log. The DAG processor needs no logins, so the variables of `kafka`,
-    `schema_registry`, `postgres` and `spark` need not be set there.
+    To run a task, Airflow parses the file again. Then only the task's pipeline is loaded, with all of its settings. If
+    it can no longer be read, the error is raised, and is in the task's log. The DAG processor needs no logins, so the
+    variables of `kafka`, `schema_registry`, `postgres` and `spark` need not be set there.
 
     Raises:
-        ValueError: an argument would decide about batches; says which setting does.
+        ValueError: an argument would decide about batches. The message has the setting that decides instead.
     """
     team = Team(Path(folder).absolute() if folder is not None else None, dag_args or {}, default_args or {})
     check_arguments(team.dag_args, team.default_args)
@@ -87,11 +87,11 @@ def build_dags(
 
 
 def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
-    """Raises one error with the reasons of all pipelines that have no DAG, if there are any. `folder` is that of
-    `build_dags`.
+    """Raises one error with the reasons of all pipelines that have no DAG. It raises nothing if all have one. `folder`
+    has the meaning of `build_dags`.
 
     Raises:
-        SettingsError: has for every broken pipeline the file, the field, what was found and what is allowed.
+        SettingsError: has the file, the field, the value and what is allowed for every broken pipeline.
     """
     broken = _without_tasks(Team(Path(folder).absolute() if folder is not None else None))[1]
     if broken:
@@ -100,8 +100,8 @@ def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
 
 
 def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
-    """Returns all DAGs without their tasks, which take two thirds of the time to build, and the errors of the other
-    pipelines.
+    """Returns all DAGs without their tasks, and the errors of the other pipelines. Building the tasks takes two thirds
+    of the time.
     """
     pipelines, unreadable = load_pipelines(team.folder, at_parse=True)
     dags: dict[str, tuple[DAG, Pipeline]] = {}
@@ -115,21 +115,21 @@ def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[st
 
 
 def build_dag(pipeline: Pipeline, team: Team | None = None) -> DAG:
-    """Returns the DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in
-    `decision.py`.
+    """Returns the DAG of one pipeline: plan >> write >> validate >> advance. With `ask_operator_minutes` it also has
+    the tasks of `decision.py`.
     """
     return _with_tasks(empty_dag(pipeline, team or Team()), pipeline)
 
 
 def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
-    """Returns the DAG without tasks. Airflow checks a pipeline's settings when this is built.
+    """Returns the DAG without tasks. Airflow checks a pipeline's settings when the DAG is built.
 
-    Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are lanes. The
-    pool limits Spark jobs, those of backfills included. `schedule.end` is exclusive, like every end here; Airflow's `end_date` is
-    not.
+    Runs are scheduled runs or backfills, and the timetable refuses manual runs. As many runs are active at once as
+    there are lanes. The pool limits Spark jobs, including those of backfills. `schedule.end` is exclusive, like every
+    end in Fencepost. Airflow's `end_date` is inclusive.
 
-    A run is never pinned to a version of its bundle: after a *clear*, a corrected transform has to run in the new version, and a
-    plan freezes what a batch depends on.
+    A run is never pinned to a version of its bundle. After a *clear*, a corrected transform has to run in the new
+    version. A plan freezes what a batch depends on.
     """
     schedule, own = pipeline.schedule, pipeline.airflow
     public = public_settings(pipeline) if team.folder is not None else None

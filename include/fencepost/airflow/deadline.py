@@ -1,11 +1,11 @@
-"""Airflow's deadline alert for a scheduled interval that is not published in time: `schedule.deadline_minutes`.
+"""Adds Airflow's deadline alert for a scheduled interval that is not published in time (`schedule.deadline_minutes`).
 
 The scheduler computes the deadline when it creates the run, so the plugin registers `IntervalEnd`. A run that succeeds in time
 removes its deadline. A run that fails, waits or is rejected misses it.
 
-The callback runs in the triggerer, whatever the executor is. Airflow would give any other kind of callback to the executor. An
-executor without support for callbacks raises in the scheduler's loop, which ends the scheduler for all DAGs, again after each
-restart.
+The callback runs in the triggerer, whatever the executor is. Airflow would give any other kind of callback to the
+executor. An executor without support for callbacks raises an error in the scheduler's loop. The error ends the
+scheduler for all DAGs, again after each restart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ log = logging.getLogger("fencepost.deadline")
 class IntervalEnd(BaseDeadlineReference):
     """The end of a scheduled run's data interval.
 
-    A run whose deadline is over when it is created has none, because it was created to catch up. A backfill has none either.
+    A run whose deadline has passed when it is created gets no deadline, because it was created to catch up. A
+    backfill's run gets none either.
     """
 
     minutes: float = 0  # from the interval's end to the deadline
@@ -67,10 +68,10 @@ class IntervalEnd(BaseDeadlineReference):
 
 
 def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
-    """Returns the pipeline's alert, or None if it has no deadline. `public` has its settings if the DAG carries them.
+    """Returns the pipeline's alert, or None if it has no deadline. `public` has the pipeline's settings if the DAG
+    carries them.
 
-    The alert itself always carries whom to notify, because the interval may be late for the reason that nobody can read the
-    pipeline.
+    The alert itself always has the recipients. The interval may be late because the pipeline cannot be read.
     """
     minutes = pipeline.schedule.deadline_minutes
     if minutes is None:
@@ -85,11 +86,11 @@ def alert_of(pipeline: Pipeline, public: Mapping[str, Any] | None = None) -> Dea
 
 
 async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
-    """Logs that a deadline was missed, with the state of the batch, and sends the event `late`. `context` is that of
-    Airflow's callbacks.
+    """Logs that a deadline was missed, with the state of the batch, and sends the event `late`. `context` is the
+    context of Airflow's callbacks.
 
-    Both happen even if the ledger does not exist or cannot be read, and even if the pipeline cannot be read. Airflow calls this
-    once for each missed deadline. Another thread does the work, so the triggerer's other triggers continue.
+    It does both even if the ledger does not exist or cannot be read, and even if the pipeline cannot be read. Airflow
+    calls it once for each missed deadline. Another thread does the work, so the triggerer's other triggers continue.
     """
     await asyncio.to_thread(_say_so, context, public)
 
@@ -129,7 +130,7 @@ def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
 
 
 def _carried(name: str, public: Mapping[str, Any] | None) -> Recipients | None:
-    """Whom to notify, by the alert itself; None if it does not say."""
+    """Returns the recipients that the alert itself has, or None if it has none."""
     from fencepost.airflow.notifications import Recipients
 
     if public is None or "notify" not in public:
@@ -146,7 +147,7 @@ def _facts(batch: Batch | None) -> BatchFacts:
 def _standing(
     name: str, interval: Interval, public: Mapping[str, Any] | None
 ) -> tuple[Pipeline | None, Batch | None, str]:
-    """Returns the pipeline and its batch, as far as they can be read, and the batch's state in words."""
+    """Returns the pipeline and its batch, or None for each that cannot be read, and the batch's state in words."""
     from fencepost.airflow.connections import with_connections
     from fencepost.ledger.ledger import Ledger
 

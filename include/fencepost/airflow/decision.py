@@ -3,14 +3,15 @@
 plan → write → validate → decide ──────────────────────────────→ advance
                                  └→ write_again → validate_again ──↗
 
-`decide` runs whatever the result of validate, and asks only about a rejected batch. If the batch has passed or is published,
-there is nothing to decide, and the task succeeds without a change. After any other failure it fails too, and so does the run. The
-decision is in the ledger before the task succeeds: who, when, why. An answer is valid for the revision and the validation that
-the question was about. If there are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for
-each attempt).
+`decide` runs whatever the result of validate, and asks only about a rejected batch. If the batch has passed or is
+published, there is nothing to decide, and the task succeeds without a change. If validate failed for any other reason,
+`decide` fails too, and so does the run. The decision is in the ledger before the task succeeds: who, when, why. An
+answer is valid for the revision and the validation that the question was about. If either is outdated, the attempt
+fails, and the next attempt asks again (Airflow keeps one question for each attempt).
 
-An answer outlives its attempt. It is stored in the task's state store before it is carried out. So if the worker is killed, the
-next attempt carries it out and asks nobody again. A question without an answer in time is not asked again: the task fails.
+An answer outlives its attempt. It is stored in the task's state store before it is carried out. So if the worker is
+killed, the next attempt carries the answer out and asks nobody again. A question without an answer in time is not asked
+again, and the task fails.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ log = logging.getLogger("fencepost.decide")
 
 
 class DecideOperator(HITLOperator):
-    """Asks what to do about a rejected batch, and does it."""
+    """Asks what to do about a rejected batch, and carries out the answer."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
         # Airflow validates a task's params, with their defaults, before it runs. So an empty reason has to be allowed
@@ -120,8 +121,8 @@ class DecideOperator(HITLOperator):
     def execute_complete(
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
     ) -> dict[str, JsonValue]:
-        """Carries out the choice, with the reason and the name of the person, if the batch is still as it was when
-        `asked`.
+        """Carries out the choice, with the reason and the name of the person. It does so only if the batch has not
+        changed since it was `asked` about.
         """
         if event.get("error_type") == "timeout":
             return self._without_answer(context, asked)
@@ -146,7 +147,7 @@ class DecideOperator(HITLOperator):
         return self._carry_out(context, decision)
 
     def _without_answer(self, context: Context, asked: dict[str, Any] | None) -> dict[str, JsonValue]:
-        """Ends a question whose time is up. Meanwhile a command may have decided, or the batch may have changed."""
+        """Ends a question whose time is up. A command may have decided in the meantime, or the batch may have changed."""
         from fencepost.ledger.ledger import Ledger
 
         batch = None
@@ -193,7 +194,7 @@ def _needs_nobody(batch: Batch) -> bool:
 
 
 def _is_to_be_written_again(batch: Batch) -> bool:
-    """Returns whether a person's answer planned this revision, and it has not been judged since."""
+    """Returns whether a person's answer planned this revision, and the revision has not been judged since."""
     decided, states = batch.decision, {State.PLANNED, State.WRITTEN}
     return decided is not None and decided.action == WRITE_AGAIN and batch.state in states and batch.verdict is None
 
@@ -203,16 +204,14 @@ def _is_about(asked: dict[str, Any] | None, batch: Batch) -> bool:
 
 
 def _keep_answer(context: Context, decision: Decision) -> None:
-    """Stores an answer for the next attempt. Without it, that attempt asks again."""
+    """Stores an answer for the next attempt. Without a stored answer, the next attempt asks again."""
     asked = decision.asked.model_dump(mode="json") if decision.asked is not None else None
     kept = {"decision": decision.model_dump(mode="json"), "asked": asked}
     _in_store(context, lambda store: store.set(ANSWER, kept))
 
 
 def _kept_answer(context: Context, asked: AskedBatch) -> Decision | None:
-    """Returns the answer that an earlier attempt got to this question and could not carry out, or None if there is
-    none.
-    """
+    """Returns the answer that an earlier attempt got to this question and could not carry out, or None."""
     kept = _in_store(context, lambda store: store.get(ANSWER))
     if not isinstance(kept, Mapping) or kept.get("asked") != asked.model_dump(mode="json"):
         return None
@@ -224,7 +223,9 @@ def _forget_answer(context: Context) -> None:
 
 
 def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
-    """Returns the answer of the task's state store, or None if it does not answer, or does not exist."""
+    """Returns the result of `act` on the task's state store. Returns None if the store does not answer or does not
+    exist.
+    """
     store = context.get("task_state_store")
     try:
         return act(store) if store is not None else None
@@ -234,7 +235,7 @@ def _in_store(context: Context, act: Callable[[Any], Any]) -> Any:
 
 
 class AgainOperator(FencepostSparkOperator):
-    """Runs a step again if a person has decided so; otherwise skips."""
+    """Runs a step again if a person has decided so, and otherwise skips the task."""
 
     def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(step=step, pipeline=pipeline, **kwargs)

@@ -1,8 +1,8 @@
-"""What a task's step read and wrote, for Airflow's OpenLineage provider.
+"""Builds the lineage of a task's step, its inputs and outputs, for Airflow's OpenLineage provider.
 
-The lineage is built in the task's own process, from the step's result, the ledger's verdict and the report on this machine. The
-provider asks for it in a separate process, with little time, and ends that process. A step that found its work done has read and
-written nothing.
+The lineage is built in the task's own process, from the step's result, the ledger's verdict and the report on this
+machine. The provider asks for it in a separate process, with little time, and ends that process. A step that found its
+work done has read and written nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLinea
 
 
 def is_on() -> bool:
-    """Returns whether the provider is installed and sends events anywhere."""
+    """Returns whether the provider is installed and sends events."""
     if find_spec("airflow.providers.openlineage") is None:
         return False
     from airflow.providers.openlineage import conf
@@ -42,7 +42,7 @@ def is_on() -> bool:
 def of_step(
     pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, finished: bool
 ) -> OperatorLineage[Any, Any] | None:
-    """Returns the lineage of a step that succeeded. `settled` says that the run has published the batch, if it is
+    """Returns the lineage of a step that succeeded. `finished` says that the run has published the batch, if it is
     published.
     """
     details: dict[str, Any] = result.details
@@ -60,7 +60,9 @@ def of_step(
 
 
 def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
-    """Returns the lineage of a step that ended with a verdict which stops the batch: what it judged, and the result."""
+    """Returns the lineage of a step that ended with a verdict which stops the batch. It has the judged dataset and the
+    result.
+    """
     report, verdict, written = report_of(batch), batch.verdict, batch.written
     details = {
         "verdict": str(verdict.outcome) if verdict else None,
@@ -119,7 +121,7 @@ def _written(namespace: str, name: str, rows: int) -> OutputDataset:
 
 
 def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset:
-    """Returns the output, as the dataset that was judged. The checks are those of the report; without a report on this
+    """Returns the output as the dataset that was judged. The checks are those of the report. Without a report on this
     machine there is no facet.
     """
     from openlineage.client.event_v2 import InputDataset
@@ -152,7 +154,7 @@ def _column(check: CheckResult) -> str | None:
 
 
 def _counted(check: CheckResult) -> str:
-    """Counts, and never what was observed, which may be a record's value."""
+    """Returns a check's counts. It never returns the observed value, which may be a record's."""
     if check.status is Status.ERRORED:
         return "not evaluated"
     if check.unexpected_count is None:
@@ -161,7 +163,9 @@ def _counted(check: CheckResult) -> str:
 
 
 def _report_at(path: str, result: StepResult) -> Report | None:
-    """Returns the report that a step has named, or None if it is not on this machine, or belongs to another batch."""
+    """Returns the report that a step has named. Returns None if the report is not on this machine, or belongs to
+    another batch.
+    """
     try:
         report = Report.model_validate_json(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

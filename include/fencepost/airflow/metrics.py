@@ -1,10 +1,11 @@
-"""Figures of a step for Airflow's metrics, from the task's own process. Counters count what the step itself has changed.
+"""Sends a step's figures to Airflow's metrics, from the task's own process. Counters count what the step itself has
+changed.
 
 Gauges of `advance` come from the ledger, so they include what a person's decision or a command has changed.
 
-Plain StatsD has no tags, and Airflow drops them there. So the name then has the pipeline and whatever else distinguishes the
-figure; other receivers get tags. A receiver that is down does not delay a task: Airflow sends packets, or exports from a separate
-thread.
+Plain StatsD has no tags, and Airflow drops them for it. So with StatsD the name has the pipeline and everything else
+that distinguishes the figure. Other receivers get tags. A receiver that is down does not delay a task, because Airflow
+sends packets, or exports from a separate thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REFUSED = "refused"  # the outcome of a batch that had passed and that its outpu
 
 @dataclass(frozen=True)
 class Metric:
-    """One value. A counter is added up; a gauge holds until the next one."""
+    """One value. The values of a counter are added up. A gauge keeps its value until the next value."""
 
     kind: Literal["counter", "gauge"]
     name: str
@@ -38,7 +39,7 @@ class Metric:
 
 
 def is_on() -> bool:
-    """Returns whether Airflow sends metrics anywhere."""
+    """Returns whether Airflow sends metrics."""
     return any(conf.getboolean("metrics", name) for name in ("statsd_on", "statsd_datadog_enabled", "otel_on"))
 
 
@@ -61,8 +62,8 @@ def emit(pipeline: str, figures: Iterator[Metric]) -> None:
 
 
 def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Metric]:
-    """Yields the figures of a step that succeeded. If it found its work done, only `advance` has figures: where the
-    pipeline stands.
+    """Yields the figures of a step that succeeded. If the step found its work done, there are figures only for
+    `advance`, about the pipeline's progress.
     """
     details: dict[str, Any] = result.details
     if judged:
@@ -108,7 +109,9 @@ def _records(details: dict[str, Any]) -> int:
 
 
 def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
-    """Offsets from the source's frontier, by partition, to its end; None if Kafka does not answer in time."""
+    """Returns the number of offsets from the source's frontier to its end. Returns None if Kafka does not answer in
+    time. `frontier` is by partition.
+    """
     from fencepost.kafka.cluster import Cluster  # not imported while DAGs are parsed: it loads confluent-kafka
 
     try:

@@ -1,9 +1,9 @@
-"""Sends what happened to a batch through Airflow's notifiers, as `notify` in `pipeline.yaml` says.
+"""Sends events about a batch through Airflow's notifiers, as `notify` in `pipeline.yaml` says.
 
-Each entry of `notify` gets an event once for each batch and validation. An event is noted in the state store of the output's
-asset after it was sent. So a task that is killed in between may send it twice, and no event is lost. Notes of an interval are
-deleted once it is published or skipped, because Airflow never deletes any. A notifier that fails or does not end in time is
-logged and fails nothing.
+Each entry of `notify` gets an event once for each batch and validation. An event is noted in the state store of the
+output's asset after it was sent. So a task that is killed in between may send the event twice, and no event is lost.
+Once an interval is published or skipped, its notes are deleted, because Airflow never deletes any. If a notifier fails
+or does not end in time, this is logged, and nothing else fails.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NoNotes:
     """Used when Airflow gives a callback no state store."""
 
     def get(self, key: str) -> JsonValue:
-        """There is no value."""
+        """Returns None, because there is no value."""
 
     def set(self, key: str, value: JsonValue) -> None:
         """Stores nothing."""
@@ -66,7 +66,7 @@ class NoNotes:
 
 @dataclass(frozen=True)
 class Recipients:
-    """What has to be known about a pipeline to notify somebody: its name, that of its output, and whom to notify."""
+    """What a notification needs to know about a pipeline: its name, its output's name, and the entries of `notify`."""
 
     name: str
     output: str
@@ -74,12 +74,12 @@ class Recipients:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self:
-        """From a pipeline that can be read."""
+        """Returns the recipients of a pipeline that can be read."""
         return cls(pipeline.name, pipeline.output.name, pipeline.notify)
 
 
 def notes_outside_of_tasks(recipients: Recipients) -> Notes:
-    """Returns the same notes for a callback in the triggerer, whose context has no stores."""
+    """Returns the notes of `notes_of` for a callback in the triggerer, whose context has no stores."""
     from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
     notes: Notes = AssetStateStoreAccessor(name=output_asset(recipients.name, recipients.output).name)
@@ -87,7 +87,7 @@ def notes_outside_of_tasks(recipients: Recipients) -> Notes:
 
 
 def notes_of(context: Context | Mapping[str, Any], pipeline: Pipeline) -> Notes:
-    """Returns the state store of the output's asset, which is an inlet of every task of a pipeline with `notify`."""
+    """Returns the state store of the output's asset. The asset is an inlet of every task of a pipeline with `notify`."""
     stores: Any = context.get("asset_state_store")
     notes: Notes = stores[output_asset(pipeline.name, pipeline.output.name)] if stores is not None else NoNotes()
     return notes
@@ -104,7 +104,7 @@ class NotifierResult:
 def tell(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Recipients, happened: NotifiedEvent, notes: Notes
 ) -> list[NotifierResult]:
-    """Sends the event through each entry that names it and has not sent it. It raises nothing."""
+    """Sends the event through each entry that names the event and has not sent it. It raises no error."""
     try:
         return _tell(context, pipeline, happened, notes)
     except Exception as error:
@@ -115,8 +115,8 @@ def tell(
 def tell_recovered(
     context: Context | Mapping[str, Any], pipeline: Pipeline | Recipients, happened: NotifiedEvent, notes: Notes
 ) -> list[NotifierResult]:
-    """Sends that an interval is published or skipped, if a problem of it was sent before, and deletes its notes. It
-    raises nothing.
+    """Sends that an interval is published or skipped, if a problem of the interval was sent before. Deletes the
+    interval's notes. It raises no error.
     """
     sent: list[NotifierResult] = []
     is_wanted = any(happened.event in entry.on for entry in pipeline.notify)
@@ -164,9 +164,9 @@ def _wanting(pipeline: Pipeline | Recipients, happened: NotifiedEvent) -> list[N
 def send(
     context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: NotifiedEvent
 ) -> list[NotifierResult]:
-    """Runs the notifiers side by side, each in its own thread, for at most `LIMIT` seconds.
+    """Runs the notifiers in parallel, each in its own thread. It waits at most `LIMIT` seconds.
 
-    A thread that has not ended by then is left behind and ends with the process.
+    A thread that has not ended by then is abandoned, and ends with the process.
     """
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -195,9 +195,10 @@ def send(
 
 
 def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> None:
-    """Renders and runs a new notifier, because rendering changes it in place.
+    """Renders and runs a new notifier. It is new because rendering changes a notifier in place.
 
-    The notifier is not called directly: a call logs the error's message, which may quote an address with a token.
+    The notifier is not called directly, because a call logs the error's message, which may quote an address with a
+    token.
     """
     notifier = notifier_of(entry)
     context["fencepost"] = json.loads(json.dumps(values))
@@ -215,7 +216,7 @@ def notifier_of(entry: Notify) -> BaseNotifier:
     """Returns a new notifier of that entry.
 
     Raises:
-        SettingsError: there is no such class, it is not a notifier, or it does not accept these arguments.
+        SettingsError: there is no such class, the class is no notifier, or it does not accept these arguments.
     """
     from airflow.sdk import BaseNotifier
 
@@ -237,7 +238,7 @@ def notifier_of(entry: Notify) -> BaseNotifier:
 
 
 def _key(entry: Notify, happened: NotifiedEvent) -> str:
-    """Returns the key of an event of a batch for one entry. A changed entry gets a new key."""
+    """Returns the key of an event of a batch for one entry. If the entry changes, the key changes."""
     which = digest([entry.notifier, entry.kwargs])[:16]
     return f"{happened.event} {happened.subject} {which}"
 
@@ -257,8 +258,8 @@ def _trouble(interval: Interval) -> str:
 
 
 def _noted(notes: Notes, key: str) -> JsonValue:
-    """Returns the noted value, or None if there is none, or if the store cannot be read. An event is rather sent twice
-    than never.
+    """Returns the noted value. Returns None if there is none, or if the store cannot be read: sending an event twice is
+    better than never sending it.
     """
     try:
         return notes.get(key)

@@ -1,6 +1,7 @@
-"""What happened to an interval, as a notification has it: the value of `fencepost` in templates.
+"""An event about an interval in the form that a notification has. Templates get it as `fencepost`.
 
-It quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of Fencepost.
+It quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of
+Fencepost.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Run:
 
     @classmethod
     def of(cls, context: Context | Mapping[str, Any]) -> Self:
-        """The run in the context of a task, or of a callback, where it is a mapping."""
+        """Returns the run in the context of a task or of a callback. The context of a callback is a mapping."""
         run: Any = context["dag_run"]
         if isinstance(run, Mapping):
             return cls(str(run["dag_id"]), str(run["dag_run_id"]), str(run["run_type"]))
@@ -67,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What is known about the batch of the event. `number` counts the validations of its revision; 0 before the first."""
+    """The facts about the event's batch. `number` counts the validations of its revision, and is 0 before the first."""
 
     batch: str = ""
     revision: int | None = None
@@ -81,8 +82,8 @@ class BatchFacts:
 
     @classmethod
     def of_batch(cls, batch: Batch) -> Self:
-        """Returns the facts from the ledger, with the checks of the batch's report; only their names if this worker has
-        no report.
+        """Returns the facts in the ledger, with the checks of the batch's report. If this worker has no report, it has
+        only the names of the checks.
         """
         verdict, written, publication = batch.verdict, batch.written, batch.publication
         reason = verdict.reason if verdict else ""
@@ -133,8 +134,8 @@ def checks_of(batch: Batch) -> tuple[Check, ...]:
 
 @dataclass(frozen=True)
 class NotifiedEvent:
-    """One event. `step` is the step that failed; `until` is the end of a question, or the deadline. `is_test` says that nothing
-    has happened.
+    """One event. `step` is the step that failed. `until` is the end of a question, or the deadline. `is_test` says that
+    nothing has happened.
 
     `ends_trouble` says that a problem of the interval was sent before, so the event is sent for backfills too.
     """
@@ -150,18 +151,18 @@ class NotifiedEvent:
     ends_trouble: bool = False
 
     def about(self, event: Event) -> NotifiedEvent:
-        """Returns the same facts as an event of another kind."""
+        """Returns the same facts as another kind of event."""
         return replace(self, event=event)
 
     @property
     def subject(self) -> str:
-        """Returns the subject for `once`: the batch, or the interval before there is one, and the number of the
-        validation.
+        """Returns the subject that an event is sent once about. It is the batch, or the interval if there is no batch
+        yet, with the number of the validation.
         """
         return f"{self.facts.batch or f'{self.pipeline}/{self.interval}'} {self.facts.number}"
 
     def for_templates(self) -> dict[str, Any]:
-        """Returns the value of `fencepost` in a notifier's templates: plain values."""
+        """Returns the plain values that a notifier's templates get as `fencepost`."""
         facts = asdict(self.facts)
         facts["validation"] = facts.pop("number")
         facts["quarantined"] = dict(facts["quarantined"] or {})
@@ -183,7 +184,7 @@ class NotifiedEvent:
 
     @property
     def text(self) -> str:
-        """Returns a complete sentence, and where to find more."""
+        """Returns a complete sentence, with the place where more is found."""
         facts, run = self.facts, self.run
         page = report_place if facts.number and self.event != "failed" else run_place
         revision = f", revision {facts.revision}" if facts.revision is not None else ""

@@ -1,7 +1,7 @@
 """The steps that run in the Airflow worker, and what all operators share: interval, errors, report.
 
-Pipeline and interval name a batch; run_id and try number never do. So a cleared task, a retry and a backfill of the same interval
-all mean the same batch.
+Pipeline and interval name a batch. The run_id and the try number never do. So a cleared task, a retry and a backfill of
+the same interval all mean the same batch.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ COME_AGAIN = timedelta(seconds=30)
 
 
 def interval_of(context: Context) -> Interval:
-    """The data interval of the DAG run.
+    """Returns the data interval of the DAG run.
 
     Raises:
-        AirflowFailException: it is a manual run that bypassed the timetable, and has no data interval.
+        AirflowFailException: the run is a manual run that bypassed the timetable, and has no data interval.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None or context["dag_run"].run_type == "manual":
@@ -59,10 +59,10 @@ def interval_of(context: Context) -> Interval:
 
 @contextmanager
 def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Turns errors of Fencepost into Airflow's. One that is worth a retry becomes AirflowException, any other
-    AirflowFailException.
+    """Turns errors of Fencepost into Airflow's. An error that is worth a retry becomes AirflowException, and any other
+    becomes AirflowFailException.
 
-    Other errors pass unchanged; Airflow retries them too.
+    Errors that are not Fencepost's do not change, and Airflow retries them too.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
     """Logs what a step did, and returns its result for XCom. The announcement is left out, because it has every column
-    of the output; the asset event has it.
+    of the output. The asset event has the announcement.
     """
     level = logging.WARNING if "starved_by" in result.details else logging.INFO
     log.log(level, "batch %s: %s", result.batch, result.message)
@@ -81,10 +81,10 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
 
 
 def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neighbours]:
-    """Returns a function that reads from the ledger what is planned beside the interval. Each call reads only what is
-    new since the last.
+    """Returns a function that returns the interval's planned neighbours in the ledger. Each call reads only the records
+    since the last call.
 
-    It raises a FencepostError if Kafka does not answer, or the ledger cannot be read.
+    The function raises a FencepostError if Kafka does not answer or the ledger cannot be read.
     """
     from fencepost.ledger.ledger import Ledger
     from fencepost.protocol.view import View
@@ -97,11 +97,12 @@ def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neigh
 
 
 class PlanOperator(BaseSensorOperator):
-    """Freezes the interval's batch once every earlier interval that has a run is planned (`turns.py`).
+    """Freezes the interval's batch once every earlier interval that has a run is planned (`plan_order.py`).
 
-    `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs" (`_validate_backfill_params`
-    in airflow/models/backfill.py). So the plan is a sensor in reschedule mode: while it waits in Airflow, it uses neither a slot
-    nor a retry. It waits for a free lane in the same way. Airflow needs no triggerer for that.
+    `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs"
+    (`_validate_backfill_params` in airflow/models/backfill.py). So the plan is a sensor in reschedule mode. While it
+    waits in Airflow, it uses neither a slot nor a retry. It waits for a free lane in the same way. Airflow needs no
+    triggerer for that.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -125,7 +126,7 @@ class PlanOperator(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
     def _await_turn(self, context: Context, interval: Interval) -> str | None:
-        """Returns what the plan still waits for after this poke, or None if it is the plan's turn."""
+        """Returns what the plan still waits for after this poke. Returns None if the plan may begin."""
         give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
         neighbours = planned_beside(self.pipeline, interval)
         with airflow_errors(self.pipeline):
@@ -158,9 +159,9 @@ class PlanOperator(BaseSensorOperator):
                 return str(error)
 
     def _has_moved_since(self, pipeline: Pipeline, request: Request) -> bool:
-        """Returns whether a batch was published since the request. The last publication then says which cluster the
+        """Returns whether a batch was published since the request. If so, the last publication says which cluster the
         request meant.
 
-        The ledger cannot say it: a later mistake may lead to a third cluster, which has another ledger.
+        The ledger cannot say it, because a later mistake may lead to a third cluster, which has another ledger.
         """
         return request.moment is not None and is_published_since(pipeline, request.moment)

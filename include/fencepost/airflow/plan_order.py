@@ -1,7 +1,7 @@
-"""The order of plans: intervals are planned in their order, whichever runs they have.
+"""Keeps the order of plans. Intervals are planned in their order, whichever runs they have.
 
-A plan that overtakes an earlier interval takes that interval's records into its own batch. The ledger says which intervals are
-planned. For the others, Airflow says which have a run that can still plan.
+A plan that overtakes an earlier interval takes that interval's records into its own batch. The ledger says which
+intervals are planned. For the other intervals, Airflow says which have a run that can still plan.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LONG = 10  # number of pokes, each half a minute after the last; from then on th
 
 
 def run_of(dag_id: str, run_id: str) -> Any:
-    """A run of a DAG, as Airflow's API gives it to a task: `run_type`, `state`, ..."""
+    """Returns a run of a DAG, as Airflow's API gives it to a task: `run_type`, `state`, ..."""
     return cast("Any", task_runner).SUPERVISOR_COMMS.send(GetDagRun(dag_id=dag_id, run_id=run_id))
 
 
 def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | None:
-    """Returns what the plan of this run has to wait for, or None if it is its turn. `neighbours` are the planned
+    """Returns what the plan of this run has to wait for, or None if it may begin. `neighbours` are the planned
     intervals next to its own, in the ledger.
 
     1. An interval that is planned keeps its ranges, and waits for nothing.
@@ -62,8 +62,8 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
 
 
 def _reason(context: Context, earlier: Any) -> str | None:
-    """Returns why a plan has to wait for that of the earlier run, whose interval is not in the ledger, or None if it
-    does not.
+    """Returns why a plan has to wait for the plan of the earlier run, or None. The earlier run's interval is not in the
+    ledger.
     """
     found = run_of(context["ti"].dag_id, earlier.run_id)
     kind, state = found.run_type.value, DagRunState(found.state.value)
@@ -106,10 +106,11 @@ def _way_out(kind: str, state: DagRunState) -> str:
 
 
 def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
-    """Fails if this run and an earlier one wait for each other.
+    """Raises an error if this run and an earlier run wait for each other.
 
-    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind that stays
-    queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
+    A backfill's runs share its `max_active_runs`, and all other runs share the DAG's. An earlier run of the same kind
+    that stays queued waits for a place that later runs hold. This happens if the backfill runs backwards, or if the run
+    was cleared.
     """
     if (kind == "backfill") == (context["dag_run"].run_type == "backfill"):
         raise AirflowFailException(

@@ -1,7 +1,8 @@
-"""Airflow's plugin: pages and links in its UI, notes on runs, names of requests, timetable and deadlines.
+"""Airflow's plugin. It adds pages and links in Airflow's UI, notes on runs, names of requests, the timetable and
+deadlines.
 
-The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing heavy:
-the pages' application loads at its first request.
+The package registers the plugin by the entry point `airflow.plugins`. All of Airflow's processes import it, so it
+imports nothing heavy. The pages' application is loaded at its first request.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ BASE = urlparse(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 def _view(name: str, destination: str, route: str, path: str) -> dict[str, Any]:
-    """Returns a view in the UI that shows one of the pages. The UI replaces {DAG_ID} and the others by ids."""
+    """Returns a view in the UI that shows one of the pages. The UI replaces {DAG_ID} and similar names by ids."""
     icons = {"icon": f"{BASE}/static/icon.svg", "icon_dark_mode": f"{BASE}/static/icon-dark.svg"}
     return {"name": name, "destination": destination, "url_route": route, "href": f"{BASE}{path}", **icons}
 
 
 class FencepostPlugin(AirflowPlugin):
-    """The pages as an application of the API server, the views that show them, and what the scheduler calls."""
+    """Adds the pages as an application of the API server, the views that show the pages, and the classes that the
+    scheduler needs.
+    """
 
     name = "fencepost"
     timetables = [IntervalTimetable]

@@ -1,8 +1,8 @@
-"""The question about a rejected batch in Airflow's UI: what failed, with counts and a few records.
+"""Composes the question about a rejected batch in Airflow's UI: what failed, with counts and a few records.
 
-Airflow renders the text as Markdown and joins the lines of a paragraph into one. So the lines are a list, and all text from data
-or from the suite is a code span: no character in it ends the line or the span, and nothing in it is Markdown, HTML or a link. The
-length is limited for any batch.
+Airflow renders the text as Markdown and joins the lines of a paragraph. So the lines are a list, and all text from data
+or from the suite is a code span. No character in a code span ends the line or the span, and nothing in it is Markdown,
+HTML or a link. The length is limited for any batch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _more(failed: int) -> list[str]:
 
 
 def report_of(batch: Batch) -> Report | None:
-    """Returns the report of the batch's verdict, or None if it has none or this worker does not have it."""
+    """Returns the report of the batch's verdict. Returns None if there is no verdict, or if this worker does not have
+    the report.
+    """
     try:
         report = Report.model_validate_json(report_file(batch.pipeline, batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):
@@ -110,8 +112,8 @@ def _value(value: object) -> str:
 
 
 def _code(text: str, longest: int) -> str:
-    """Returns a text as a code span. Its fence is longer than any run of backticks in it, and `visible` removes line
-    ends.
+    """Returns a text as a code span. The span's fence is longer than any run of backticks in the text, and `visible`
+    removes line ends.
     """
     shown = visible(text, longest) or "(empty)"
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))

@@ -1,8 +1,9 @@
-"""Writes a run's note in Airflow's UI: that it runs, later the last step's message, and the params that it saw.
+"""Writes a run's note in Airflow's UI. The note says that the run is active, and later has the last step's message. It
+also has the parameters of the run.
 
-This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the scheduler,
-and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run starts. A note that a
-person wrote stays.
+This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the
+scheduler, and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run
+starts. A note that a person wrote is not changed.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ def running_note(conf: Mapping[str, Any]) -> str:
 
 
 def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
-    """The note's text at the end. Results have ids and small numbers only, so the note shows no record's values.
+    """Returns the note's text at the end. Results have ids and small numbers only, so the note shows no record's
+    values.
 
-    A result that an XCom backend keeps elsewhere is not fetched: this runs in the scheduler, which must not wait for it.
+    If an XCom backend keeps a result elsewhere, the result is not fetched. This function runs in the scheduler, which
+    must not wait for it.
     """
     well = [step for step in STEPS if states.get(step) == "success" and not _is_other(results.get(step))]
     failed = [step for step in STEPS if states.get(step) == "failed"]
@@ -86,7 +89,7 @@ def _params(conf: Mapping[str, Any]) -> str:
 
 
 def _may_write(dag_run: DagRun) -> bool:
-    """Returns whether it is a run of a pipeline without a person's note."""
+    """Returns whether the run is a pipeline's, and has no note of a person."""
     dag = getattr(dag_run, "dag", None)
     ours = dag is not None and isinstance(dag.timetable, IntervalTimetable)
     return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))
@@ -101,5 +104,5 @@ def _is_result(result: Any) -> bool:
 
 
 def _is_other(result: Any) -> bool:
-    """Returns whether it is the result of a task that ran no step."""
+    """Returns whether the result comes from a task that ran no step."""
     return isinstance(result, dict) and not _is_result(result)

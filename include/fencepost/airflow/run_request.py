@@ -1,11 +1,11 @@
-"""What a person requests by a run's parameters, and the name of that request.
+"""Reads a person's request from a run's parameters, and gives the request a name.
 
-Airflow keeps a run's parameters for ever, so each clear of the run brings them again. Only a backfill gives a run other
-parameters, or the same ones again. So the name of a request is that of its backfill, in the run's conf, and the revision that
-answers the request records the name.
+Airflow keeps a run's parameters for ever, so each clear of the run brings them again. Only a backfill can give a run
+other parameters, or the same parameters a second time. So a request has the name of its backfill, which is in the run's
+conf. The revision that answers the request records the name.
 
-A task cannot know its run's backfill, so this is a listener. Airflow calls it before the run's tasks start, usually in the
-scheduler, and commits its change.
+A task cannot know its run's backfill, so this is a listener. Airflow calls it before the run's tasks start, usually in
+the scheduler, and commits its change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Request:
 
     @classmethod
     def of(cls, context: Context) -> Self:
-        """The request of a task's run."""
+        """Returns the request of a task's run."""
         params: Mapping[str, Any] = context["params"]
         name = str(params.get(REQUEST) or f"run {context['dag_run'].run_id}")[:LONGEST]
         return cls(name, *(bool(params.get(asked)) for asked in ASKED))
@@ -63,7 +63,7 @@ class Request:
 
     @property
     def moment(self) -> datetime | None:
-        """Returns the time of the backfill that made it, or None if none did."""
+        """Returns the time of the backfill that made the request, or None if no backfill did."""
         try:
             found = datetime.fromisoformat(self.name.rpartition(" of ")[2])
         except ValueError:

@@ -1,4 +1,4 @@
-"""A test event for `fencepost notify --test`, with invented figures, and marked as a test."""
+"""Makes a test event for `fencepost notify --test`. It has invented figures, and says that it is a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def send_test(pipeline: Pipeline, event: Event) -> list[NotifierResult]:
 
 
 def example_of(pipeline: Pipeline, event: Event) -> NotifiedEvent:
-    """Returns the event as it might be sent for the hour that has just ended."""
+    """Returns an example of the event for the hour that has just ended."""
     end = utc_now().replace(minute=0, second=0)
     interval = Interval(start=end - timedelta(hours=1), end=end)
     is_good = event in {"recovered", "quarantined"}

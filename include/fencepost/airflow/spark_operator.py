@@ -1,8 +1,8 @@
-"""The steps that run on Spark. A job is submitted only if Spark has something to do, and never outlives its task.
+"""Runs the steps that need Spark. A job is submitted only if Spark has something to do, and never outlives its task.
 
-Whatever ends the task also ends its driver: `spark-submit.sh` ends the JVM with the task's process, the driver ends with the JVM
-(`fencepost.steps.jobs`), and the task ends with its supervisor. The provider alone kills only the JVM, and nothing if the task's
-process is killed. Fencing is the real guarantee; this makes zombies rare.
+Whatever ends the task also ends its driver. `spark-submit.sh` ends the JVM with the task's process, the driver ends
+with the JVM (`fencepost.steps.jobs`), and the task ends with its supervisor. The provider alone would kill only the
+JVM, and nothing if the task's process is killed. Fencing is the real guarantee, and this module makes zombies rare.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ DECIDED = REPORTED | {TableRefusedData.__name__}  # errors that the ledger recor
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
-    """Runs a step for the interval, on Spark if that is needed.
+    """Runs a step for the interval, on Spark if the step needs Spark.
 
-    The job reports through a file, a new one for every attempt. So XCom gets the step's own result, and the step's own error
-    fails the task; its class decides whether Airflow retries. A job that ends without an outcome was killed, and is retried.
+    The job reports through a file, and every attempt has a new file. So XCom gets the step's own result. The step's own
+    error fails the task, and the error's class decides whether Airflow retries. A job that ends without an outcome was
+    killed, and is retried.
     """
 
     def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -72,7 +73,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return report(self.log, self.run_step(context, interval_of(context)))
 
     def run_step(self, context: Context, interval: Interval) -> StepResult:
-        """Returns the step's result. An error that has a report links to it."""
+        """Runs the step and returns its result. An error that has a report links to the report."""
         began, pipeline = time.monotonic(), self.pipeline
         try:
             with airflow_errors(pipeline):
@@ -91,7 +92,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
-        """Returns the lineage of the task, also of one that failed. The provider requires the method's name."""
+        """Returns the lineage of the task, even of a task that failed. The provider requires the method's name."""
         return self.step_notes.lineage or nothing()
 
     def on_kill(self) -> None:
@@ -111,8 +112,8 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return context["ti"].try_number == 1 and bool(wrote.get("changed"))
 
     def _on_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult:
-        """Runs the step as a Spark job. `pipeline` has the settings of its connections; `self.pipeline` never gets
-        them, because Airflow renders and logs operators.
+        """Runs the step as a Spark job. `pipeline` has the settings of its connections. `self.pipeline` never gets
+        these settings, because Airflow renders and logs operators.
         """
         master = self._check_connection()
         with (
@@ -167,7 +168,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         ]
 
     def _check_connection(self) -> str:
-        """Returns the Spark master in the connection. Refuses a connection that the provider, or Spark, would misread.
+        """Returns the Spark master in the connection. It refuses a connection that the provider or Spark would misread.
 
         Without the connection the provider's hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py). In
         cluster mode the task can reach neither the driver nor the file with the outcome.
@@ -196,14 +197,15 @@ class FencepostSparkOperator(SparkSubmitOperator):
 class AdvanceOperator(FencepostSparkOperator):
     """Publishes the batch. It is the only task that moves offsets, and it emits the asset event of the output.
 
-    Spark copies a staged batch that is too large for one transaction; everything else is done in the task's own process.
+    Spark copies a staged batch that is too large for one transaction. Everything else is done in the task's own
+    process.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(step="advance", pipeline=pipeline, outlets=[publications(pipeline)], **kwargs)
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Publishes the batch, or finds it published, and emits the asset event once."""
+        """Publishes the batch, or finds that it is published, and emits the asset event once."""
         interval = interval_of(context)
         result = self.run_step(context, interval)
         if announce(context, self.pipeline, result):
@@ -213,19 +215,23 @@ class AdvanceOperator(FencepostSparkOperator):
 
 @contextmanager
 def _handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[Sequence[str]]:
-    """The arguments that tell the job where the settings of its connections are; none if it has none."""
+    """Yields the arguments that tell the job where the settings of its connections are. There are none if it has no
+    connections.
+    """
     with airflow_errors(pipeline), handed_over(pipeline, pipe) as there:
         yield ("--settings", str(pipe)) if there else ()
 
 
 def _returned(context: Context, task_id: str) -> Mapping[str, Any]:
-    """Returns what a task of this run returned; empty if Airflow has no result of it."""
+    """Returns what a task of this run returned. It is empty if Airflow has no result of the task."""
     found: Any = context["ti"].xcom_pull(task_ids=task_id)
     return found if isinstance(found, Mapping) else {}
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:
-    """Returns the message for a job that left no outcome: its exit code and last lines, never its command line."""
+    """Returns the message for a job that left no outcome. It has the job's exit code and last lines, and never its
+    command line.
+    """
     if failure is None:
         return f"the {step} job ended with exit code 0 but left no outcome; see the log above"
     found = re.search(r"Error code is: (-?\d+)\.(?:\s*Last spark-submit output:)?(.*)", str(failure), re.DOTALL)

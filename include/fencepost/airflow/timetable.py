@@ -1,10 +1,11 @@
-"""Cron intervals that touch and never overlap, without manual runs.
+"""A timetable with cron intervals that touch and never overlap, and without manual runs.
 
-Airflow's own may overlap where clocks change by half an hour; `config/cron.py` says where these begin and end.
+Airflow's own intervals may overlap where clocks change by half an hour. `config/cron.py` says where these intervals
+begin and end.
 
-A manual run has no interval, or it takes the interval before its logical date from the scheduled run or backfill that owns the
-interval. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the form for
-backfills.
+A manual run has no interval. Or it takes the interval before its logical date, which belongs to a scheduled run or a
+backfill. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the
+form for backfills.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ NO_MANUAL_RUNS = (
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow's timetable with the same boundaries as the commands. It is serialized, so its arguments are those of Airflow's
-    timetable.
+    """Airflow's timetable with the same boundaries as the commands. It is serialized, so its arguments are the
+    arguments of Airflow's timetable.
 
-    Airflow calls the two last methods for a manual run, and answers with the error's text.
+    For a manual run, Airflow calls the last two methods and answers with the error's text.
 
-    `public` has the pipeline's settings for readers of the serialized DAG that do not have the folder: the pages
+    `public` has the pipeline's settings for the pages, which read the serialized DAG without the folder
     (`config/public_settings.py`).
     """
 
@@ -45,7 +46,7 @@ class IntervalTimetable(CronDataIntervalTimetable):
         self.public = public
 
     def serialize(self) -> dict[str, Any]:
-        """Cron and time zone, with the pipeline's settings if it carries them."""
+        """Returns the cron and the time zone, with the pipeline's settings if the timetable carries them."""
         return {**super().serialize(), **({"pipeline": self.public} if self.public is not None else {})}
 
     @classmethod
@@ -66,15 +67,15 @@ class IntervalTimetable(CronDataIntervalTimetable):
         return instance(self._cron.at_or_after(current))
 
     def _align_to_prev(self, current: DateTime) -> DateTime:
-        """Returns the start of the interval that follows one with this end.
+        """Returns the start of the interval that follows an interval with this end.
 
-        After a change of the cron it is the first boundary after that end. Airflow's own start would overlap the interval that
-        ends there.
+        After a change of the cron it is the first boundary after that end. Airflow's own start would overlap the
+        interval before.
         """
         return instance(self._cron.at_or_after(current))
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
-        """Refuses.
+        """Refuses a manual run.
 
         Raises:
             ValueError: always.

@@ -1,4 +1,4 @@
-"""Checks of Airflow by its REST API: what the pipelines' DAGs need there. The caller brings the connection to the API."""
+"""Checks what the pipelines' DAGs need in Airflow, with its REST API. The caller passes the connection to the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from fencepost.spark.master import master_of
 
 
 class AirflowAnswers(Protocol):
-    """The requests of these checks. Each answer is the JSON of Airflow's API; None if Airflow has nothing of that name."""
+    """The requests of these checks. Each answer is the JSON of Airflow's API, or None if Airflow has nothing of that
+    name.
+    """
 
     def pool(self, name: str) -> dict[str, Any] | None: ...
     def connection(self, name: str) -> dict[str, Any] | None: ...
@@ -24,8 +26,8 @@ class AirflowAnswers(Protocol):
 
 
 def check_airflow_pool(airflow: AirflowAnswers, name: str = DEFAULT_POOL) -> Finding:
-    """Returns the pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not
-    exist.
+    """Checks that the pool that bounds Spark jobs exists and has slots. Airflow never schedules a task whose pool does
+    not exist.
     """
     pool = airflow.pool(name)
     make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"
@@ -45,7 +47,7 @@ def check_airflow_pool(airflow: AirflowAnswers, name: str = DEFAULT_POOL) -> Fin
 
 
 def check_airflow_connection(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> Finding:
-    """Tasks know Spark's master. The API does not show connections in the environment."""
+    """Checks that Airflow has the connection with Spark's master. The API does not show connections in the environment."""
     found = airflow.connection(name)
     variable = f"AIRFLOW_CONN_{name.upper()}"
     cure = f'Add it in the UI, or set {variable}, such as to {{"conn_type": "spark", "host": "local[2]"}}.'
@@ -68,7 +70,7 @@ def check_airflow_connection(airflow: AirflowAnswers, name: str = DEFAULT_CONNEC
 
 
 def check_airflow_triggerer(airflow: AirflowAnswers, names: Sequence[str]) -> Finding:
-    """A triggerer runs if these pipelines have a deadline, because it reports missed deadlines."""
+    """Checks that a triggerer runs if these pipelines have a deadline. The triggerer reports missed deadlines."""
     if not names:
         return ok("no pipeline has a deadline")
     if (airflow.health().get("triggerer") or {}).get("status") != "healthy":
@@ -82,7 +84,7 @@ def check_airflow_triggerer(airflow: AirflowAnswers, names: Sequence[str]) -> Fi
 
 
 def masters(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> list[str]:
-    """Returns Spark's master by Airflow's connection; none if the API does not show it."""
+    """Returns Spark's master in Airflow's connection. There is none if the API does not show the connection."""
     try:
         found = airflow.connection(name)
     except Exception:  # another check reports it
@@ -93,7 +95,7 @@ def masters(airflow: AirflowAnswers, name: str = DEFAULT_CONNECTION) -> list[str
 
 
 def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
-    """Returns the extra of a connection; empty if it is not a JSON object."""
+    """Returns the extra of a connection. It is empty if the extra is not a JSON object."""
     try:
         extra = json.loads(connection.get("extra") or "{}")
     except ValueError:
@@ -102,7 +104,7 @@ def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_airflow_dag(airflow: AirflowAnswers, pipeline: str) -> Iterator[Finding]:
-    """The pipeline's DAG exists and is not paused."""
+    """Checks that the pipeline's DAG exists and is not paused."""
     dag = airflow.dag(pipeline)
     if dag is None or dag.get("is_stale"):
         files = sorted({str(one["filename"]) for one in airflow.import_errors()})

@@ -1,6 +1,8 @@
-"""Checks until when the certificates of a cluster with TLS are valid: the client's own and a broker's.
+"""Checks until when the certificates of a cluster with TLS are valid. It checks the client's own certificate and a
+broker's.
 
-librdkafka does not show this. For a broker's expired certificate it only says that it could not be verified.
+librdkafka does not show this. For a broker's expired certificate it only says that the certificate could not be
+verified.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ OWN = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location
 
 
 def check_certificates(inspection: Inspection) -> Iterator[Finding]:
-    """The client's certificate and the first broker's are valid now. Only a login shows whether each side trusts the other."""
+    """Checks that the client's certificate and the first broker's are valid now. Only a login shows whether each side
+    trusts the other.
+    """
     values = inspection.ledger.settings.values
     if "ssl" not in values.get("security.protocol", "plaintext").lower():
         yield ok("the pipeline uses no TLS")
@@ -58,7 +62,7 @@ def _validity(certificate: Certificate, what: str, do: str, now: datetime) -> Fi
 
 
 def _own(values: Mapping[str, str]) -> Certificate | None:
-    """Returns the client's certificate, or None if there is none, or it cannot be read."""
+    """Returns the client's certificate. Returns None if there is none, or if it cannot be read."""
     with suppress(OSError, ValueError, TypeError):
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -74,7 +78,7 @@ def _own(values: Mapping[str, str]) -> Certificate | None:
 
 
 def _brokers(values: Mapping[str, str]) -> Certificate | None:
-    """Returns the certificate of the first broker, unverified, or None if it presents none."""
+    """Returns the first broker's certificate without verifying it. Returns None if the broker presents none."""
     host, _, port = values.get("bootstrap.servers", "").partition(",")[0].strip().rpartition(":")
     with suppress(OSError, ValueError):  # an SSLError is an OSError
         from cryptography import x509

@@ -1,4 +1,4 @@
-"""The doctor's checks, in order, and the checks that have to pass before others make sense."""
+"""Runs the doctor's checks in order. Some checks have to pass before others make sense."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def examine(pipeline: Pipeline) -> list[Finding]:
 
 
 def _each_once(found: Sequence[Finding]) -> Iterator[Finding]:
-    """Yields the findings, with an error that several checks met, such as a wrong suite, only at the first of them."""
+    """Yields the findings without repetitions. If several checks met the same error, such as a wrong suite, only the
+    first reports it.
+    """
     first_checks: dict[str, str] = {}
     for one in found:
         first = first_checks.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
@@ -101,5 +103,5 @@ def _each_once(found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _is_there(found: Sequence[Finding]) -> bool:
-    """Returns whether the last check found no error, so that others can build on it."""
+    """Returns whether the last check found no error. Other checks may then rely on it."""
     return found[-1].level in {Level.OK, Level.WARNING}

@@ -1,6 +1,7 @@
-"""Checks of a pipeline's folder: its transform, its suite and its schedule.
+"""Checks a pipeline's folder: its transform, its suite and its schedule.
 
-They do not start Spark. They execute a transform.py, as the write step does. Only Spark can check a transform.sql.
+These checks do not start Spark. They execute a transform.py, as the write step does. Only Spark can check a
+transform.sql.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fencepost.suite.catalogue import HISTORY
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """Checks that the transform loads, and that each expectation is valid as far as that is known without columns.
+    """Checks that the transform loads and that each expectation is valid. Columns are not known yet.
 
     Raises:
         SettingsError: names the file and the error in it.
@@ -25,7 +26,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
 
 
 def check_transform(pipeline: Pipeline) -> Finding:
-    """Returns the transform loads."""
+    """Checks that the transform loads."""
     from fencepost.rows.transform import load_transform
 
     load_transform(pipeline)
@@ -34,7 +35,9 @@ def check_transform(pipeline: Pipeline) -> Finding:
 
 
 def check_suite(pipeline: Pipeline) -> Finding:
-    """Every expectation exists and has arguments of the right kind. Only a run shows whether its columns exist."""
+    """Checks that every expectation exists and has arguments of the right kind. Only a run shows whether the columns
+    exist.
+    """
     file = pipeline.expectations_file
     suite = pipeline.suite
     for declared in suite.expectations:
@@ -48,8 +51,9 @@ def check_suite(pipeline: Pipeline) -> Finding:
 
 
 def check_schedule(pipeline: Pipeline) -> list[Finding]:
-    """The first interval begins at `schedule.start`. All intervals begin and end at times of the cron, also when clocks
-    change."""
+    """Checks that the first interval begins at `schedule.start`, and that all intervals begin and end at times of the
+    cron. The latter may fail when clocks change.
+    """
     schedule = pipeline.schedule
     found = [warning(one.text, one.advice) for one in schedule_warnings(schedule, utc_now())]
     return found or [

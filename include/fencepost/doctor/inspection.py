@@ -1,4 +1,4 @@
-"""The pipeline that checks examine: its settings, cluster, topics and ledger, each read once."""
+"""Gives the checks a pipeline's settings, cluster, topics and ledger. Each is read once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ PATIENCE = 10.0  # seconds for one response from Kafka; a check may give up earl
 
 @dataclass(frozen=True)
 class Role:
-    """A topic and its role in the pipeline. `topic` is None if it does not exist, `settings` is None if Kafka denies them."""
+    """A topic and its role in the pipeline. `topic` is None if it does not exist. `settings` is None if Kafka does not
+    let the user read them.
+    """
 
     role: str
     name: str
@@ -35,7 +37,7 @@ class Role:
         """Returns the topic, which has to exist.
 
         Raises:
-            TopicMissing: it does not exist.
+            TopicMissing: the topic does not exist.
         """
         if self.topic is None:
             raise TopicMissing(f"topic {self.name}, the {self.role}, does not exist. Create it, then run again.")
@@ -43,10 +45,12 @@ class Role:
 
 
 class Inspection:
-    """One pipeline, as checks examine it. It changes nothing: no topic, no offset, no transactional id, no group."""
+    """One pipeline under examination. The examination changes nothing: no topic, no offset, no transactional id, no
+    group.
+    """
 
     def __init__(self, pipeline: Pipeline, ledger: Ledger | None = None, view: View | None = None) -> None:
-        """A step passes its own ledger and view."""
+        """Keeps the pipeline. A step passes its own ledger and view."""
         self.pipeline = pipeline
         self.now: datetime = utc_now()
         self._view = view
@@ -54,7 +58,7 @@ class Inspection:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Returns the ledger. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
+        """Returns the ledger. If no step passed it, its requests to Kafka wait at most `PATIENCE` seconds."""
         return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
 
     @property
@@ -69,7 +73,7 @@ class Inspection:
 
     @property
     def view(self) -> View:
-        """Returns the ledger's contents; empty if there is no ledger."""
+        """Returns the ledger's contents. They are empty if there is no ledger."""
         if self._view is None:
             self._view = self.ledger.peek()
         return self._view
@@ -87,7 +91,7 @@ class Inspection:
 
     @cached_property
     def own_topics(self) -> list[Role]:
-        """Returns the topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger,
+        """Returns the topics that the pipeline writes to, by its settings: output, staging, quarantine, ledger and
         announcements.
         """
         return [self._role(role, name) for role, name in self._own_names()]
@@ -98,7 +102,7 @@ class Inspection:
         return destination_of(self.ledger)
 
     def role(self, role: str) -> Role | None:
-        """Returns the topic with that role, or None if the pipeline has no such topic, or it does not exist."""
+        """Returns the topic with that role. Returns None if the pipeline has no such topic, or if it does not exist."""
         return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
 
     @cached_property
@@ -124,8 +128,8 @@ class Inspection:
 
     @cached_property
     def has_groups(self) -> bool:
-        """Returns whether any group has ever committed an offset; True if the user may not know. Asking about a group
-        would create the topic of offsets.
+        """Returns whether any group has ever committed an offset. Returns True if the user may not know. A request
+        about a group would create the topic of offsets.
         """
         try:
             return self.cluster.find(OFFSETS) is not None
@@ -134,19 +138,19 @@ class Inspection:
 
     @property
     def newest_batches(self) -> list[Batch]:
-        """Returns the latest hundred revisions."""
+        """Returns the latest revisions, at most a hundred."""
         return self.view.all()[-100:]
 
     @cached_property
     def newest_due(self) -> Interval:
-        """Returns the newest interval of the cron that has ended, even if it is before the schedule's start."""
+        """Returns the newest interval of the cron that has ended. It may be before the schedule's start."""
         cron = self.pipeline.schedule.boundaries
         end = cron.at_or_before(self.now)
         return Interval(start=cron.before(end), end=end)
 
     @cached_property
     def longest_pause(self) -> timedelta:
-        """Returns the longest of the schedule's next intervals."""
+        """Returns the duration of the longest of the schedule's next intervals."""
         following = islice(self.pipeline.schedule.boundaries.intervals_from(self.now), 31)
         return max(interval.end - interval.start for interval in following)
 

@@ -1,4 +1,4 @@
-"""Checks of the cluster: it can be reached, and its limits suit the pipeline's transactions and marks."""
+"""Checks that the cluster can be reached, and that its limits suit the pipeline's transactions and marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARE = 0.5  # share of that time after which a batch under way is reported
 
 
 def check_kafka(inspection: Inspection) -> Finding:
-    """Returns a broker answers and accepts the credentials."""
+    """Checks that a broker answers and accepts the credentials."""
     try:
         count = inspection.cluster.brokers()
     except AccessDenied as denied:  # any other check would only be skipped
@@ -27,7 +27,9 @@ def check_kafka(inspection: Inspection) -> Finding:
 
 
 def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
-    """Kafka keeps marks longer than a step with its retries takes, and group offsets longer than the pause between two runs."""
+    """Checks that Kafka keeps marks longer than a step takes with its retries, and group offsets longer than the pause
+    between two runs.
+    """
     kept, patience, pause = inspection.marks_kept_for, inspection.pipeline.schedule.patience, inspection.longest_pause
     limits = "offsets.retention.minutes and transactional.id.expiration.ms"
     raised = f"Raise {limits} on the brokers"
@@ -52,12 +54,14 @@ def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_unfinished_batches(inspection: Inspection) -> Iterator[Finding]:
-    """Yields the batches that are planned or being published still have their marks."""
+    """Checks that batches that are planned or being published still have their marks."""
     yield from unfinished(snapshot_of(inspection.view), inspection.marks_kept_for, inspection.now)
 
 
 def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[Finding]:
-    """Yields what the expiry of marks means for the batches under way; pure."""
+    """Yields the findings about batches under way whose publication was refused, or whose marks expire. Yields an ok if
+    there are none. Pure.
+    """
     under_way = [row for row in snapshot.unfinished if row.newest.state in {State.PLANNED, State.PUBLISHING}]
     found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
@@ -67,7 +71,11 @@ def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[F
 
 
 def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
-    """Returns what to do about a batch under way, after half of the time for which its marks are kept; None before."""
+    """Returns what to do about a batch under way, or None if nothing is due.
+
+    A refused publication is reported at any age. Any other batch is reported after half of the time for which its marks
+    are kept. A publication that does not depend on marks is then not reported.
+    """
     batch, run = row.newest, row.newest.command("run").strip("`")
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at

@@ -1,4 +1,6 @@
-"""Checks of the ledger: it is readable and complete, and agrees with its announcements and the pipeline's group offsets."""
+"""Checks that the ledger is readable and complete, and that it agrees with its announcements and the pipeline's group
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ from fencepost.protocol.view import PASSED, View
 
 
 def check_ledger(inspection: Inspection) -> Finding:
-    """Every record of the ledger can be read, and continues the history of the one before it."""
+    """Checks that every record of the ledger can be read and continues the history of the record before it."""
     count = len(inspection.view.all())
     return ok(f"{count_of(count, 'revision')} of {count_of(len(inspection.view.intervals), 'interval')}")
 
 
 def check_ledger_is_complete(inspection: Inspection) -> Finding:
-    """The output names no batch that the ledger lacks."""
+    """Checks that the output names no batch that the ledger lacks."""
     if inspection.role("output") is None and inspection.pipeline.output.topics:
         return ok("there is no output yet")
     topic_id = inspection.ledger.topic_id if inspection.role("ledger") else ""
@@ -58,8 +60,8 @@ def check_ledger_is_complete(inspection: Inspection) -> Finding:
 
 
 def check_unread_records(inspection: Inspection) -> Finding:
-    """Returns no source record lies before the range of the first planned interval, or if none is planned, of the
-    schedule's first one.
+    """Checks that no source record lies before the range of the first planned interval. If no interval is planned, it
+    takes the first interval of the schedule.
     """
     source, pipeline = inspection.source.there, inspection.pipeline
     earliest = by_partition(source.name, inspection.cluster.earliest(source))
@@ -76,8 +78,8 @@ def check_unread_records(inspection: Inspection) -> Finding:
 
 
 def check_intervals_left_out(inspection: Inspection) -> Finding:
-    """Returns every interval of the schedule before a planned one is planned too. Airflow would not make a run for it
-    by itself.
+    """Checks that every interval of the schedule before a planned interval is planned too. Airflow would not make a run
+    for it.
     """
     pipeline = inspection.pipeline
     found = UnplannedIntervals.of(left_out(pipeline.schedule, inspection.view.intervals))
@@ -87,7 +89,7 @@ def check_intervals_left_out(inspection: Inspection) -> Finding:
 
 
 def check_announcements(inspection: Inspection) -> Finding:
-    """The topic of announcements has all announcements of the ledger, and keeps them without limit."""
+    """Checks that the topic of announcements has all announcements of the ledger, and keeps them without limit."""
     role = inspection.role("announcements")
     if lost := inspection.ledger.announcements.loss(role.topic if role else None):
         return _lost_announcements(inspection, lost)
@@ -119,7 +121,7 @@ def _lost_announcements(inspection: Inspection, lost: str) -> Finding:
 
 
 def _compared_with_history(inspection: Inspection, topic: Topic) -> tuple[list[Announcement], int]:
-    """Returns the announcements that the topic lacks, and how many it has."""
+    """Returns the announcements that the topic lacks, and the number of announcements that it has."""
     kept = [
         one
         for _, one in read_announcements(
@@ -139,7 +141,7 @@ def _newest(inspection: Inspection) -> Iterator[Named]:
 
 
 def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
-    """The groups `<pipeline>` and `<pipeline>.validated` have the offsets that follow from the ledger."""
+    """Checks that the groups `<pipeline>` and `<pipeline>.validated` have the offsets that follow from the ledger."""
     if not inspection.has_groups:
         yield ok("no group has offsets yet")
         return
@@ -163,8 +165,8 @@ def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _moved_to(view: View, topic: str) -> dict[int, int]:
-    """Returns the offsets to which publications and skips have moved the pipeline's group, by partition. A plan moves
-    none.
+    """Returns the offsets to which publications and skips have moved the pipeline's group, by partition. A plan does
+    not move the group.
     """
     moved = {part.partition_id for batch in view.all() if batch.state in PASSED for part in batch.plan.ranges}
     return of_topic({place: end for place, end in frontier(view).items() if place in moved}, topic)
@@ -179,7 +181,7 @@ def _compared(
     ahead: Mapping[int, int],
 ) -> Iterator[Finding]:
     """Yields how a group's offsets differ from the ledger's. Lower and missing offsets affect only programs that read
-    them.
+    the group's offsets.
     """
     if ahead and not inspection.view.revisions:
         yield error(

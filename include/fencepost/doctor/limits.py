@@ -1,4 +1,4 @@
-"""Checks of limits: how long a transaction may be open, and how long the source keeps its records."""
+"""Checks limits: how long a transaction may be open, and how long the source keeps its records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SOON = timedelta(hours=24)  # records that Kafka may delete within a day are rep
 
 
 def check_before_plan(ledger: Ledger, view: View) -> None:
-    """The cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
+    """Makes the cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
 
-    Lost source records are only logged here. The plan itself fails if its ranges contain them.
+    Lost source records are only logged. The plan itself fails if its ranges contain lost records.
 
     Raises:
         SettingsError: transform or suite would fail.
@@ -44,7 +44,7 @@ def check_limits(ledger: Ledger) -> None:
 
 
 def check_transaction_timeout(inspection: Inspection) -> Finding:
-    """Returns the broker accepts the producers' transaction timeout."""
+    """Checks that the broker accepts the producers' transaction timeout."""
     ours, limit = (
         round(t.total_seconds() * 1000) for t in (inspection.transaction_timeout, inspection.transaction_limit)
     )
@@ -59,12 +59,12 @@ def check_transaction_timeout(inspection: Inspection) -> Finding:
 
 
 def check_longest_write(inspection: Inspection) -> Finding:
-    """Returns a transaction as long as the longest one in the ledger would still commit."""
+    """Checks that a transaction as long as the longest transaction in the ledger would still commit."""
     return longest_write(inspection.view.all(), inspection.transaction_timeout, inspection.transaction_limit)
 
 
 def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
-    """Compares the transaction's timeout with the longest write and the longest copy in one transaction; pure.
+    """Compares the transaction's timeout with the longest write and the longest copy in one transaction. Pure.
 
     A write takes at least as long as each of its transactions.
     """
@@ -92,7 +92,7 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
 
 
 def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
-    """The source still has everything from the frontier on, and keeps it until it can be published."""
+    """Checks that the source still has everything from the frontier on, and keeps it until it can be published."""
     source = inspection.source
     reached, earliest = of_topic(frontier(inspection.view), source.name), inspection.cluster.earliest(source.there)
     if not reached:
@@ -108,7 +108,9 @@ def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Finding]:
-    """Yields which source records are gone that a planned batch has to read, or that could not be written again."""
+    """Yields which source records are gone that a planned batch has to read, or that would be needed to write a batch
+    again.
+    """
     name, skips = inspection.pipeline.source.topic, inspection.pipeline.source.on_expired == "skip"
     reached, next_read = of_topic(frontier(inspection.view), name), to_be_written(inspection.view, name)
     if gone := _gone(next_read, earliest):
@@ -127,13 +129,15 @@ def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Fi
 
 
 def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
-    """Returns the offsets from `wanted` on that no longer exist, as text; empty if there are none."""
+    """Returns the offsets from `wanted` on that no longer exist, as text. The text is empty if there are none."""
     gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
     return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
 
 
 def to_be_written(view: View, topic: str) -> dict[int, int]:
-    """Per source partition, the first offset that is not written: that of a planned batch, or else of the next batch; pure."""
+    """Returns the first offset that is not written, by source partition. It is the first offset of a planned batch, or
+    otherwise of the next batch. Pure.
+    """
     newest = view.last_batch(view.kept_intervals[-1]) if view.kept_intervals else None
     first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}
     for batch in view.all():
@@ -146,7 +150,7 @@ def to_be_written(view: View, topic: str) -> dict[int, int]:
 def retention_left(
     inspection: Inspection, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
 ) -> Finding:
-    """Returns how long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it
+    """Returns how long the source keeps its oldest unread records. Kafka may keep a record longer, and never deletes it
     earlier.
     """
     name = inspection.pipeline.source.topic

@@ -1,4 +1,4 @@
-"""Gathers the facts for `protocol/obstacle.py`: the present state of what a batch was planned with.
+"""Gathers the facts for `protocol/obstacle.py`: the present state of everything that a batch was planned with.
 
 It changes nothing, so the doctor uses it too. Each topic is described once.
 """
@@ -18,7 +18,7 @@ from fencepost.protocol.ranges import without_expired
 
 
 def observed_state(ledger: Ledger, batch: Batch) -> ObservedState:
-    """Returns the present state of what the batch was planned with. The ledger has to be read before."""
+    """Returns the present state of everything that the batch was planned with. The ledger has to be read before."""
     plan, publishing = batch.plan, batch.state is State.PUBLISHING
 
     @cache
@@ -61,8 +61,8 @@ def topic_or_none(ledger: Ledger, name: str) -> Topic | None:
 def source_state(
     ledger: Ledger, planned: TopicInput, topic: Topic | None, name: str | None = None, *, ranges: bool = True
 ) -> SourceState:
-    """Returns the present state of an input's topic. `name` is the topic's name if the plan has another one. With
-    `ranges`, the expired parts of the input's ranges are looked up too.
+    """Returns the present state of an input's topic. `name` is the topic's name if the plan has another name for it.
+    With `ranges`, the expired parts of the input's ranges are looked up too.
     """
     accept = ledger.pipeline.source.on_expired == "skip"
     if topic is None:

@@ -1,4 +1,4 @@
-"""Compares the rights in Kafka that a pipeline needs with those that Kafka reports for its user."""
+"""Compares the rights in Kafka that a pipeline needs with the rights that Kafka reports for its user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.kafka.errors import RequiredRight
 
 
 def check_rights(inspection: Inspection) -> Iterator[Finding]:
-    """The pipeline's user has the rights that a run needs. Kafka reports none on transactional ids."""
+    """Checks that the pipeline's user has the rights that a run needs. Kafka reports no rights on transactional ids."""
     listed = sorted(rights_of(inspection.pipeline), key=_place)
     found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(inspection, list(rows))) is not None]
     yield from found or [
@@ -30,7 +30,7 @@ def _place(right: Right) -> tuple[int, str]:
 
 
 def _lacking(inspection: Inspection, rows: Sequence[Right]) -> Finding | None:
-    """Returns the missing rights on one resource, and the command that grants them, or None if none are missing."""
+    """Returns the missing rights on one resource, with the command that grants them. Returns None if none are missing."""
     first = rows[0]
     try:
         allowed = _allowed(inspection, first)
@@ -53,7 +53,9 @@ def _lacking(inspection: Inspection, rows: Sequence[Right]) -> Finding | None:
 
 
 def _not_created(inspection: Inspection, topic: str, create: Sequence[Right]) -> Finding | None:
-    """Returns why a plan could not create a missing topic, or None if it could, or if plans do not create this topic."""
+    """Returns why a plan could not create a missing topic. Returns None if it could, or if plans do not create this
+    topic.
+    """
     if not create:
         return None
     missing = f"Topic {topic} does not exist, and"
@@ -94,7 +96,9 @@ def _name(right: Right) -> str:
 
 
 def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
-    """Returns the command that grants the rights, with a placeholder for the user, whom only the broker knows."""
+    """Returns the command that grants the rights. It has a placeholder for the user's name, because only the broker
+    knows the name.
+    """
     asks = inspection.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
     alike = [right._replace(use=Use.NEEDED) for right in rights]
     [(_, [command])] = acl_commands(alike, "User:NAME", inspection.bootstrap, "client.properties" if asks else None)
@@ -104,10 +108,10 @@ def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
 def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
     """Checks in one request that the pipeline's user has the rights on existing topics that every batch needs.
 
-    A missing right of another kind shows when it is used, before anything is written.
+    Any other missing right is noticed at its use, before anything is written.
 
     Raises:
-        AccessDenied: rights are missing; the message names all of them.
+        AccessDenied: rights are missing. The message names all of them.
     """
     needs = [
         RequiredRight(right.operation, right.resource, right.name)
@@ -119,9 +123,9 @@ def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
 
 @contextmanager
 def denials_named(pipeline: Pipeline, settings: ClientSettings) -> Iterator[None]:
-    """Raises AccessDenied instead of a failed job's error, if the user now lacks a right or may no longer log in.
+    """Raises AccessDenied in place of a failed job's error, if the user now lacks a right or may no longer log in.
 
-    The errors of Spark's reader are text that may quote records, so a new client checks the rights.
+    The errors of Spark's reader are texts that may quote records. So a new client checks the rights.
     """
     try:
         yield

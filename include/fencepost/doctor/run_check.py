@@ -1,4 +1,4 @@
-"""Runs a check by itself, with a time limit. A failure of the check is a finding too."""
+"""Runs a check with a time limit. A failure of the check becomes a finding too."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ LIMIT = 60.0  # seconds for one check; a transform is the user's code and may ne
 
 
 def name_of(check: Callable[..., Answer]) -> str:
-    """Returns a check's name: `source retention` for `check_source_retention`."""
+    """Returns a check's name, such as `source retention` for `check_source_retention`."""
     return check.__name__.removeprefix("check_").replace("_", " ")
 
 
 def run_check(check: Callable[..., Answer], *about: object, limit: float = LIMIT) -> list[Finding]:
-    """Returns the findings of a check. Never raises, and takes at most `limit` seconds: a check that does not end is
-    abandoned.
+    """Returns the findings of a check. It never raises an error, and takes at most `limit` seconds. A check that does
+    not end is abandoned.
 
-    An error that a check raises becomes a finding. A check is skipped if a right is missing; another check reports that right.
+    An error that a check raises becomes a finding. If a right is missing, the check is skipped, and another check
+    reports that right.
     """
     answered: list[Finding] = []
 

@@ -1,4 +1,4 @@
-"""Checks of a pipeline's connections, its schema registry, and the folder of reports."""
+"""Checks a pipeline's connections, its schema registry, and the folder of reports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fencepost.schemas.registry import NotRegistered, Registry
 def check_connections(
     pipeline: Pipeline, given: Mapping[str, ConnectionSettings], places: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yields which settings of Airflow's connections Fencepost does not use. The caller has looked the connections up,
-    in `places`.
+    """Yields the settings of Airflow's connections that Fencepost does not use. The caller has looked the connections
+    up in `places`.
     """
     for section, one in given.items():
         if one.left_out:
@@ -32,8 +32,8 @@ def check_connections(
 
 
 def check_schema_registry(pipeline: Pipeline) -> Finding:
-    """Returns the registry answers, if the pipeline uses one. `fencepost schema` shows whether the records fit its
-    schemas.
+    """Checks that the registry answers, if the pipeline uses a registry. `fencepost schema` shows whether the records
+    fit its schemas.
     """
     if not pipeline.uses_registry or pipeline.schema_registry is None:
         return ok("the pipeline uses no schema registry")
@@ -48,7 +48,7 @@ def check_schema_registry(pipeline: Pipeline) -> Finding:
 
 
 def check_reports() -> Finding:
-    """Validates can write its report."""
+    """Checks that validate can write its report."""
     folder = reports_folder()
     there = _existing(folder)
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -62,7 +62,7 @@ def check_reports() -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    """Returns the path, or its nearest parent that exists. Validate creates the rest."""
+    """Returns the path, or its nearest parent that exists. Validate creates the missing folders."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path

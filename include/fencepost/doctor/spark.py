@@ -1,4 +1,6 @@
-"""Checks of Spark: the driver can start, the master answers, and executors have the driver's Python and packages."""
+"""Checks that Spark's driver can start, that the master answers, and that executors have the driver's Python and
+packages.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ WITHOUT_JOB = "a small job compares the executors' Python and packages; --spark-
 
 
 def check_spark_driver() -> Finding:
-    """This machine has Java, the connector's jars and a private folder."""
+    """Checks that this machine has Java, the connector's jars and a private folder."""
     check_java()
     folder = connector_folder()
     private_folder()
@@ -35,7 +37,7 @@ def check_spark_driver() -> Finding:
 
 
 def check_spark_master(master: str) -> Finding:
-    """The master is valid, and its address accepts connections. `local` and YARN have no address."""
+    """Checks that the master is valid, and that its address accepts connections. `local` and YARN have no address."""
     check_master(master, "FENCEPOST_SPARK_MASTER, or Airflow's connection,")
     addresses = _addresses(master)
     if not addresses:
@@ -68,7 +70,9 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 def check_spark_executors(
     pipeline: Pipeline, master: str, run_job: bool | None = None, limit: float = JOB
 ) -> list[Finding]:
-    """Executors start, and have the driver's Python and packages. By default the job runs only on a master of other machines."""
+    """Checks that executors start, and have the driver's Python and packages. By default the job runs only on a master
+    of other machines.
+    """
     if not (run_job if run_job is not None else not is_local(master)):
         return [ok("the driver's own Python and packages")] if is_local(master) else [skipped(WITHOUT_JOB)]
     answer = _probe(pipeline, master, limit)
@@ -81,7 +85,7 @@ def check_spark_executors(
 
 
 def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """Yields how the software of executors, by host, differs from the driver's; pure."""
+    """Yields how the software of executors, by host, differs from the driver's. Pure."""
     for host, has in sorted(executors.items()):
         differs = [
             f"{name} {has.get(name, NOT_FOUND)}, driver {version}"
@@ -97,7 +101,7 @@ def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]
 
 
 def python_there() -> str:
-    """Returns the Python that executors start: `PYSPARK_PYTHON`, or else the driver's."""
+    """Returns the Python that executors start. It is `PYSPARK_PYTHON`, or otherwise the driver's."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
@@ -105,9 +109,9 @@ PYTHON_MISMATCH = re.compile(r"PYTHON_VERSION_MISMATCH|Python in worker has diff
 
 
 def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dict[str, Versions]] | str:
-    """Returns the versions of the driver and, by host, of the executors; or why the small job failed.
+    """Returns the versions of the driver, and of the executors by host. If the small job failed, it returns the reason.
 
-    The job runs in a process group of its own, which is ended here.
+    The job runs in its own process group, and this function ends the group.
     """
     command = [sys.executable, "-m", "fencepost.spark.probe", pipeline.name]
     environment = {**os.environ, "FENCEPOST_SPARK_MASTER": master, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}

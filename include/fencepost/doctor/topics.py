@@ -1,4 +1,6 @@
-"""Checks of a pipeline's topics: they keep records long enough, accept what a run writes, and no transaction hides records."""
+"""Checks that a pipeline's topics keep records long enough and accept what a run writes, and that no transaction hides
+records.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ AFTER_ITS_END = timedelta(seconds=30)  # brokers check every ten seconds for tra
 
 
 def check_source(inspection: Inspection) -> Finding:
-    """The source exists, and compaction does not delete a record before it is read, or read again by a retry."""
+    """Checks that the source exists, and that compaction does not delete a record before it is read, or read again by a
+    retry.
+    """
     source = inspection.source
     found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
     if found:
@@ -35,7 +39,7 @@ def check_source(inspection: Inspection) -> Finding:
 
 
 def check_source_times(inspection: Inspection) -> Iterator[Finding]:
-    """No record of the source is dated ahead of the clock."""
+    """Checks that no record of the source is dated ahead of the clock."""
     source, found = inspection.source, False
     limit = (inspection.now + CLOCKS).timestamp() * 1000
     for partition, (offset, at) in inspection.cluster.largest_times(source.there).items():
@@ -54,7 +58,9 @@ def check_source_times(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
-    """Yields the topics that batches are written to accept records of their age and keep them until they are judged."""
+    """Checks that the topics that batches are written to accept records of their age, and keep them until they are
+    judged.
+    """
     interval, found = inspection.newest_due, False
     for role in inspection.own_topics:
         refusal = _refusal(inspection, role, interval)
@@ -66,8 +72,8 @@ def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _refusal(inspection: Inspection, role: Role, interval: Interval) -> str | None:
-    """Returns why a topic would delete the interval's records too early, or refuse them, or None if it would not, or is
-    not known.
+    """Returns why a topic would refuse the interval's records or delete them too early. Returns None if it would not,
+    or if that is not known.
     """
     if role.topic is None or role.settings is None:
         return None
@@ -80,7 +86,9 @@ def _refusal(inspection: Inspection, role: Role, interval: Interval) -> str | No
 
 
 def check_topics_of_batches(inspection: Inspection) -> Iterator[Finding]:
-    """Every batch under way can go on: the topics that it was planned with still exist and have its records."""
+    """Checks that every batch under way can go on. The topics that it was planned with have to exist and have its
+    records.
+    """
     found = False
     for row in snapshot_of(inspection.view).unfinished:
         batch = row.newest
@@ -93,7 +101,7 @@ def check_topics_of_batches(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_ledger_topic(inspection: Inspection) -> Finding:
-    """The ledger's topic has one partition and keeps the newest record of every key."""
+    """Checks that the ledger's topic has one partition and keeps the newest record of every key."""
     role = inspection.role("ledger")
     if role is None:
         return ok("the topic does not exist yet; the first plan creates it")
@@ -106,7 +114,7 @@ def check_ledger_topic(inspection: Inspection) -> Finding:
 
 
 def check_replication(inspection: Inspection) -> Iterator[Finding]:
-    """Acknowledged records survive the loss of a broker, and writes continue without it."""
+    """Checks that acknowledged records survive the loss of a broker, and that writes continue without it."""
     found = list(_replication(inspection))
     errors = [one for one in found if one.level is Level.ERROR]
     if inspection.brokers > 1:
@@ -122,7 +130,7 @@ def check_replication(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _replication(inspection: Inspection) -> Iterator[Finding]:
-    """Yields the findings for the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
+    """Yields the findings for the pipeline's topics, and for the topics in which Kafka keeps marks and transactions."""
     own = [
         (f"{one.role} topic {one.name}", one.name, one.settings)
         for one in inspection.own_topics
@@ -142,7 +150,9 @@ def _replication(inspection: Inspection) -> Iterator[Finding]:
 
 
 def replication(inspection: Inspection, what: str, name: str, copies: Replicas, least: int | None) -> Iterator[Finding]:
-    """Yields what a topic's replicas and its `min.insync.replicas` (`least`, or None if not known) mean together."""
+    """Yields what a topic's replicas and its `min.insync.replicas` mean together. `least` is that setting, or None if
+    it is not known.
+    """
     replicas, in_sync = copies.replicas, copies.in_sync
     more = "give the topic more replicas with kafka-reassign-partitions.sh."
     if least is not None and replicas < least:
@@ -173,7 +183,7 @@ def replication(inspection: Inspection, what: str, name: str, copies: Replicas, 
 
 
 def check_record_size(inspection: Inspection) -> Iterator[Finding]:
-    """Yields the pipeline's topics accept what its producers send: record batches, and the ledger's records."""
+    """Checks that the pipeline's topics accept what its producers send: record batches, and the ledger's records."""
     values = inspection.ledger.settings.values
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
@@ -222,7 +232,7 @@ def record_size(
 
 
 def check_open_transactions(inspection: Inspection) -> Iterator[Finding]:
-    """Yields no open transaction hides records of the source or of the pipeline's own topics from readers."""
+    """Checks that no open transaction hides records of the source or of the pipeline's own topics from readers."""
     found = False
     for role in (inspection.source, *inspection.own_topics):
         if role.topic is None:
@@ -248,10 +258,10 @@ HELD_BACK = {
 def _open_transaction(
     inspection: Inspection, role: Role, partition: int, offset: int, began: datetime | None
 ) -> Finding:
-    """Returns what an open transaction means. The broker ends it after its timeout; one that is older than any timeout
-    hangs.
+    """Returns what an open transaction means. The broker ends a transaction after its timeout. A transaction that is
+    older than any timeout hangs.
 
-    Its age is that of its first record, if the record's timestamp is the time at which it was written.
+    Its age is the age of its first record, if the record's timestamp is the time at which it was written.
     """
     limit = inspection.transaction_limit
     age = inspection.now - began if began is not None and _is_dated_by_its_writing(inspection, role) else None
@@ -277,8 +287,8 @@ def _open_transaction(
 
 
 def _is_dated_by_its_writing(inspection: Inspection, role: Role) -> bool:
-    """Returns whether records have the time of writing as their timestamp. This is assumed for the source, whose
-    producers may choose.
+    """Returns whether records have the time of writing as their timestamp. This is assumed, except for the source,
+    whose producers may choose timestamps.
     """
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True

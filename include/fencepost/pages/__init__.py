@@ -9,7 +9,7 @@ charts.py rendering.py           SVG and HTML
 access.py runs.py                the only modules that use Airflow's auth manager and database
 app.py                           routes
 
-Airflow imports plugins in all of its processes, so nothing is imported here before the first request.
+Airflow imports plugins in all of its processes, so this package imports nothing before the first request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LazyApp:
     """The ASGI application, imported at its first request. Workers and the DAG processor never import it."""
 
     def __init__(self, connections: Connections) -> None:
-        """`connections` are the connections of this Airflow."""
+        """Keeps the connections of this Airflow."""
         self._connections = connections
 
     async def __call__(

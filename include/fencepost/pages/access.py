@@ -1,4 +1,4 @@
-"""Who may see what: the dependencies that guard Airflow's API also guard these pages.
+"""Guards the pages with the dependencies that also guard Airflow's API.
 
 A plugin's FastAPI app has no authentication of its own, so every route declares one of these dependencies. They answer 401
 without a login and 403 without the permission, for the UI's cookie and for tokens alike.

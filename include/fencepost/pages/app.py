@@ -1,7 +1,7 @@
 """The pages' web application: its routes and their guards. Airflow mounts it at /fencepost.
 
-Invariants: every page except the style sheet and the script asks Airflow who the user is and what they may read. A name in a
-request is looked up among pipelines and batches before it becomes part of a path. No page changes anything.
+Invariants: every page except the style sheet and the script asks Airflow who the user is and what the user may read. A
+name in a request is looked up among pipelines and batches before it becomes part of a path. No page changes anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ comparisons = Comparisons(lambda pipeline: ledgers.missing_batches(pipeline))
 def overview(
     request: Request, readable: Readable, last: int = TRENDS[0], number: Annotated[int, Query(alias="page")] = 1
 ) -> Response:
-    """Data quality: all pipelines whose DAG the user may read. Pipelines with an interval that awaits a person come first."""
+    """Returns the page about data quality, with all pipelines whose DAG the user may read. Pipelines with an interval
+    that awaits a person come first.
+    """
     good, broken = pipelines.load()
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -140,7 +142,7 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
-    """Returns the report alone: one file that loads nothing else. Its headers isolate it."""
+    """Returns the report alone. It is one file that loads nothing else, and its headers isolate it."""
     return report_document(report_file(dag_id, _batch(dag_id, interval, revision), ".html"), theme)
 
 
@@ -170,7 +172,7 @@ def run_report(request: Request, dag_id: str, run_id: str) -> Response:
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """Returns the style sheet or the script, which contain no data; 404 for any other name."""
+    """Returns the style sheet or the script, which contain no data. Returns 404 for any other name."""
     return asset(name)
 
 
@@ -184,7 +186,7 @@ class ShownPipeline:
     awaiting: tuple[Awaiting, ...] = ()
 
     def known(self) -> Snapshot:
-        """Returns the snapshot. Raises the failure if there is none."""
+        """Returns the snapshot, or raises the failure if there is none."""
         if self.snapshot is None:
             assert self.failure is not None
             raise self.failure
@@ -286,7 +288,9 @@ def no_report(request: Request, error: ReportMissing) -> Response:
 
 @app.exception_handler(FencepostError)
 def away(request: Request, error: FencepostError) -> Response:
-    """Kafka does not answer or refuses access, or the settings or the ledger cannot be read. The error says what to do."""
+    """Shows an error page if Kafka does not answer or refuses access, or if the settings or the ledger cannot be read.
+    The error has the next step.
+    """
     absent = isinstance(error, KafkaUnavailable)
     title = "Kafka does not answer" if absent else "The ledger cannot be read"
     title = "The settings cannot be read" if isinstance(error, SettingsError) else title

@@ -1,4 +1,4 @@
-"""The content of each page, computed from snapshots. Templates only lay it out. Pure."""
+"""Computes the content of each page from snapshots. Templates only lay it out. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def card_of(
 
 
 def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
-    """Returns the measures of a trend: quality, volume, time."""
+    """Returns the measures of a trend as charts: quality, volume and time."""
     labels = [f"{p.row.interval.start:%Y-%m-%d %H:%M}" for p in points]
     rows = [p.row for p in points]
     written = [r.telling.written for r in rows]

@@ -1,6 +1,7 @@
-"""Small charts as inline SVG: no script and no network. Classes give the colours, so one style sheet serves both themes.
+"""Draws small charts as inline SVG, without a script and without network access. Classes give the colours, so one style
+sheet is enough for both themes.
 
-Everything drawn comes from numbers. Texts (tool tips, labels) are escaped here.
+All drawings come from numbers. This module escapes texts (tool tips, labels).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Series:
-    """One measure: a value or None for each batch. `style` is a class of the style sheet."""
+    """One measure, with a value or None for each batch. `style` is a class of the style sheet."""
 
     name: str
     style: str
@@ -38,7 +39,7 @@ class Chart:
 
 
 def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """Returns a bar for each batch; several series are stacked."""
+    """Returns a chart with a bar for each batch. Several series are stacked."""
     highest = top or max((sum(v or 0 for v in column) for column in _columns(series)), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -59,7 +60,9 @@ def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """Returns a line through the batches, broken where a value is missing. Each batch has an area with its tool tip."""
+    """Returns a chart with a line through the batches, interrupted where a value is missing. Each batch has an area
+    with its tool tip.
+    """
     highest = top or max((v for s in series for v in s.values if v is not None), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -85,7 +88,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def strip(verdicts: Sequence[tuple[str, str]]) -> Markup:
-    """Returns a block for each batch, coloured by its class; `verdicts` are (class, tool tip)."""
+    """Returns a block for each batch, coloured by its class. `verdicts` are pairs of class and tool tip."""
     step = WIDTH / max(len(verdicts), PLACES)
     width = max(step * 0.82, 0.6)
     blocks = "".join(

@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def age(self) -> float:
-        """Seconds since the last result."""
+        """Returns the seconds since the last result."""
         return (utc_now() - self.answered_at).total_seconds() if self.answered_at else 0.0
 
     @property
@@ -67,8 +67,8 @@ class Comparisons:
         self._kept: dict[Hashable, _ComparedOutput] = {}
 
     def of(self, pipeline: Pipeline) -> Comparison | None:
-        """Returns the pipeline's comparison, at once, or None if the output is not compared. If one is due, it starts
-        in the background.
+        """Returns the pipeline's comparison without waiting, or None if the output is not compared. If a new comparison
+        is due, it starts in the background.
         """
         if not pipeline.output.is_compared:
             return None

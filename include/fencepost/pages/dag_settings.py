@@ -1,5 +1,5 @@
-"""Settings of pipelines whose folders are elsewhere, as in a DAG bundle. Their DAGs carry them, and Airflow's database has the
-DAGs.
+"""Reads the settings of pipelines whose folders are elsewhere, as in a DAG bundle. The DAGs carry these settings, and
+Airflow's database has the DAGs.
 
 The API server has no bundles. A serialized DAG is read again only when its hash has changed.
 """
@@ -29,7 +29,7 @@ class DagSettings:
         self._known: dict[str, tuple[str, Public | None]] = {}
 
     def read(self) -> dict[str, tuple[str, Public]]:
-        """Returns the settings of each DAG that carries any, with the DAG's hash, by DAG id."""
+        """Returns the settings of each DAG that carries settings, with the DAG's hash, by DAG id."""
         with self._lock, create_session(scoped=False) as session:
             hashes = _hashes(session)
             changed = [name for name, found in hashes.items() if self._known.get(name, ("", None))[0] != found]
@@ -58,7 +58,7 @@ def _settings(session: Session, names: Iterable[str]) -> dict[str, tuple[str, Pu
 
 
 def public_of(data: Any) -> Public | None:
-    """Returns the settings in a serialized DAG, or None if it carries none, or is not Fencepost's."""
+    """Returns the settings in a serialized DAG. Returns None if it carries none, or is not Fencepost's."""
     found = data
     for name in ("dag", "timetable", "__var", "pipeline"):
         found = found.get(name) if isinstance(found, Mapping) else None

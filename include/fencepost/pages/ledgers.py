@@ -1,7 +1,7 @@
-"""Snapshots of all ledgers, kept between requests. A request reads only what is new in Kafka since the last one.
+"""Keeps snapshots of all ledgers between requests. A request reads only the records since the last request.
 
-Invariant: no page waits for a Kafka that is down longer than a few seconds, however many pipelines and logins it shows. An
-address that did not answer is not asked again for some seconds, so in that time pages say at once what is wrong.
+Invariant: no page waits longer than a few seconds for a Kafka that is down, however many pipelines and logins it shows.
+An address that did not answer is not asked again for some seconds. In that time pages say immediately what is wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ledgers:
     """The snapshots of all ledgers. One object per process; many threads may use it."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
-        """`timeout` is for one answer of Kafka, in seconds."""
+        """`timeout` is the longest wait for an answer of Kafka, in seconds."""
         self.logins: Logins | None = None  # Airflow's connections: see `LazyApp`
         self._timeout = timeout
         self._whole: dict[str, Pipeline] = {}  # with the last known settings of its connections
@@ -84,7 +84,8 @@ class Ledgers:
         """Returns the pipeline's present ledger. `until` is the `deadline` of a page that shows several pipelines.
 
         Raises:
-            FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
+            FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read. The message has the
+                next step.
         """
         return self._logged_in(pipeline, lambda whole: self._snapshot(whole, until))
 
@@ -107,7 +108,7 @@ class Ledgers:
         """Returns the high watermark of every partition of the source, or None if the topic does not exist.
 
         Raises:
-            FencepostError: as `snapshot`.
+            FencepostError: see `snapshot`.
         """
 
         def ask(cluster: Cluster) -> dict[PartitionId, int] | None:
@@ -119,10 +120,11 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
-        """Returns the first offset that each partition of the source still has; empty if the topic does not exist.
+        """Returns the first offset that each partition of the source still has. It is empty if the topic does not
+        exist.
 
         Raises:
-            FencepostError: as `snapshot`.
+            FencepostError: see `snapshot`.
         """
 
         def ask(cluster: Cluster) -> dict[PartitionId, int]:
@@ -132,12 +134,14 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def missing_batches(self, pipeline: Pipeline) -> str:
-        """Returns what the pipeline's output table lacks of what its ledger has published there; empty if nothing.
+        """Returns which published batches of the ledger the pipeline's output table lacks. The text is empty if none is
+        missing.
 
         This waits for the database, so `pages/comparisons.py` calls it in the background.
 
         Raises:
-            FencepostError: as `snapshot`, or the database does not answer or refuses access, or the ledger is lost.
+            FencepostError: see `snapshot`. Other causes are that the database does not answer or refuses access, and
+                that the ledger is lost.
         """
 
         def ask(whole: Pipeline) -> str:
@@ -146,8 +150,8 @@ class Ledgers:
         return self._logged_in(pipeline, ask)
 
     def _logged_in(self, pipeline: Pipeline, ask: Callable[[Pipeline], T]) -> T:
-        """Returns the answer of `ask`, which needs a login. If the login is refused, its connection is looked up again,
-        once.
+        """Returns the answer of `ask`, which needs a login. If the login is refused, its connection is looked up once
+        more.
         """
         whole = self._with_connections(pipeline)
         try:
@@ -159,10 +163,11 @@ class Ledgers:
             return ask(renewed)
 
     def _with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """Returns the pipeline with the settings of its connections, as they were within the last minute, or after
-        `since` if it is given.
+        """Returns the pipeline with the settings of its connections. They were looked up within the last minute, or
+        after `since` if it is given.
 
-        If they have changed, the client with the old settings is closed, because it would go on trying the old password.
+        If the settings have changed, the client with the old settings is closed, because it would continue with the old
+        password.
         """
         if not pipeline.connections or self.logins is None:
             return pipeline
@@ -177,7 +182,7 @@ class Ledgers:
         return whole
 
     def _refused_at(self, whole: Pipeline) -> float:
-        """Returns when the cluster refused this login. A connection that was looked up after that time need not be
+        """Returns the time at which the cluster refused this login. A connection that was looked up later need not be
         looked up again.
         """
         with self._lock:
@@ -185,7 +190,7 @@ class Ledgers:
         return failure.at if failure is not None else time.monotonic()
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
-        """Returns the cluster's answer, or its error if it failed within the last `PAUSE` seconds."""
+        """Returns the cluster's answer. Raises the cluster's error if it failed within the last `PAUSE` seconds."""
         identity, address = frozenset(settings.values.items()), settings.bootstrap
         cluster, began = self._client(identity, settings, until), time.monotonic()
         try:

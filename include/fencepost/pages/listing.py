@@ -1,4 +1,6 @@
-"""Which rows a page shows: filtered by state, sorted, cut into pages. Every parameter of a request is checked here."""
+"""Selects the rows that a page shows: filtered by state, sorted, and cut into pages. Every parameter of a request is
+checked here.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 
 @dataclass(frozen=True)
 class ListQuery:
-    """What a request asks for. Anything unknown falls back to the default."""
+    """The query of a request. An unknown value becomes the default."""
 
     state: State | Literal["awaiting"] | None = None
     sort: str = "interval"
@@ -39,7 +41,7 @@ class ListQuery:
 
     @classmethod
     def of(cls, state: str, sort: str, order: str, size: int, page: int) -> ListQuery:
-        """Returns the wish in a query string."""
+        """Returns the query in a query string."""
         return cls(
             state=AWAITING if state == AWAITING else State(state) if state in set(State) else None,
             sort=sort if sort in SORTS else "interval",
@@ -49,8 +51,8 @@ class ListQuery:
         )
 
     def query(self, **changes: Any) -> str:
-        """Returns the query string of this wish with the changes. Any change except that of the page starts at page 1
-        again.
+        """Returns the query string of this query with the changes. Any change except a change of the page leads to page
+        1.
         """
         asked = {
             "state": self.state or "",
@@ -66,7 +68,7 @@ class ListQuery:
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """One page of many; `number` counts from 1."""
+    """One page of many. `number` counts from 1."""
 
     items: Sequence[T]
     number: int
@@ -80,7 +82,7 @@ class Page(Generic[T]):
 
 
 def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
-    """Returns the page of that number, or the last page if there are fewer."""
+    """Returns the page of that number, or the last page if there are fewer pages."""
     pages = max(1, ceil(len(items) / size))
     number = min(max(page, 1), pages)
     begin = (number - 1) * size
@@ -88,7 +90,7 @@ def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
 
 
 def page_of(snapshot: Snapshot, wish: ListQuery, awaiting: Collection[str] = ()) -> Page[Row]:
-    """Returns the rows that a wish asks for. `awaiting` has the keys of rows that await a person."""
+    """Returns the rows that a query selects. `awaiting` has the keys of rows that await a person."""
     rows: Sequence[Row] = snapshot.rows
     if wish.state == AWAITING:
         rows = [r for r in rows if r.key in awaiting]

@@ -1,7 +1,8 @@
-"""Airflow's connections for the pages, kept between requests. Each is looked up once, however many pipelines name it.
+"""Keeps Airflow's connections for the pages between requests. Each connection is looked up once, however many pipelines
+name it.
 
-A connection belongs to a team, as its DAG does. One team never gets the connection of another team, although both may have one of
-the same name.
+A connection belongs to a team, as its DAG does. A team never gets the connection of another team, although both may
+have a connection of the same name.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ RENEWED = 60.0  # seconds after which a connection is looked up again
 
 
 class Connections(Protocol):
-    """The connections of this Airflow, as its own processes look them up."""
+    """The connections of this Airflow, in the form in which Airflow's own processes look them up."""
 
     def team_of(self, dag_id: str) -> str | None:
-        """Returns the team that the DAG belongs to; None without teams."""
+        """Returns the team that the DAG belongs to, or None without teams."""
 
     def look_up(self, name: str, team: str | None) -> Connection:
-        """Returns the team's connection of that name, or the one that is for all teams."""
+        """Returns the team's connection of that name, or the connection of all teams."""
 
     def mask(self, pipeline: Pipeline) -> None:
         """Masks the secrets of these settings in the logs."""
@@ -33,7 +34,9 @@ class Connections(Protocol):
 
 @dataclass
 class _KnownConnection:
-    """A connection as it was at a given time. The lock is held while it is looked up, which a secrets backend may do slowly."""
+    """A connection as it was at a given time. The lock is held while the connection is looked up, because a secrets
+    backend may be slow.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
@@ -49,11 +52,11 @@ class Logins:
         self._kept: dict[tuple[str | None, str], _KnownConnection] = {}
 
     def with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """Returns the pipeline with the settings of its connections, as they were within the last minute, or after
-        `since`, a time of `time.monotonic`, if it is given.
+        """Returns the pipeline with the settings of its connections. They were looked up within the last minute. If
+        `since` is given, a time of `time.monotonic`, they were looked up after it.
 
         Raises:
-            FencepostError: Airflow has no such connection or does not give it, or it holds no valid settings.
+            FencepostError: Airflow has no such connection or does not give it, or the connection has no valid settings.
         """
         oldest = time.monotonic() - RENEWED if since is None else since
         team = self._connections.team_of(pipeline.name)

@@ -1,4 +1,4 @@
-"""The pipelines in the present folders and those that only a DAG carries.
+"""Loads the pipelines in the present folders, and the pipelines that only a DAG carries.
 
 A folder is parsed again only when a file has changed.
 """
@@ -32,8 +32,8 @@ class Pipelines:
         self._loaded: Loaded = ({}, {})
 
     def load(self) -> Loaded:
-        """Returns the valid pipelines by name, and the errors of the others. A local folder takes precedence over what
-        a DAG carries.
+        """Returns the valid pipelines by name, and the errors of the others. A local folder takes precedence over the
+        settings that a DAG carries.
 
         Raises:
             SettingsError: the folder of pipelines does not exist, and no DAG carries settings.

@@ -1,4 +1,6 @@
-"""Renders templates as responses. All data are escaped, and the headers let nothing from elsewhere load or run."""
+"""Renders templates as responses. All data are escaped, and the headers keep content from elsewhere from loading or
+running.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 
 
 def report_document(file: Path, theme: str = "") -> Response:
-    """Returns a report file. A report runs no script, so its style sheet is changed here to the UI's theme."""
+    """Returns a report file. A report runs no script, so this function adapts its style sheet to the UI's theme."""
     text = file.read_text(encoding="utf-8")
     if theme in THEMES:
         text = text.replace(DARK, THEMES[theme], 1)  # the first occurrence is in the style sheet, before any data
@@ -60,7 +62,7 @@ def report_document(file: Path, theme: str = "") -> Response:
 
 
 def asset(name: str) -> Response:
-    """Returns one of Fencepost's static files; 404 for any other name."""
+    """Returns one of Fencepost's static files. Returns 404 for any other name."""
     if name not in ASSETS:
         raise HTTPException(404, "No such file.")
     # The address has a version, so a browser may keep the file.

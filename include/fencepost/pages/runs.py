@@ -1,4 +1,4 @@
-"""The DAG run of each interval, and the revision that a run is about, from Airflow's database.
+"""Finds the DAG run of each interval, and the revision that a run is about, in Airflow's database.
 
 A run_id is never parsed, because it does not name the interval.
 """
@@ -34,7 +34,7 @@ class DagRunFacts:
 
 
 def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
-    """Runs ids by the interval's start; one query for a whole page."""
+    """Returns the ids of runs by the interval's start. It sends one query for a whole page."""
     if not intervals:
         return {}
     # The logical date is unique by DAG, and so indexed. It is the interval's start for the runs that a pipeline's DAG
@@ -47,7 +47,7 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
 
 
 def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
-    """Returns the intervals whose run has failed and that have not changed since, so that no run continues them."""
+    """Returns the intervals whose run has failed and that have not changed since. No run continues such an interval."""
     if not rows:
         return set()
     query = select(DagRun.logical_date, DagRun.end_date).where(
@@ -62,7 +62,9 @@ def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
 
 
 def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
-    """The run, with the newest revision in its steps' results; None if there is no such run, or it has no data interval."""
+    """Returns the run, with the newest revision in its steps' results. Returns None if there is no such run, or if it
+    has no data interval.
+    """
     query = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     results = XComModel.get_many(run_id=run_id, dag_ids=dag_id, key="return_value")
     with create_session(scoped=False) as session:
@@ -84,9 +86,10 @@ def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
 def about(run: DagRunFacts, row: Row) -> Batch:
     """Returns the revision that a run is about.
 
-    It is the newest one in the results of the run's steps. A step that planned a revision and then failed has no result, so a run
-    that did not succeed also owns the revisions planned while it ran. The same holds for a run whose results are not in Airflow's
-    database, because an XCom backend keeps them elsewhere. Without any of these, it is the revision that matters most now.
+    It is the newest revision in the results of the run's steps. A step that planned a revision and then failed has no
+    result. So a run that did not succeed also owns the revisions that were planned while it ran. The same holds for a
+    run whose results are not in Airflow's database, because an XCom backend keeps them elsewhere. Without any of these,
+    it is the revision that matters most now.
     """
     named = next((b for b in row.revisions.all if b.revision == run.returned), None)
     is_unknown = run.returned is None or not run.succeeded

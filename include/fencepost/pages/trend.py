@@ -1,4 +1,4 @@
-"""A pipeline's lag now, and its trend: a point for each of its last batches. Pure."""
+"""Computes a pipeline's present lag, and its trend: a point for each of its last batches. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Lag:
-    """How far the frontier is behind: source offsets, and seconds between the ends of two intervals."""
+    """The distance of the frontier from the source's end, in source offsets and in seconds between the ends of two
+    intervals.
+    """
 
     records: int
     seconds: float
@@ -26,7 +28,9 @@ class Lag:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """One batch of a trend. `lag` is the distance from the frontier to the newest planned interval when the batch was settled."""
+    """One batch of a trend. `lag` is the distance from the frontier to the newest planned interval at the time when the
+    batch was settled.
+    """
 
     row: Row
     lag: Lag | None
@@ -42,11 +46,12 @@ def trend(snapshot: Snapshot, length: int) -> list[TrendPoint]:
 
 
 def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
-    """For each interval of the run from position `begin` on, the lag at the time it was settled.
+    """Returns the lag at the time when each interval was settled, for the intervals of the run from position `begin`
+    on.
 
-    An interval is settled when it is first published or skipped, or else at its last change. At that time the frontier stood
-    before the first interval that had not passed, and the newest planned interval was the last one with a frozen plan. So a hole
-    shows as a lag that grows until the hole is closed.
+    An interval is settled when it is first published or skipped, or otherwise at its last change. At that time the
+    frontier was before the first interval that had not passed, and the newest planned interval was the last interval
+    with a frozen plan. So a hole shows as a lag that grows until the hole is closed.
     """
     if not run:
         return []
@@ -73,12 +78,13 @@ def _passes(row: Row) -> datetime:
 
 
 def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
-    """The end of the newest interval that has ended; None before the first one has."""
+    """Returns the end of the newest interval that has ended, or None before the first interval has ended."""
     return next((interval.end for interval in newest_ended(schedule, now)), None)
 
 
 def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[PartitionId, int], now: datetime) -> Lag:
-    """Offsets from the frontier to the source's high watermarks, and time from the frontier to the newest due interval.
+    """Returns the offsets from the frontier to the source's high watermarks, and the time from the frontier to the
+    newest due interval.
 
     Partitions that the ledger does not know yet count from offset 0. If no batch was planned, the time counts from
     `schedule.start`.

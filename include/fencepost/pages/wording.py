@@ -1,4 +1,4 @@
-"""Numbers, times and states as text for a person."""
+"""Writes numbers, times and states as text for a person."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fencepost.protocol.snapshot import Row
 
 
 def number(value: float | None) -> str:
-    """`12,345`; empty for None."""
+    """Returns a number such as `12,345`. The text is empty for None."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def short_number(value: float) -> str:
-    """`12.3 k`, for charts."""
+    """Returns a short number for charts, such as `12.3 k`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e4)):
         if value >= size:
             return f"{value / (1e3 if unit == 'k' else size):.1f} {unit}"
@@ -24,12 +24,12 @@ def short_number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`98.5 %`. A share below 1 is never shown as 100 %."""
+    """Returns a share such as `98.5 %`. A share below 1 is never shown as 100 %."""
     return "100 %" if value >= 100 else f"{min(value, 99.9):.1f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most: `3.5 s`, `2 m 5 s`, `3 h 2 m`, `12 d 3 h`."""
+    """Returns a duration in two units at most: `3.5 s`, `2 m 5 s`, `3 h 2 m`, `12 d 3 h`."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -42,21 +42,21 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """`2013-01-01 05:00`, in UTC; with seconds only if they are not zero."""
+    """Returns a time such as `2013-01-01 05:00`, in UTC. It has seconds only if they are not zero."""
     if value is None:
         return ""
     return f"{value:%Y-%m-%d %H:%M:%S}" if value.second else f"{value:%Y-%m-%d %H:%M}"
 
 
 def span(start: datetime, end: datetime) -> str:
-    """`2013-01-01 05:00 → 01-02 05:00`: the end without the part of the date that both share."""
+    """Returns an interval such as `2013-01-01 05:00 → 01-02 05:00`. The end omits the part of the date that both share."""
     if start.date() == end.date():
         return f"{moment(start)} → {end:%H:%M}"
     return f"{moment(start)} → {end:%m-%d %H:%M}" if start.year == end.year else f"{moment(start)} → {moment(end)}"
 
 
 def verdict_style(batch: Batch) -> str:
-    """Returns a class for the verdict's colour."""
+    """Returns the class of the style sheet for the verdict's colour."""
     if batch.state is State.SKIPPED:
         return "skipped"
     if batch.verdict is None:
@@ -87,7 +87,9 @@ def tip(row: Row) -> str:
 
 
 def standing(row: Row, batch: Batch) -> str:
-    """Returns how a revision relates to the others of its interval; empty if it is the newest and in force."""
+    """Returns how a revision relates to the others of its interval. The text is empty if it is the newest revision and
+    counts.
+    """
     newest, counts = row.newest, row.batch
     described = []
     adds = "" if newest.adds_to is None else f", an addition to revision {newest.adds_to},"

@@ -1,4 +1,5 @@
-"""What a reader of a pipeline's output needs, without the pipeline's folder or a right to its ledger.
+"""Everything that a reader of a pipeline's output needs. A reader needs neither the pipeline's folder nor a right to
+its ledger.
 
-Only `fencepost.read_validated` is public. This room is above `airflow`, which looks up a reader's connections.
+Only `fencepost.read_validated` is public. This package may import `airflow`, which looks up a reader's connections.
 """

@@ -1,7 +1,7 @@
-"""For readers of a pipeline's output: the records of published batches, and no others.
+"""Reads the records of published batches from a pipeline's output, and no other records.
 
-It needs an event, the topic of announcements, and the output. It uses neither the ledger nor the pipeline's folder, so a reader
-needs no right to them, and may belong to another installation.
+It needs an event, the topic of announcements, and the output. It uses neither the ledger nor the pipeline's folder. So
+a reader needs no right to either, and may belong to another installation.
 """
 
 from __future__ import annotations
@@ -36,18 +36,21 @@ def read_validated(
     postgres: Mapping[str, str] | None = None,
     group: str = READER_GROUP,
 ) -> DataFrame:
-    """Returns the rows of announced batches, as columns; for a topic also `_key`, `_topic`, `_partition` and `_offset`.
+    """Returns the rows of announced batches, as columns. For a topic it adds `_key`, `_topic`, `_partition` and
+    `_offset`.
 
-    `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict, or several of one pipeline in
-    any order. An addition, which a replay has published, has its own event. A batch that several events name is read once. A
-    batch is left out if the events also name its newer revision; skips and withdrawals are ignored. Records of other batches in
-    the same ranges are left out by the header, and aborted records by read_committed. A second call gives the same records. A
-    column that a batch does not have is null in its records.
+    `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict. It may also be
+    several of these, in any order, but of one pipeline. An addition, which a replay has published, has its own event. A
+    batch that several events name is read once. If the events also name a newer revision of a batch, the older revision
+    is left out. Skips and withdrawals are ignored. Records of other batches in the same ranges are left out because of
+    their header, and aborted records because of read_committed. A second call gives the same records. A column that a
+    batch does not have is null in the batch's records.
 
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
-    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. Each may name an
-    Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call, and settings beside it
-    win. `group` is the consumer group that the reader has a right to; nothing is committed to it.
+    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, and `postgres` by libpq's names for a table. Each
+    may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call,
+    and settings beside it take precedence. `group` is a consumer group that the reader has a right to. No offsets are
+    committed in it.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
@@ -77,8 +80,8 @@ def read_validated(
 
 
 def _whole(reader: Reader) -> Reader:
-    """Returns the reader with the settings of its connections. Airflow is imported only for these, because a reader may
-    run without it.
+    """Returns the reader with the settings of its connections. Airflow is imported only if the reader has connections,
+    because a reader may run without Airflow.
     """
     if not reader.connections:
         return reader
@@ -123,14 +126,14 @@ def announced_batches(events: Iterable[Announcement], announced: Sequence[Announ
 
 
 def _had_no_records(one: Announcement, announced: Sequence[Announcement]) -> bool:
-    """Returns whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one that was
-    planned by mistake.
+    """Returns whether a batch had no records, and its interval was withdrawn as planned by mistake. Then nothing was
+    lost with the batch.
     """
     return not one.rows and _became(one, announced) == "withdrawn"
 
 
 def _became(one: Announcement, announced: Sequence[Announcement]) -> str:
-    """Returns what was announced about a batch's interval after the batch, in a word."""
+    """Returns in a word what was announced about a batch's interval after the batch."""
     later = [other for other in announced if other.interval == one.interval]
     places = [n for n, other in enumerate(later) if other.identity == one.identity]
     if not places:
@@ -146,8 +149,8 @@ def columns_of(one: Announcement) -> StructType:
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
-    """Returns the schema that the records of a batch were written with, from the reader's registry, or None if there is
-    none.
+    """Returns the schema that the records of a batch were written with, from the reader's registry. Returns None if
+    they have none.
     """
     schema_id = one.schema_ids.value if one.schema_ids else None
     form = REGISTRY_FORMATS.get(one.format or "")

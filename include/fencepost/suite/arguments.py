@@ -207,7 +207,7 @@ def _said(bound: Any) -> Any:
 
 
 class StrictBounds(Bounds[T], Generic[T]):
-    """Bounds that a value has to be strictly within, if the suite says so."""
+    """Two bounds, each of which a value may have to differ from (`strict_min`, `strict_max`)."""
 
     strict_min: bool = False
     strict_max: bool = False

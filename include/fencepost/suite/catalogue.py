@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Scope(StrEnum):
-    """The subject of an expectation: single records, a column, or the whole batch."""
+    """The subject of an expectation: records, a column, the number of records, or the columns' names and types."""
 
     RECORD = "record"  # each value of one column
     RECORDS = "records"  # each record's values in several columns
