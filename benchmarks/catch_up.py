@@ -36,6 +36,7 @@ from fencepost.config.loading import find_pipeline
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.codec import record_key
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval
 from fencepost.steps.advance import advance_batch
@@ -65,13 +66,13 @@ def day(number: int) -> datetime:
 def make_ledger(bootstrap: str, made: int) -> None:
     """So many published intervals: the first day is run on the empty topic, the others are its records again."""
     pipeline = find_pipeline("orders")
-    ledger, interval = Ledger(pipeline), Interval.of(day(0), day(1))
+    deployment, interval = Deployment.of(pipeline), Interval.of(day(0), day(1))
     states: list[Batch] = []
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
-        step(pipeline, interval, ledger=ledger)
-        states.append(ledger.read().known(interval).last)
+        step(pipeline, interval, deployment=deployment)
+        states.append(deployment.ledger.read().known(interval).last)
     producer = Producer({"bootstrap.servers": bootstrap})
-    lease = ledger.cluster.high_watermarks(ledger.cluster.describe(pipeline.ledger_topic))[0]
+    lease = deployment.cluster.high_watermarks(deployment.cluster.describe(pipeline.ledger_topic))[0]
     for number in range(1, made):
         for state in states:
             record = moved(state, Interval.of(day(number), day(number + 1)), lease)

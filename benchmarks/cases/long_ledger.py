@@ -16,6 +16,7 @@ from benchmarks.measure import at_most
 from benchmarks.results import Result, result
 from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.codec import record_key
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval
 from fencepost.steps.advance import advance_batch
@@ -71,12 +72,12 @@ def with_ledger(bench: Bench, batches: int) -> Pipeline:
     source = f"empty-{batches}"
     bench.cluster.ensure_topic(source, PARTITIONS)
     pipeline = bench.pipeline(source)
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
     first = interval(0)
     states: list[Batch] = []
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
-        step(pipeline, first, ledger=ledger)
-        batch = ledger.read().last(first)
+        step(pipeline, first, deployment=deployment)
+        batch = deployment.ledger.read().last(first)
         assert batch is not None
         states.append(batch)
     producer = Producer({"bootstrap.servers": bench.broker.bootstrap, "linger.ms": 50}, logger=data.log)

@@ -19,7 +19,7 @@ from benchmarks.data import DAY, Source
 from benchmarks.measure import at_most, ratios
 from benchmarks.results import Result, result
 from fencepost.jars import JarSet, download, is_there
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval
 from fencepost.rows.source import read_ranges
 from fencepost.steps.advance import advance_batch
@@ -91,25 +91,25 @@ def backfill(bench: Bench) -> Iterator[Result]:
     days = max(2 * ENDS, DAYS // 8) if bench.quick else DAYS
     topic = filled_days(bench, days)
     pipeline = bench.pipeline(topic, SELECTED, **into_a_table(bench), schedule={"start": day_of(0).start})
-    ledger = Ledger(pipeline)
-    seconds = [one_day(bench, ledger, number) for number in range(days)]
+    deployment = Deployment.of(pipeline)
+    seconds = [one_day(bench, deployment, number) for number in range(days)]
     first, last = median(seconds[1 : 1 + ENDS]), median(seconds[-ENDS:])  # the first one makes the table
     case = f"a backfill of {days} intervals of {OF_A_DAY:,} rows into one table"
     note = f"first {first:.2f} s, last {last:.2f} s"
     yield result("B16", case, [last / first], f"time: last {ENDS} ÷ first {ENDS}", goal=at_most(1.2), note=note)
 
 
-def one_day(bench: Bench, ledger: Ledger, number: int) -> float:
+def one_day(bench: Bench, deployment: Deployment, number: int) -> float:
     """The seconds of an interval's four steps, which share a ledger as those of `fencepost run --each` do."""
-    pipeline, day = ledger.pipeline, day_of(number)
+    pipeline, day = deployment.pipeline, day_of(number)
 
     @contextmanager
     def side() -> Iterator[Callable[[], None]]:
         def job() -> None:
-            plan_batch(pipeline, day, ledger=ledger)
-            write_batch(bench.spark, pipeline, day, ledger=ledger)
-            validate_batch(bench.spark, pipeline, day, ledger=ledger)
-            published = advance_batch(pipeline, day, ledger=ledger)
+            plan_batch(pipeline, day, deployment=deployment)
+            write_batch(bench.spark, pipeline, day, deployment=deployment)
+            validate_batch(bench.spark, pipeline, day, deployment=deployment)
+            published = advance_batch(pipeline, day, deployment=deployment)
             check_rows(int(str(published.details["rows"])), OF_A_DAY, "advance_batch")
 
         yield job

@@ -20,7 +20,7 @@ from benchmarks.bench import Bench, batch_of
 from benchmarks.data import DAY, Source
 from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
 from fencepost.kafka.writers import Writers
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER
 from fencepost.rows.writer import write_partition
 from fencepost.steps.plan import plan_batch
@@ -46,7 +46,7 @@ def writer(
     """
     pipeline = bench.pipeline(source.topic, output=output)
     plan_batch(pipeline, DAY)
-    job = replace(rows_job(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
+    job = replace(rows_job(Deployment.of(pipeline), batch_of(pipeline)), batch_header=batch_header)
     kind = Started if transactional else Untransacted
     started = kind(job.writers.settings, job.writers.transactional_ids[0], "write", 0)
     started.start(bench)
@@ -72,7 +72,7 @@ def often(
     """The same rows by `Transaction` itself, with a commit of records and a group's offset every so many seconds."""
     pipeline = bench.pipeline(source.topic)
     plan_batch(pipeline, DAY)
-    job = rows_job(Ledger(pipeline), batch_of(pipeline))
+    job = rows_job(Deployment.of(pipeline), batch_of(pipeline))
     writers = job.writers
     started = Started(writers.settings, writers.transactional_ids[0], "write", 0)
     started.start(bench)

@@ -190,11 +190,10 @@ def test_a_decision_that_kafka_did_not_take_is_worth_another_try(
 class OnView:
     """A ledger that decides on that view and keeps what would be committed."""
 
-    settings, cluster = None, SimpleNamespace(id="C")
     topic_id = "L"
 
-    def __init__(self, view: View, pipeline: Pipeline) -> None:
-        self.view, self.pipeline, self.recorded = view, pipeline, []  # type: ignore[var-annotated]
+    def __init__(self, view: View) -> None:
+        self.view, self.recorded = view, list[Batch]()
 
     def read(self) -> View:
         return self.view
@@ -249,7 +248,7 @@ def test_an_answer_about_what_is_no_longer_there_decides_nothing_and_is_asked_fo
     choice: str,
 ) -> None:
     waiting, _ = ask(REJECTED)
-    ledger = OnView(View.of(now), asking)
+    ledger = OnView(View.of(now))
     done = carry_out(asking, context_of, monkeypatch, ledger, answered(choice), waiting.kwargs)
     assert isinstance(done, AirflowException)
     assert not isinstance(done, AirflowFailException), "the next attempt asks again"
@@ -270,14 +269,14 @@ def test_an_answer_about_what_still_stands_is_recorded_once_though_its_commit_wa
     state: State,
 ) -> None:
     asked = ask(REJECTED)[0].kwargs
-    ledger = OnView(View.of((REJECTED,)), asking)
+    ledger = OnView(View.of((REJECTED,)))
     carry_out(asking, context_of, monkeypatch, ledger, answered(choice), asked)
     (batch,) = ledger.recorded
     assert batch.state is state
     recorded = Batch.model_validate_json(batch.model_dump_json(exclude_none=True))
     assert recorded.decision is not None
     assert (recorded.decision.by, recorded.decision.asked) == ("ann", None), "the ledger's records are as they were"
-    again = OnView(View.of((recorded,)), asking)
+    again = OnView(View.of((recorded,)))
     done = carry_out(asking, context_of, monkeypatch, again, answered(choice), asked)
     assert done["choice"] == choice
     assert again.recorded == []
@@ -424,7 +423,9 @@ def carry_out(
     kwargs: dict[str, Any],
 ) -> Any:
     """The task's second half on that ledger: its result, or the error that it ends with."""
-    monkeypatch.setattr("fencepost.steps.advance.Ledger", lambda pipeline: ledger)
+    deployment = SimpleNamespace(pipeline=asking, cluster=SimpleNamespace(id="C"), ledger=ledger)
+    for step in ("advance", "plan"):
+        monkeypatch.setattr(f"fencepost.steps.{step}.Deployment", SimpleNamespace(of=lambda pipeline: deployment))
     monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.advance.check_can_go_on", lambda *_: None)
     monkeypatch.setattr("fencepost.steps.advance._offsets_now", lambda *_: {})

@@ -28,7 +28,7 @@ from fencepost.doctor.observed_state import observed_state
 from fencepost.doctor.run_check import run_check
 from fencepost.doctor.topics import check_topics_of_batches
 from fencepost.errors import FencepostError, Superseded, TableUnavailable
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres import connection, lock
@@ -137,7 +137,7 @@ def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
         assert f"a publication of batch {latest(ready, day(1)).id} is under way, in session" in under_way.found
         (contents,) = run_check(check_table_contents, look)
         assert contents.level == "ok"
-        assert missing_of(Ledger(ready)) == ""
+        assert missing_of(Deployment.of(ready)) == ""
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code == 0, said
@@ -185,9 +185,9 @@ def test_a_commit_that_was_under_way_when_the_publication_was_given_up_is_refuse
     """It is stopped before it locks the row; then the publication is given up, and it goes on."""
     process, struck = started(ready, "advance.begun=stop")
     pid = pid_of(struck, process)
-    ledger, held = Ledger(ready), latest(ready, day(1))
-    ledger.read()
-    assert give_up(ledger, held, observed_state(ledger, held)) is not None
+    deployment, held = Deployment.of(ready), latest(ready, day(1))
+    deployment.ledger.read()
+    assert give_up(deployment, held, observed_state(deployment, held)) is not None
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code == 4, said
@@ -206,7 +206,7 @@ def test_a_zombie_of_an_older_lease_never_takes_a_newer_revisions_place(
     os.kill(pid, signal.SIGCONT)
     finished(process)
     with pytest.raises(Superseded):
-        output_of(Ledger(ready), zombie).publish(zombie, None)
+        output_of(Deployment.of(ready), zombie).publish(zombie, None)
     assert numbers_in(ready) == of_revision(2, range(6))
 
 

@@ -21,6 +21,7 @@ from fencepost.doctor.examination import examine
 from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
 from fencepost.findings import Level
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, parse, write_record
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import NewestRecords, Record
 from fencepost.model import LEDGER_VERSION, Batch, State
@@ -271,7 +272,7 @@ def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_re
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    write_partition(rows_job(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
+    write_partition(rows_job(Deployment.of(pipeline), latest(pipeline, day(1))), 0, iter([]))
     restore(broker, pipeline, stored(broker, pipeline))
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).revision == 2

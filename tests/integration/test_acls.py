@@ -30,6 +30,7 @@ from fencepost.errors import AccessDenied
 from fencepost.findings import Level
 from fencepost.jars import java
 from fencepost.kafka.client_settings import ClientSettings
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.preview import suggest
@@ -180,9 +181,9 @@ def test_who_may_only_read_looks_back_and_tries(
     assert [one["records"] for one in said("schema", "--sample", "50")["misfits"]] == [DAYS + 1], "not JSON"
     assert said("status")
     assert said("quarantine", *span)
-    ledger = Ledger(reader)
-    assert try_pipeline(spark, ledger, newest(ledger, 5)).passes
-    assert try_pipeline(spark, ledger, of_interval(ledger, day(DAYS + 1))).read == DAYS + 2
+    deployment = Deployment.of(reader)
+    assert try_pipeline(spark, deployment, newest(deployment, 5)).passes
+    assert try_pipeline(spark, deployment, of_interval(deployment, day(DAYS + 1))).read == DAYS + 2
     denied = [line for line in secured.denials()[before:] if "operation = DESCRIBE_CONFIGS" not in line]
     assert denied == []
 

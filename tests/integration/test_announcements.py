@@ -17,7 +17,7 @@ from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.ledger import check_announcements
 from fencepost.errors import AnnouncementsLost, NeedsOperator, TransitionRefused
 from fencepost.findings import Level
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.asset import extra_of
 from fencepost.protocol.announcement import Announcement
@@ -46,7 +46,7 @@ TOLERANT = {"quarantine_limit": "none"}
 
 
 def announced(pipeline: Pipeline) -> list[Record]:
-    return read_all(Ledger(pipeline).settings.bootstrap, pipeline.announcements_topic)
+    return read_all(Deployment.of(pipeline).cluster.settings.bootstrap, pipeline.announcements_topic)
 
 
 def told(pipeline: Pipeline) -> list[Announcement]:
@@ -55,7 +55,7 @@ def told(pipeline: Pipeline) -> list[Announcement]:
 
 def delete(pipeline: Pipeline) -> None:
     """The topic of announcements is gone when this returns."""
-    admin = AdminClient({"bootstrap.servers": Ledger(pipeline).settings.bootstrap}, logger=QUIET_LOG)
+    admin = AdminClient({"bootstrap.servers": Deployment.of(pipeline).cluster.settings.bootstrap}, logger=QUIET_LOG)
     name = pipeline.announcements_topic
     admin.delete_topics([name])[name].result(20)
     await_true(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to go", 30)
@@ -103,11 +103,11 @@ def test_a_reader_finds_each_batch_where_its_announcement_says(spark: Any, broke
     assert [a.complete_until for a in (one, addition, newer)] == [day(1).end] * 3
     assert (skipped.complete_until, withdrawn.complete_until) == (day(2).end, day(2).end)
     assert {c.name: c.type for c in one.columns} == {"n": "integer", "doubled": "integer", "name": "string"}
-    ledger = Ledger(fixed)
+    deployment = Deployment.of(fixed)
     for a in told(fixed):
-        batch = next(b for b in ledger.read().all() if str(b.id) == a.batch)
-        assert (a.ledger_id, a.cluster_id) == (batch.plan.ledger_topic_id, ledger.cluster.id)
-        assert (a.output, a.topic_id) == (fixed.output.name, ledger.cluster.describe(fixed.output.name).id)
+        batch = next(b for b in deployment.ledger.read().all() if str(b.id) == a.batch)
+        assert (a.ledger_id, a.cluster_id) == (batch.plan.ledger_topic_id, deployment.cluster.id)
+        assert (a.output, a.topic_id) == (fixed.output.name, deployment.cluster.describe(fixed.output.name).id)
         ranges = {int(p): range(*ends) for p, ends in a.ranges.items()}
         seen = [r for r in read_all(broker.bootstrap, fixed.output.name) if r.offset in ranges.get(r.partition, ())]
         assert len([r for r in seen if dict(r.headers)[a.header or ""] == a.batch.encode()]) == a.rows
@@ -163,7 +163,7 @@ def test_announcements_that_were_deleted_are_missed_and_not_mixed_with_others(em
 
     for number in (1, 2):
         run_empty(empty, number)
-    admin = AdminClient({"bootstrap.servers": Ledger(empty).settings.bootstrap}, logger=QUIET_LOG)
+    admin = AdminClient({"bootstrap.servers": Deployment.of(empty).cluster.settings.bootstrap}, logger=QUIET_LOG)
     for done in admin.delete_records([TopicPartition(empty.announcements_topic, 0, 2)]).values():
         done.result(20)
     with pytest.raises(AnnouncementsLost, match="begins at offset 2"):

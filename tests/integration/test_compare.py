@@ -19,6 +19,7 @@ from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Layout
 from fencepost_stack.broker import Broker
@@ -261,11 +262,11 @@ def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeli
     """The plan says so, whatever the settings are by now."""
     from fencepost.preview.trace import location_of, trace_source
 
-    ledger = Ledger(pipeline)
-    view = ledger.read()
+    deployment = Deployment.of(pipeline)
+    view = deployment.ledger.read()
     of_output = [b.model_copy(update={"plan": b.plan.model_copy(update={"layout": Layout.OUTPUT})}) for b in view.all()]
     traced = trace_source(
-        spark, ledger, type(view).of(of_output), location_of("--source", f"{pipeline.source.topic}:0:1")
+        spark, deployment, type(view).of(of_output), location_of("--source", f"{pipeline.source.topic}:0:1")
     )
     assert traced.rows == ()
     assert "under output.layout: output a row may be made of many records" in traced.found[0]

@@ -13,7 +13,7 @@ from arming import armed
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, TransformNotDeterministic
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.rows.writer import write_partition
 from fencepost.steps.advance import skip_batch
@@ -59,7 +59,7 @@ def fail_at_the_last_task_partition(spark: Any, broker: Broker, pipeline: Pipeli
     """An attempt that ends when some task-partitions have committed, and not all."""
     with armed(spark, "write.init#2=raise", folder), pytest.raises(FencepostError):
         write_batch(spark, pipeline, day(1))
-    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    job = rows_job(Deployment.of(pipeline), latest(pipeline, day(1)))
     assert job.writers.committed_receipts() is None
     assert read_all(broker.bootstrap, pipeline.staging_topic), "nothing has committed"
 
@@ -130,7 +130,7 @@ def test_marks_of_all_task_partitions_are_not_enough_where_their_attempts_may_ha
 ) -> None:
     """Each is final, and together they may be of several attempts: the driver of the last one died before it compared."""
     pipeline = shuffling(STEADY)
-    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    job = rows_job(Deployment.of(pipeline), latest(pipeline, day(1)))
     for number in range(3):
         write_partition(job, number, iter([]))
     with pytest.raises(TransformNotDeterministic, match="committed 0 rows"):

@@ -12,6 +12,7 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, State, StepResult, utc_now
 from fencepost.protocol.planning import Neighbours, PlanFacts
@@ -153,11 +154,11 @@ def test_a_partition_that_another_run_planned_meanwhile_is_read_once(
     plan_batch(pipeline, day(1))
     gathered, before = plan_module.facts_of_plan, list[Neighbours]()
 
-    def slowly(ledger: Ledger, near: Neighbours, *given: Any) -> PlanFacts:
-        facts = gathered(ledger, near, *given)
+    def slowly(deployment: Deployment, near: Neighbours, *given: Any) -> PlanFacts:
+        facts = gathered(deployment, near, *given)
         before.append(near)
         if len(before) == 1:
-            ledger.cluster.grow_topic(ledger.cluster.describe(topic), 2)
+            deployment.cluster.grow_topic(deployment.cluster.describe(topic), 2)
             produce(broker.bootstrap, topic, [(b"k", {"n": n}, 1, at(2)) for n in range(3)])
             plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(2))
         return facts

@@ -19,7 +19,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.errors import translate
 from fencepost.kafka.transaction import Transaction
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.preview.trial_output import of_names
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic
@@ -74,16 +74,16 @@ def test_a_topic_that_cannot_stand_beside_another_is_found_by_doctor_and_try_bef
     """Kafka takes dots and underscores for the same. Whose topic that is, pipeline.yaml may not even name."""
     create_topic(broker.bootstrap, there, 1)
     pipeline = make_pipeline(**changes)
-    ledger = Ledger(pipeline)
-    (refused,) = of_names(ledger)
-    (found,) = [one for one in check_rights(Inspection(pipeline, ledger)) if one.level is Level.ERROR]
+    deployment = Deployment.of(pipeline)
+    (refused,) = of_names(deployment)
+    (found,) = [one for one in check_rights(Inspection(pipeline, deployment)) if one.level is Level.ERROR]
     for words in (refused, found.found):
         assert f"collides with existing topic: {there}" in words or f"collides with existing topics: {there}" in words
         assert "a.b and a_b cannot both exist" in words
         assert "output.staging_topic" in words
     create_topic(broker.bootstrap, there.replace("beside", "free"), 1)
     free = make_pipeline(name="free_of_it", output={"topic": there.replace("beside", "free")})
-    assert of_names(Ledger(free)) == []
+    assert of_names(Deployment.of(free)) == []
 
 
 def test_partitions_that_another_run_has_added_meanwhile_are_taken(settings: ClientSettings) -> None:

@@ -19,6 +19,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger import reader
 from fencepost.ledger.codec import write_record
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import LARGEST_RECORD, Ledger, Recorded, coordinator_settings
 from fencepost.ledger.reader import LedgerReader, NewestRecords, Record
 from fencepost.model import Batch, Interval, State, Tally
@@ -43,12 +44,12 @@ def pipeline(make_pipeline: Make) -> Pipeline:
     return made
 
 
-def run_empty(pipeline: Pipeline, interval: Interval, ledger: Ledger | None = None) -> None:
+def run_empty(pipeline: Pipeline, interval: Interval, deployment: Deployment | None = None) -> None:
     """An interval without records, all the way."""
-    plan_batch(pipeline, interval, ledger=ledger)
-    write_without_spark(pipeline, interval, ledger=ledger)
-    validate_without_spark(pipeline, interval, ledger=ledger)
-    advance_batch(pipeline, interval, ledger=ledger)
+    plan_batch(pipeline, interval, deployment=deployment)
+    write_without_spark(pipeline, interval, deployment=deployment)
+    validate_without_spark(pipeline, interval, deployment=deployment)
+    advance_batch(pipeline, interval, deployment=deployment)
 
 
 def delete_ledger(pipeline: Pipeline) -> AdminClient:
@@ -118,13 +119,13 @@ def test_a_run_reads_each_record_of_the_ledger_once(
         run_empty(pipeline, day(number))
     taken.clear()
     parsed.clear()
-    ledger = Ledger(pipeline)
-    run_empty(pipeline, day(4), ledger)
-    stored = [r.offset for r in read_all(ledger.settings.bootstrap, pipeline.ledger_topic)]
+    deployment = Deployment.of(pipeline)
+    run_empty(pipeline, day(4), deployment)
+    stored = [r.offset for r in read_all(deployment.cluster.settings.bootstrap, pipeline.ledger_topic)]
     assert len(stored) == 17, "four transitions of each day, and once which topic has the announcements"
     assert taken == stored[:-1], "all but the last transition, after which nobody asks"
     assert len(parsed) == 3 + 3, "one of each day before, and the day's own as they are read back"
-    assert ledger.read() == Ledger(pipeline).read()
+    assert deployment.ledger.read() == Ledger(pipeline).read()
 
 
 @pytest.mark.parametrize("step", [plan_batch, write_without_spark, validate_without_spark, advance_batch])
@@ -165,34 +166,34 @@ def test_what_another_run_recorded_is_not_taken_for_ones_own(
 
 def test_a_view_with_a_change_applied_is_the_ledger_read_again(pipeline: Pipeline) -> None:
     plan_batch(pipeline, day(1))
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
         views: list[View] = []
-        transact = ledger.transact
+        transact = deployment.ledger.transact
 
         def seen(decide: Any, transact: Any = transact, views: list[View] = views) -> Recorded:
             found: Recorded = transact(decide)
             views.append(found.view)
             return found
 
-        ledger.transact = seen  # type: ignore[method-assign]
-        step(pipeline, day(2), ledger=ledger)
-        ledger.transact = transact  # type: ignore[method-assign]
+        deployment.ledger.transact = seen  # type: ignore[method-assign]
+        step(pipeline, day(2), deployment=deployment)
+        deployment.ledger.transact = transact  # type: ignore[method-assign]
         assert views == [Ledger(pipeline).read()]
 
 
 def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine, other = Ledger(pipeline), Ledger(pipeline)
-    plan_batch(pipeline, day(1), ledger=mine)
-    plan_batch(pipeline, day(2), ledger=other)
+    mine, other = Deployment.of(pipeline), Deployment.of(pipeline)
+    plan_batch(pipeline, day(1), deployment=mine)
+    plan_batch(pipeline, day(2), deployment=other)
     with caplog.at_level("INFO", "fencepost.ledger.ledger"):
-        plan_batch(pipeline, day(3), ledger=mine)
+        plan_batch(pipeline, day(3), deployment=mine)
     assert "deciding again" in caplog.text
     kept = [value for record in caplog.records for value in record.args or () if isinstance(value, BaseException)]
     assert not kept, "a record that is kept would keep the error's frames, and their clients"
-    assert mine.read().intervals == [day(1), day(2), day(3)]
+    assert mine.ledger.read().intervals == [day(1), day(2), day(3)]
 
 
 def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
@@ -227,8 +228,8 @@ def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
 
 def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledger(pipeline: Pipeline) -> None:
     """As any broker takes it: its plan has a range for each source partition, and its result sums over all of them."""
-    ledger = Ledger(pipeline)
-    ledger.create()
+    deployment = Deployment.of(pipeline)
+    deployment.ledger.create()
     chance = random.Random(1)
     at = [chance.randrange(10**9) for _ in range(10_000)]
     topic = pipeline.output.topic
@@ -242,22 +243,22 @@ def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledge
     assert len(value) < 1_000_000
     one = batch.model_copy(update={"written": a_written(receipts[0], output=a_topic(*at[:100], topic=topic))})
     assert len(value) - len(write_record(one)) < 100, "its result is as long as that of one"
-    coordinator = Transaction(coordinator_settings(ledger.settings), pipeline.coordinator_id, "coordinator")
+    coordinator = Transaction(coordinator_settings(deployment.cluster.settings), pipeline.coordinator_id, "coordinator")
     coordinator.init()
     with coordinator:
         coordinator.produce(pipeline.ledger_topic, value, b"wide", partition=0)
-    [record] = read_all(ledger.settings.bootstrap, pipeline.ledger_topic)
+    [record] = read_all(deployment.cluster.settings.bootstrap, pipeline.ledger_topic)
     assert record.value == value
 
 
 def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) -> None:
-    ledger = Ledger(pipeline)
-    plan_batch(pipeline, day(1), ledger=ledger)
+    deployment = Deployment.of(pipeline)
+    plan_batch(pipeline, day(1), deployment=deployment)
     delete_ledger(pipeline)
     Ledger(pipeline).create()
     with pytest.raises(LedgerLost, match="deleted and created again"):
-        write_without_spark(pipeline, day(1), ledger=ledger)
-    assert read_all(ledger.settings.bootstrap, pipeline.ledger_topic) == []
+        write_without_spark(pipeline, day(1), deployment=deployment)
+    assert read_all(deployment.cluster.settings.bootstrap, pipeline.ledger_topic) == []
 
 
 def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(pipeline: Pipeline) -> None:

@@ -32,6 +32,7 @@ from fencepost.errors import (
     TransactionTimedOut,
     TransitionRefused,
 )
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
@@ -477,7 +478,7 @@ def test_a_staging_topic_that_is_made_takes_no_more_than_the_output(broker: Brok
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
     create_topic(broker.bootstrap, pipeline.output.topic, 3, **{"max.message.bytes": "20000"})
     plan_batch(pipeline, day(1))
-    assert Ledger(pipeline).cluster.topic_configs(pipeline.staging_topic)["max.message.bytes"] == "20000"
+    assert Deployment.of(pipeline).cluster.topic_configs(pipeline.staging_topic)["max.message.bytes"] == "20000"
 
 
 @pytest.mark.deep

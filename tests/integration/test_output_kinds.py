@@ -18,7 +18,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.examination import examine
 from fencepost.errors import SettingsError, Superseded
 from fencepost.findings import Level
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.output_kinds import OUTPUT_KINDS
 from fencepost.outputs.output import missing_of, output_of
@@ -81,7 +81,7 @@ def test_a_kind_that_only_tests_have_goes_through_every_step_and_is_looked_at_an
     assert (found["folder"].level, found["files"].level) == (Level.OK, Level.OK)
     assert [one.check for one in found.values() if one.level is Level.ERROR] == []
     shutil.rmtree(pipeline.output.name)
-    assert "does not have what the ledger has published there in 2 intervals" in missing_of(Ledger(pipeline))
+    assert "does not have what the ledger has published there in 2 intervals" in missing_of(Deployment.of(pipeline))
     found = {one.check: one for one in examine(pipeline)}
     assert (found["folder"].level, found["files"].level) == (Level.ERROR, Level.SKIPPED)
 
@@ -95,7 +95,7 @@ def test_a_publication_that_was_given_up_never_commits_late_whatever_the_kind(sp
     assert zombie.state is State.PUBLISHING
     assert skip_batch(pipeline, day(1), a_decision("skip")).state is State.SKIPPED
     with pytest.raises(Superseded):
-        output_of(Ledger(pipeline), zombie).publish(zombie, None)
+        output_of(Deployment.of(pipeline), zombie).publish(zombie, None)
     assert numbers_in(pipeline, 1) == {}
 
 

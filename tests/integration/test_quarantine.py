@@ -18,6 +18,7 @@ from conftest import at, day
 from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, SettingsError, TransitionRefused, VerdictUndetermined
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.protocol.snapshot import snapshot_of
@@ -430,7 +431,7 @@ def test_a_pipeline_without_bad_records_has_a_topic_that_stays_empty(
     assert batch.written is not None
     assert (batch.written.rows, batch.written.quarantined, batch.written.tasks) == (10, {}, 2)
     assert read_all(broker.bootstrap, pipeline.quarantine_topic, committed=False) == []
-    settings = Ledger(pipeline).cluster.topic_configs(pipeline.quarantine_topic)
+    settings = Deployment.of(pipeline).cluster.topic_configs(pipeline.quarantine_topic)
     assert settings["retention.ms"] == "-1"
     again = write_batch(spark, pipeline, day(1))
     assert again.changed is False

@@ -17,6 +17,7 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.jars import java
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.steps.advance import skip_batch
@@ -112,7 +113,7 @@ def counted(rows: list[Any]) -> Counter[tuple[int, int]]:
 def in_force(pipeline: Pipeline) -> Counter[tuple[int, int]]:
     """What the ledger has in force, by plain reading: an oracle that knows no announcement."""
     batches = {str(b.id) for b in Ledger(pipeline).read().all() if b.state is State.PUBLISHED}
-    bootstrap = Ledger(pipeline).settings.bootstrap
+    bootstrap = Deployment.of(pipeline).cluster.settings.bootstrap
     return counted([r.json for r in read_all(bootstrap, pipeline.output.name) if r.batch in batches])
 
 

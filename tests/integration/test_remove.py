@@ -17,7 +17,7 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
@@ -161,10 +161,10 @@ def test_a_run_that_publishes_between_the_list_and_the_deletion_is_not_lost(
     from fencepost.steps.remove import plan_removal
     from fencepost.steps.remove import remove as remove_all
 
-    ledger = Ledger(tried)
-    removal = plan_removal(ledger, {})
+    deployment = Deployment.of(tried)
+    removal = plan_removal(deployment, {})
     advance_batch(tried, day(1), a_decision("publish"))
     before = everything(broker)
     with pytest.raises(TransitionRefused, match="1 interval is published"):
-        list(remove_all(ledger, removal))
+        list(remove_all(deployment, removal))
     assert everything(broker) == before

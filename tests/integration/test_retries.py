@@ -16,7 +16,7 @@ from fencepost.config import pipeline as pipeline_module
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransformFailed
 from fencepost.kafka.transaction import Transaction
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Receipt, State, WriteSummary
 from fencepost.protocol.marks import mark_metadata
 from fencepost.rows.writer import write_partition
@@ -154,7 +154,7 @@ def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_al
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    job = rows_job(Deployment.of(pipeline), latest(pipeline, day(1)))
     writers = job.writers
     assert writers.committed_receipts() is None
     first, _ = write_partition(job, 0, iter([]))
@@ -170,7 +170,7 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    job = rows_job(Deployment.of(pipeline), latest(pipeline, day(1)))
     writers = job.writers
     dead = Transaction(writers.settings, writers.transactional_ids[0], "write", 0)
     dead.init()
@@ -188,13 +188,13 @@ def test_a_narrower_batch_ends_what_a_wider_one_left_open(spark: Any, broker: Br
     wide = make_pipeline(output={"layout": "output"})
     fill(broker, wide)
     plan_batch(wide, day(1))
-    writers = rows_job(Ledger(wide), latest(wide, day(1))).writers
+    writers = rows_job(Deployment.of(wide), latest(wide, day(1))).writers
     left = Transaction(writers.settings, writers.transactional_ids[2], "write", 2)
     left.init()
     left.__enter__()
     left.produce(wide.output.topic, b"{}", partition=2)
     left._deliver()
-    cluster = Ledger(wide).cluster
+    cluster = Deployment.of(wide).cluster
     topic = cluster.describe(wide.output.topic)
     assert cluster.last_stable(topic)[2] < cluster.high_watermarks(topic)[2]
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, RecordRefused, SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.preview.trace import location_of, trace_source
 from fencepost.preview.trial import Trial, try_pipeline
 from fencepost.preview.trial_input import newest, of_interval
@@ -68,8 +68,8 @@ def test_each_gives_the_same_rows_and_flags(
     create_topic(broker.bootstrap, source, 1)
     produce(broker.bootstrap, source, [(key, value, 0, at(1)) for key, value in VALUES])
 
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, of_interval(deployment, day(1)))
     assert spark.conf.get(f"my.{layout}", "") == "", "a trial has a session of its own"
     assert (trial.read, trial.malformed, trial.written, trial.withheld, trial.results) == (7, 1, 3, 3, 8)
     assert {(one.name.split(" ")[0], one.rows) for one in trial.unpublished} == {
@@ -95,9 +95,9 @@ def test_each_gives_the_same_rows_and_flags(
     if layout == "output":
         return
 
-    view = ledger.read()
+    view = deployment.ledger.read()
     traced = {
-        key: trace_source(spark, ledger, view, location_of("--source", f"{source}:0:{offset}"))
+        key: trace_source(spark, deployment, view, location_of("--source", f"{source}:0:{offset}"))
         for offset, (key, _) in enumerate(VALUES)
     }
     for key, found in traced.items():
@@ -164,10 +164,10 @@ def test_what_fails_a_write_fails_a_trial_and_the_fixture_and_nothing_else_does(
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
     numbers = [1, 0, 2]
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1)) for n in numbers])
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
 
     def tried() -> Trial:
-        return try_pipeline(spark, ledger, newest(ledger, 10))
+        return try_pipeline(spark, deployment, newest(deployment, 10))
 
     def in_the_fixture() -> Any:
         return trials(pipeline.folder, [{"n": n, "name": "x"} for n in numbers])

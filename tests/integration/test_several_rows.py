@@ -16,7 +16,7 @@ from conftest import at, day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, State, WriteSummary
 from fencepost.quality.quarantine import Accounts
 from fencepost.steps import write_job
@@ -198,7 +198,7 @@ def test_a_retry_takes_withheld_rows_from_the_marks(
     pipeline = make_pipeline(EXPLODING, RULES, output={"layout": layout}, **SETTINGS)
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    first = write_job.run_write_job(spark, Ledger(pipeline), latest(pipeline, day(1)))
+    first = write_job.run_write_job(spark, Deployment.of(pipeline), latest(pipeline, day(1)))
     write_batch(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert batch.written is not None

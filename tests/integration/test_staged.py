@@ -16,6 +16,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.observed_state import observed_state
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, State
 from fencepost.outputs.topic.publication import copied_receipts
@@ -251,10 +252,10 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
     told = "by revision 2; given up during its publication; readers may have seen 0 of its 40 records"
     assert old.history[-1].note == (told if begun else "by revision 2")
     if begun:
-        ledger = Ledger(pipeline)
-        ledger.read()
+        deployment = Deployment.of(pipeline)
+        deployment.ledger.read()
         assert zombie.publication is not None
-        receipts = copied_receipts(zombie.publication, observed_state(ledger, zombie).output.marks)
+        receipts = copied_receipts(zombie.publication, observed_state(deployment, zombie).output.marks)
         assert receipts is not None
         assert [r.topics for r in receipts] == [{}], "a late attempt finds it done, with nothing"
     assert published(spark, pipeline).state is State.PUBLISHED
@@ -270,10 +271,10 @@ def test_a_publication_that_was_copied_in_full_needs_its_staged_records_no_more(
     judged(spark, pipeline)
     copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     delete_staged(broker, pipeline)
-    ledger = Ledger(pipeline)
-    ledger.read()
+    deployment = Deployment.of(pipeline)
+    deployment.ledger.read()
     held = latest(pipeline, day(1))
-    assert give_up(ledger, held, observed_state(ledger, held)) is None
+    assert give_up(deployment, held, observed_state(deployment, held)) is None
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
     assert published(None, pipeline).state is State.PUBLISHED
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 40
@@ -309,7 +310,7 @@ def test_the_staging_topic_has_as_many_partitions_as_the_output(broker: Broker, 
     plan = latest(pipeline, day(2)).plan
     assert plan.staging is not None
     assert len(plan.staging.ends) == len(plan.output.ends) == 5
-    settings = Ledger(pipeline).cluster.topic_configs(pipeline.staging_topic)
+    settings = Deployment.of(pipeline).cluster.topic_configs(pipeline.staging_topic)
     assert (settings["retention.ms"], settings["cleanup.policy"]) == (str(168 * 3_600_000), "delete")
 
     other = make_pipeline(output=STAGED | {"staging_topic": f"{pipeline.name}-own", "partitions": 2})

@@ -19,7 +19,7 @@ from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline, load_suite
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.preview.diff import difference
 from fencepost.preview.judge import judge_past
 from fencepost.preview.past import PastRevision
@@ -173,21 +173,21 @@ def test_what_differs_from_its_receipts_is_not_judged(
     spark: Any, pipeline: Pipeline, tmp_path: Path, check: str
 ) -> None:
     """Receipts of another row: as if somebody had changed the topic. A check of the schema alone reads no record, and is told."""
-    ledger, file = Ledger(pipeline), tmp_path / "suite.yaml"
+    deployment, file = Deployment.of(pipeline), tmp_path / "suite.yaml"
     file.write_text(f"expectations: [{check}]")
-    view, batch = ledger.read(), steps.latest(pipeline, day(2))
+    view, batch = deployment.ledger.read(), steps.latest(pipeline, day(2))
     topics = {name: one.model_copy(update={"fingerprint": 1}) for name, one in batch.require_written.topics.items()}
     written = batch.require_written.model_copy(update={"topics": topics})
     past = PastRevision(batch.model_copy(update={"written": written}))
-    (judged,) = judge_past(spark, ledger, view, [past], load_suite(file), file)
+    (judged,) = judge_past(spark, deployment, view, [past], load_suite(file), file)
     assert judged.now is None
     assert "its records no longer match the receipts" in judged.why
     why: dict[Any, str] = {}
     with pytest.raises(SettingsError, match="there are 0"):
-        suggested_of(spark, ledger, [past], lambda past, said: why.update({past.interval: said}))
+        suggested_of(spark, deployment, [past], lambda past, said: why.update({past.interval: said}))
     assert "its records no longer match the receipts" in why[day(2)]
     with pytest.raises(NeedsOperator, match="its records no longer match the receipts"):
-        difference(spark, ledger, PastRevision(batch), past, [])
+        difference(spark, deployment, PastRevision(batch), past, [])
 
 
 @pytest.mark.deep

@@ -11,6 +11,7 @@ import pytest
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import TableRefused
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import output_of
@@ -95,7 +96,9 @@ def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_di
     with pytest.raises(TableRefused, match=r"row level security of .*numbers.* NO FORCE ROW LEVEL SECURITY"):
         advance_batch(pipeline, day(1))
     with pytest.raises(TableRefused, match="row level security"):
-        output_of(Ledger(pipeline)).would_take(None, schema_of(latest(pipeline, day(1)).require_written.value_schema))
+        output_of(Deployment.of(pipeline)).would_take(
+            None, schema_of(latest(pipeline, day(1)).require_written.value_schema)
+        )
     ask(pipeline, "alter table numbers no force row level security")
     ask(pipeline, "alter table fencepost_batches drop constraint fencepost_batches_pkey; "
         "insert into fencepost_batches select * from fencepost_batches")  # fmt: skip

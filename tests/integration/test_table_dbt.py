@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.observed_state import observed_state
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.outputs.postgres import commit
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
@@ -159,9 +159,9 @@ def test_the_documented_models_keep_what_stays_and_follow_a_restore_and_a_ledger
     plan_and_write(spark, pipeline, day(1), reprocess=True)
     validate_batch(spark, pipeline, day(1))
     begin_batch(pipeline, day(1))
-    ledger, batch = Ledger(pipeline), latest(pipeline, day(1))
-    ledger.read()
-    assert give_up(ledger, batch, observed_state(ledger, batch)) is not None
+    deployment, batch = Deployment.of(pipeline), latest(pipeline, day(1))
+    deployment.ledger.read()
+    assert give_up(deployment, batch, observed_state(deployment, batch)) is not None
     assert ask(pipeline, "select closed from reporting.fencepost_batches order by interval_start") == [
         (True,),
         (False,),

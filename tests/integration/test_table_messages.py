@@ -400,8 +400,9 @@ def published_days(database: Database, *numbers: int) -> tuple[PostgresTable, Vi
     config: Any = SimpleNamespace(
         **vars(database.config), plain=database.config.plain, output=SimpleNamespace(), ledger_topic="ledger"
     )
-    ledger: Any = SimpleNamespace(pipeline=config, cluster=SimpleNamespace(id="here"), topic_id="ledger-1")
-    return PostgresTable(ledger, "public.orders"), View.of(batches)
+    cluster, ledger = SimpleNamespace(id="here"), SimpleNamespace(topic_id="ledger-1")
+    deployment: Any = SimpleNamespace(pipeline=config, cluster=cluster, ledger=ledger)
+    return PostgresTable(deployment, "public.orders"), View.of(batches)
 
 
 def partition(number: int, of: str = "orders") -> str:

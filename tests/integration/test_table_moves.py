@@ -18,7 +18,7 @@ from fencepost.doctor.run_check import run_check as ask_check
 from fencepost.errors import AnotherCluster, TableRefused
 from fencepost.findings import Level
 from fencepost.kafka.cluster import Cluster
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
 from fencepost.outputs.postgres.columns import schema_of
@@ -42,7 +42,7 @@ SWAP = (
 
 def lacks(pipeline: Pipeline) -> str:
     """What `status` says of the table."""
-    return missing_of(Ledger(pipeline))
+    return missing_of(Deployment.of(pipeline))
 
 
 def with_output(pipeline: Pipeline, table: str, **store: str) -> Pipeline:
@@ -106,7 +106,7 @@ def test_after_a_restore_a_swap_or_a_rename_the_pipeline_goes_on_with_its_table(
     )
     pipeline = with_output(pipeline, "elsewhere.figures")
     written = latest(pipeline, day(1)).require_written
-    assert output_of(Ledger(pipeline)).would_take(None, schema_of(written.value_schema)) == ""
+    assert output_of(Deployment.of(pipeline)).would_take(None, schema_of(written.value_schema)) == ""
     plan_batch(pipeline, day(3))
     assert lacks(pipeline) == ""
     assert ask(pipeline, "select name from elsewhere.fencepost_tables") == [("elsewhere.figures",)]
@@ -165,7 +165,7 @@ def test_a_twin_on_another_cluster_is_refused_until_somebody_says_that_the_pipel
     """As for tests and in production: one name, one database, two clusters."""
     pipeline = make_table()
     two_days(spark, broker, pipeline)
-    own = Cluster(Ledger(pipeline).settings).id
+    own = Cluster(Deployment.of(pipeline).cluster.settings).id
     with monkeypatch.context() as patch:
         patch.setattr(Cluster, "id", "elsewhere")
         for attempt in (lambda: plan_batch(pipeline, day(3)), lambda: advance_batch(pipeline, day(2))):
@@ -174,7 +174,7 @@ def test_a_twin_on_another_cluster_is_refused_until_somebody_says_that_the_pipel
             ):
                 attempt()
         with pytest.raises(AnotherCluster):
-            output_of(Ledger(pipeline)).would_take(
+            output_of(Deployment.of(pipeline)).would_take(
                 None, schema_of(latest(pipeline, day(2)).require_written.value_schema)
             )
         assert lacks(pipeline).startswith(

@@ -19,7 +19,7 @@ from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import check_unfinished_batches
 from fencepost.errors import TableRefused, TableRefusedData, TableUnavailable
 from fencepost.findings import Level
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres import commit
@@ -74,7 +74,7 @@ def shown(broker: Broker, pipeline: Pipeline) -> str:
 def tried(pipeline: Pipeline) -> str:
     """What `fencepost try` says of the table, for rows such as those of the newest batch."""
     columns = schema_of(latest(pipeline, day(1)).require_written.value_schema)
-    return output_of(Ledger(pipeline)).would_take(None, columns)
+    return output_of(Deployment.of(pipeline)).would_take(None, columns)
 
 
 def _findings(check: Callable[[Inspection], Any], pipeline: Pipeline) -> list[Any]:

@@ -19,6 +19,7 @@ from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.run_check import run_check
 from fencepost.errors import AccessDenied, LoginRefused
 from fencepost.findings import Level
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.asset import extra_of
@@ -54,7 +55,7 @@ def least(make_table: Make, postgres: PostgresServer, broker: Broker) -> Pipelin
     """A pipeline whose user has what `fencepost acls` prints as needed, and whose tables somebody else made."""
     pipeline = make_table()
     ask_table(pipeline, OWN_TABLE)
-    output_of(Ledger(pipeline)).prepare()
+    output_of(Deployment.of(pipeline)).prepare()
     user = f"{pipeline.name}_etl"
     postgres.run(f"create role {user} login password %s", values=(PASSWORD,))
     (needed, *_) = grants("public.numbers", user)
@@ -192,7 +193,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
 @pytest.mark.deep
 def test_a_store_that_is_away_does_not_hide_the_ledger(broker: Broker, make_table: Make) -> None:
     pipeline = make_table(postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": PASSWORD})
-    told = missing_or_why_not(Ledger(pipeline))
+    told = missing_or_why_not(Deployment.of(pipeline))
     assert told.startswith("table public.numbers could not be compared with the ledger: ")
     assert isinstance(pipeline.output, PostgresSettings)
     assert PASSWORD not in told

@@ -25,6 +25,7 @@ from fencepost.errors import (
     TableUnavailable,
     TransitionRefused,
 )
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
@@ -119,7 +120,7 @@ def test_an_interval_without_offsets_is_published_without_a_table_and_may_be_wit
     fill(broker, pipeline, number=2)
     assert run(spark, pipeline, day(2)).state is State.PUBLISHED
     assert numbers_in(pipeline, 2) == of_revision(1, range(6))
-    assert missing_of(Ledger(pipeline)) == ""
+    assert missing_of(Deployment.of(pipeline)) == ""
     assert withdraw_batch(pipeline, day(1), a_decision("withdraw")).state is State.WITHDRAWN
     assert run(spark, pipeline, day(1)).revision == 2
 
@@ -139,7 +140,7 @@ def test_what_a_replay_adds_stays_beside_its_batch_and_goes_with_it(
     assert ask(pipeline, "select revisions->'1'->'rows', revisions->'2'->'rows', rows from fencepost_batches") == [
         (4, 2, 6)
     ]
-    assert missing_of(Ledger(pipeline)) == ""
+    assert missing_of(Deployment.of(pipeline)) == ""
     assert run(spark, pipeline, day(1), reprocess=True).revision == 3
     assert numbers_in(pipeline) == of_revision(3, range(6, 12))
 
@@ -173,9 +174,9 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
     assert numbers_in(pipeline) == of_revision(1, range(6)), "the store's commit is the truth"
     with pytest.raises(TransitionRefused, match="is being published and can be finished"):
         skip_batch(pipeline, day(1), a_decision("skip"))
-    ledger, held = Ledger(pipeline), latest(pipeline, day(1))
-    ledger.read()
-    assert give_up(ledger, held, observed_state(ledger, held)) is None, "it is committed, so it is not given up"
+    deployment, held = Deployment.of(pipeline), latest(pipeline, day(1))
+    deployment.ledger.read()
+    assert give_up(deployment, held, observed_state(deployment, held)) is None, "it is committed, so it is not given up"
     monkeypatch.setattr(commit, "_replace", lambda *_, **__: pytest.fail("it is not committed again"))
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
 
@@ -187,20 +188,20 @@ def test_a_publication_that_was_given_up_never_commits_late(spark: Any, broker: 
     plan_and_write(spark, pipeline, day(1))
     validate_batch(spark, pipeline, day(1))
     begin_batch(pipeline, day(1))
-    zombie, ledger = latest(pipeline, day(1)), Ledger(pipeline)
-    ledger.read()
-    given_up = give_up(ledger, zombie, observed_state(ledger, zombie))
+    zombie, deployment = latest(pipeline, day(1)), Deployment.of(pipeline)
+    deployment.ledger.read()
+    given_up = give_up(deployment, zombie, observed_state(deployment, zombie))
     assert given_up is not None
     assert given_up.seen == 0
     with pytest.raises(Superseded, match="given up"):
-        output_of(ledger, zombie).publish(zombie, None)
+        output_of(deployment, zombie).publish(zombie, None)
     assert ask(pipeline, "select closed, revisions from fencepost_batches") == [(True, {})]
     with pytest.raises(NeedsOperator, match="its publication was given up"):
         advance_batch(pipeline, day(1))
     run(spark, pipeline, day(1))
     assert numbers_in(pipeline) == of_revision(2, range(6))
     with pytest.raises(Superseded):
-        output_of(ledger, zombie).publish(zombie, None)
+        output_of(deployment, zombie).publish(zombie, None)
     assert numbers_in(pipeline) == of_revision(2, range(6)), "an older lease never wins"
 
 
@@ -461,7 +462,7 @@ def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     assert latest(pipeline, day(1)).state is State.PUBLISHED
     run(spark, pipeline, day(1), reprocess=True)
     assert numbers_in(pipeline, 1) == of_revision(2, range(6))
-    assert missing_of(Ledger(pipeline)) == ""
+    assert missing_of(Deployment.of(pipeline)) == ""
 
 
 @pytest.mark.deep
@@ -473,7 +474,7 @@ def test_a_revision_that_the_ledger_does_not_know_is_a_lost_ledger(
     run(spark, pipeline, day(1))
     ask(pipeline, "update fencepost_batches set revisions = revisions || jsonb_build_object('7', revisions->'1')")
     with pytest.raises(LedgerLost, match=rf"table public\.numbers has batch {pipeline.name}/{day(1)}/7"):
-        missing_of(Ledger(pipeline))
+        missing_of(Deployment.of(pipeline))
 
 
 @DEEP

@@ -10,6 +10,7 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TombstonesRefused
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State
 from fencepost.preview.trace import location_of, trace_source
@@ -79,7 +80,7 @@ def test_a_tombstone_fails_its_batch_by_name_until_the_settings_drop_or_pass_it(
     assert out(broker, failing) == []
     assert group_offsets(broker.bootstrap, failing.group, failing.source.topic, [0, 1]) == {}
     traced = trace_source(
-        spark, Ledger(failing), Ledger(failing).peek(), location_of("--source", f"{failing.source.topic}:1:1")
+        spark, Deployment.of(failing), Ledger(failing).peek(), location_of("--source", f"{failing.source.topic}:1:1")
     )
     assert traced.found == (f"Batch {latest(failing, day(1)).id} is planned: nothing is written yet.",)
 
@@ -89,7 +90,7 @@ def test_a_tombstone_fails_its_batch_by_name_until_the_settings_drop_or_pass_it(
     found = accounts_of(latest(dropping, day(1)))
     assert (found.read, found.tombstones, found.written, found.left_out, found.malformed) == (8, 2, 6, 0, 0)
     traced = trace_source(
-        spark, Ledger(dropping), Ledger(dropping).peek(), location_of("--source", f"{dropping.source.topic}:1:1")
+        spark, Deployment.of(dropping), Ledger(dropping).peek(), location_of("--source", f"{dropping.source.topic}:1:1")
     )
     if layout == "source":  # under output nothing is looked for
         assert traced.found == ("It is a tombstone, and source.tombstones: drop gives none to the transform.",)

@@ -22,7 +22,7 @@ from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, RecordRefused, SettingsError, TableRefused
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Outcome
 from fencepost.preview.trial import Trial, try_pipeline
 from fencepost.preview.trial_input import TrialInput, newest, of_interval
@@ -102,8 +102,8 @@ def test_a_trial_counts_tombstones_that_would_be_written_and_shows_rows_with_val
     pipeline = make_pipeline(passing, expectations, source={"tombstones": "pass"})
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"a", None, 0, at(1)), (b"b", {"n": 5}, 0, at(1))])
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, of_interval(deployment, day(1)))
     assert (trial.written, trial.tombstones, trial.rows) == (2, 1, ({"n": "5"},))
 
 
@@ -115,10 +115,10 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     fill_hundred(broker, pipeline, (1, 2))
     somebody_has_read(broker.bootstrap, pipeline.source.topic)
     before = state_of(broker.bootstrap)
-    ledger = Ledger(pipeline)
-    looked = of_interval(ledger, day(1))
+    deployment = Deployment.of(pipeline)
+    looked = of_interval(deployment, day(1))
     assert (looked.whole, looked.frozen) == (True, False)
-    trial = try_pipeline(spark, ledger, looked)
+    trial = try_pipeline(spark, deployment, looked)
     assert state_of(broker.bootstrap) == before
     assert (trial.read, trial.malformed, trial.results, trial.written) == (103, 2, 100, 91)
     assert {(one.name, one.rows) for one in trial.unpublished} == {
@@ -140,10 +140,10 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     assert (batch.written.rows_in, batch.written.rows, batch.written.tombstones) == (trial.read, trial.written, 1)
     assert sum(batch.written.quarantined.values()) == 11
     assert batch.verdict.reason.startswith(trial.evaluation.reason)
-    frozen = of_interval(Ledger(pipeline), day(1))
+    frozen = of_interval(Deployment.of(pipeline), day(1))
     assert frozen.frozen
     published = state_of(broker.bootstrap)
-    assert try_pipeline(spark, Ledger(pipeline), frozen).written == trial.written
+    assert try_pipeline(spark, Deployment.of(pipeline), frozen).written == trial.written
     assert state_of(broker.bootstrap) == published
 
 
@@ -151,8 +151,8 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
 def test_of_a_sample_checks_about_a_whole_batch_are_not_judged(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
     fill_hundred(broker, pipeline)
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, newest(ledger, 20))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, newest(deployment, 20))
     assert trial.read == 20
     told = {check.type: check.not_judged for check in trial.evaluation.checks}
     assert told["expect_table_row_count_to_be_between"] == "it is about a whole batch, and this is a sample"
@@ -169,9 +169,10 @@ def test_a_trial_reads_what_is_frozen_whatever_has_arrived_since(
     produce(broker.bootstrap, pipeline.source.topic, [(None, {"n": n}, 0, at(1)) for n in range(5)])
     plan_batch(pipeline, day(1))
     produce(broker.bootstrap, pipeline.source.topic, [(None, {"n": 9}, 0, at(1))])
-    ledger = Ledger(pipeline)
-    assert try_pipeline(spark, ledger, of_interval(ledger, day(1))).read == 5
-    assert try_pipeline(spark, ledger, of_interval(ledger, day(2))).read == 1  # where a plan of the next day begins
+    deployment = Deployment.of(pipeline)
+    assert try_pipeline(spark, deployment, of_interval(deployment, day(1))).read == 5
+    next_day = try_pipeline(spark, deployment, of_interval(deployment, day(2)))  # begins where its plan would
+    assert next_day.read == 1
 
 
 @pytest.mark.deep
@@ -179,30 +180,30 @@ def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline
     """Malformed records under `fail`, too many of them, rows that do not fit, and a transform that shuffles."""
     strict = make_pipeline(KEEPING, RULES, quality={"quarantine_limit": "none"})
     fill_hundred(broker, strict)
-    ledger = Ledger(strict)
-    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    deployment = Deployment.of(strict)
+    trial = try_pipeline(spark, deployment, newest(deployment, 1000))
     assert trial.verdict == "would fail"
     assert "2 records are malformed, and source.on_malformed is fail" in trial.stops[0]
     assert trial.stops[1] == "1 record is a tombstone, and source.tombstones is fail (first at 0:51)"
     source = {"topic": strict.source.topic, **LOOSE["source"]}
     limited = make_pipeline(KEEPING, RULES, source=source)
-    ledger = Ledger(limited)
-    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    deployment = Deployment.of(limited)
+    trial = try_pipeline(spark, deployment, newest(deployment, 1000))
     assert trial.evaluation.outcome is Outcome.REJECTED
     assert "of 103 records read are malformed" in trial.evaluation.reason
     nan = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "double(\'NaN\') AS name")\n'
     unfit = make_pipeline(nan, source=source, quality=LOOSE["quality"])
-    ledger = Ledger(unfit)
-    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    deployment = Deployment.of(unfit)
+    trial = try_pipeline(spark, deployment, newest(deployment, 1000))
     assert trial.stops == ("100 rows do not fit the output's format or schema: name: JSON has no NaN and no Infinity",)
     summed = 'def transform(frame):\n    return frame.groupBy("name").count().selectExpr("name AS n", "count")\n'
     shuffling = make_pipeline(summed, source=source, output={"key": None})
-    ledger = Ledger(shuffling)
+    deployment = Deployment.of(shuffling)
     with pytest.raises(SettingsError, match="works row by row"):
-        try_pipeline(spark, ledger, newest(ledger, 1000))
+        try_pipeline(spark, deployment, newest(deployment, 1000))
     partial = make_pipeline(summed, source=source, output={"key": None, "layout": "output"}, quality=LOOSE["quality"])
-    ledger = Ledger(partial)
-    assert "Aggregates are partial" in try_pipeline(spark, ledger, newest(ledger, 50)).remarks[-1]
+    deployment = Deployment.of(partial)
+    assert "Aggregates are partial" in try_pipeline(spark, deployment, newest(deployment, 50)).remarks[-1]
 
 
 @pytest.mark.deep
@@ -211,8 +212,8 @@ def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker,
     pipeline = make_pipeline(large, quality=LOOSE["quality"])
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, newest(ledger, 10))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, newest(deployment, 10))
     assert trial.verdict == "would fail"
     (stop,) = trial.stops
     assert "The largest record has 2,000,0" in stop
@@ -231,8 +232,8 @@ def test_a_record_that_is_too_large_for_quarantine_is_told(spark: Any, broker: B
     good = (b"k", {"n": 1, "name": "x"}, 0, at(1))
     for odd in (b"{" * 6000, {"n": 99, "name": "y" * 6000}):
         produce(broker.bootstrap, pipeline.source.topic, [good, (b"k", odd, 0, at(1))])
-        ledger = Ledger(pipeline)
-        (remark,) = try_pipeline(spark, ledger, newest(ledger, 2)).remarks
+        deployment = Deployment.of(pipeline)
+        (remark,) = try_pipeline(spark, deployment, newest(deployment, 2)).remarks
         assert "The largest record that goes to quarantine has 6,0" in remark
         assert f"topic {pipeline.quarantine_topic} accepts 5,000" in remark
 
@@ -248,8 +249,8 @@ def transform(frame):
     pipeline = make_pipeline(made)
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [("ü;1".encode(), {"n": 1}, 0, at(1))])
-    ledger = Ledger(pipeline)
-    (row,) = try_pipeline(spark, ledger, newest(ledger, 10)).rows
+    deployment = Deployment.of(pipeline)
+    (row,) = try_pipeline(spark, deployment, newest(deployment, 10)).rows
     assert row == {
         "n": "1",
         "text": "ü;1",
@@ -272,8 +273,8 @@ def test_a_table_is_compared_as_a_run_compares_it_and_nothing_is_made(
     fill(broker, pipeline)
 
     def tried(looked: TrialInput | None = None, of: Pipeline = pipeline) -> Trial:
-        before, ledger = ask(of, CATALOGUE), Ledger(of)
-        trial = try_pipeline(spark, ledger, looked or newest(ledger, 100))
+        before, deployment = ask(of, CATALOGUE), Deployment.of(of)
+        trial = try_pipeline(spark, deployment, looked or newest(deployment, 100))
         assert ask(of, CATALOGUE) == before
         return trial
 
@@ -308,16 +309,16 @@ def test_a_table_that_is_not_the_pipelines_or_cannot_be_reached_would_stop_a_run
 ) -> None:
     pipeline = make_table()
     fill(broker, pipeline)
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
 
     def stop(looked: TrialInput, **changes: Any) -> str:
         before = ask(pipeline, CATALOGUE)
         of = load_pipeline_with(pipeline, **changes) if changes else pipeline
-        trial = try_pipeline(spark, Ledger(of), looked)
+        trial = try_pipeline(spark, Deployment.of(of), looked)
         assert ask(pipeline, CATALOGUE) == before
         return " ".join(trial.stops)
 
-    few = newest(ledger, 10)
+    few = newest(deployment, 10)
     assert "there is no schema nowhere: CREATE SCHEMA" in stop(few, table="nowhere.numbers")
     ask(pipeline, "create table taken (n int)")
     ask(pipeline, "insert into taken values (1)")
@@ -326,16 +327,16 @@ def test_a_table_that_is_not_the_pipelines_or_cannot_be_reached_would_stop_a_run
     ask(pipeline, "create table later partition of parts for values from ('2026-02-01') to (maxvalue)")
     assert stop(few, table="parts") == "", "a sample is of no interval"
     assert "no partition for fencepost_interval 2026-01-01 00:00 UTC" in stop(
-        of_interval(ledger, day(1)), table="parts"
+        of_interval(deployment, day(1)), table="parts"
     )
     run(spark, pipeline, day(1))
     other = make_table(source={"topic": pipeline.source.topic}, postgres=store_of(pipeline))
-    (told,) = try_pipeline(spark, Ledger(other), few).stops
+    (told,) = try_pipeline(spark, Deployment.of(other), few).stops
     assert f"table public.numbers belongs to pipeline {pipeline.name}" in told
     away = make_table(
         source={"topic": pipeline.source.topic}, postgres=store_of(pipeline) | {"port": str(any_free_port())}
     )
-    trial = try_pipeline(spark, Ledger(away), few)
+    trial = try_pipeline(spark, Deployment.of(away), few)
     assert "PostgreSQL at" in trial.stops[0]
     assert trial.written == 6, "the rest is shown all the same"
 
@@ -359,8 +360,8 @@ def test_a_record_of_several_rows_is_set_aside_whole_as_a_run_does(
     """Each record by the first rule that one of its rows fails, and its other rows withheld."""
     pipeline = make_pipeline(SEVERAL, TWO_RULES, **LOOSE)
     fill_hundred(broker, pipeline)
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, of_interval(deployment, day(1)))
     run(spark, pipeline, day(1))
     written = latest(pipeline, day(1)).written
     assert written is not None
@@ -380,11 +381,11 @@ def test_of_more_than_the_most_records_or_fewer_than_were_planned_it_is_a_sample
     """A part of a batch that is too large, and what is left of a batch of which records are gone."""
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
     fill_hundred(broker, pipeline)
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
     monkeypatch.setattr("fencepost.preview.trial_input.MOST_RECORDS", 50)
-    part = of_interval(ledger, day(1))
+    part = of_interval(deployment, day(1))
     assert (sum(one.length for one in part.ranges), part.whole) == (50, False)
-    trial = try_pipeline(spark, ledger, part)
+    trial = try_pipeline(spark, deployment, part)
     assert trial.read == 50
     assert any(check.not_judged for check in trial.evaluation.checks)
     monkeypatch.undo()
@@ -392,9 +393,9 @@ def test_of_more_than_the_most_records_or_fewer_than_were_planned_it_is_a_sample
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     place = TopicPartition(pipeline.source.topic, 0, 10)
     admin.delete_records([place])[place].result(20)
-    left = of_interval(Ledger(pipeline), day(1))
+    left = of_interval(Deployment.of(pipeline), day(1))
     assert (left.whole, left.frozen) == (False, True)
-    assert try_pipeline(spark, ledger, left).read == 93
+    assert try_pipeline(spark, deployment, left).read == 93
 
 
 LIKE_BEFORE = """
@@ -412,9 +413,9 @@ def test_a_whole_batch_is_compared_with_those_before_it(spark: Any, broker: Brok
         produce(broker.bootstrap, pipeline.source.topic, records)
     for number in (1, 2):
         run(spark, pipeline, day(number))
-    ledger = Ledger(pipeline)
-    assert try_pipeline(spark, ledger, of_interval(ledger, day(3))).verdict == "would be rejected"
-    assert try_pipeline(spark, ledger, newest(ledger, 51)).verdict == "would pass", "a sample is not compared"
+    deployment = Deployment.of(pipeline)
+    assert try_pipeline(spark, deployment, of_interval(deployment, day(3))).verdict == "would be rejected"
+    assert try_pipeline(spark, deployment, newest(deployment, 51)).verdict == "would pass", "a sample is not compared"
     with pytest.raises(BatchRejected):
         run(spark, pipeline, day(3))
 
@@ -426,8 +427,8 @@ def test_a_record_beyond_what_a_topic_takes_is_told(spark: Any, broker: Broker, 
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     create_topic(broker.bootstrap, pipeline.output.topic, 3, **{"max.message.bytes": "5000"})
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
-    ledger = Ledger(pipeline)
-    (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
+    deployment = Deployment.of(pipeline)
+    (remark,) = try_pipeline(spark, deployment, newest(deployment, 10)).remarks
     assert f"topic {pipeline.output.topic} accepts 5,000 (max.message.bytes): raise max.message.bytes" in remark
 
 

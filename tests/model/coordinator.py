@@ -285,7 +285,7 @@ class Coordinator:
     # Decisions, all of them the product's.
 
     def _fake(self, point: Point) -> tuple[Any, Destination]:
-        """What `freeze` asks of a ledger, and where batches go."""
+        """What a plan asks of a deployment, and where batches go."""
         written, shown = len(point.log), len(point.shown)
         self.cluster.ends = {"out": [shown if self.parts else written], "staging": [written] * self.parts}
         self.cluster.ends["quarantine"] = [written]
@@ -307,7 +307,8 @@ class Coordinator:
             output=TopicSettings(topic="out", partitions=1, staging_hours=72),
         )
         pipeline.encoded = lambda part: pipeline.source if part.startswith("source") else pipeline.output
-        fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
+        ledger = SimpleNamespace(topic_id="ledger-0")
+        fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, ledger=ledger)
         staging = StagingTopic(fake, "staging") if self.parts else None
         return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
 

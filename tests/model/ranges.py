@@ -266,10 +266,10 @@ class Ranges:
     def _facts(view: View, when: Interval, answers: Answers) -> PlanFacts:
         """The facts of a plan that is gathered against this view, from a cluster that answers so."""
         near = Neighbours.of(view, when)
-        ledger: Any = SimpleNamespace(
+        deployment: Any = SimpleNamespace(
             pipeline=SimpleNamespace(group="p", source=SimpleNamespace(topic="in")), cluster=_Cluster(answers)
         )
-        return makers.the_facts(neighbours=near, source=source_facts(ledger, near, when))
+        return makers.the_facts(neighbours=near, source=source_facts(deployment, near, when))
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from conftest import at
 from conftest import day as interval_of
 from fencepost.config.pipeline import Pipeline
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost_stack.airflow_api import ENDED, await_value
 from fencepost_stack.broker import Broker
@@ -51,9 +51,11 @@ def rows(database: Path) -> Counter[int]:
 
 def in_force(pipeline: Pipeline) -> Counter[int]:
     """What the ledger has in force, by plain reading."""
-    ledger = Ledger(pipeline)
-    batches = {str(b.id) for b in ledger.read().all() if b.state is State.PUBLISHED}
-    return Counter(r.json["n"] for r in read_all(ledger.settings.bootstrap, pipeline.output.name) if r.batch in batches)
+    deployment = Deployment.of(pipeline)
+    batches = {str(b.id) for b in deployment.ledger.read().all() if b.state is State.PUBLISHED}
+    return Counter(
+        r.json["n"] for r in read_all(deployment.cluster.settings.bootstrap, pipeline.output.name) if r.batch in batches
+    )
 
 
 def commit_as_a_trigger_that_died(broker: Broker, topic: str) -> int:

@@ -28,6 +28,7 @@ from fencepost.cli.console import working
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.software import software
 from fencepost.errors import SettingsError, TransitionRefused
+from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Batch, Decision, Interval, State, StepResult
 from fencepost.protocol.view import View
 from makers import planned
@@ -43,14 +44,25 @@ kafka: {bootstrap.servers: "127.0.0.1:1"}
 SUITE = "expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]"
 
 
-class FakeLedger:
-    """A ledger with these batches, on a source of 4 partitions that end at 2,000."""
+class FakeCluster:
+    """A source of 4 partitions that end at 2,000."""
 
-    def __init__(self, pipeline: Pipeline, batches: list[Batch]) -> None:
-        self.pipeline, self.batches = pipeline, batches
-        self.cluster = SimpleNamespace(
-            describe=lambda topic: topic, find=lambda topic: topic, last_stable=lambda topic: [2000] * 4
-        )
+    def __init__(self, settings: ClientSettings, timeout: float) -> None: ...
+
+    def describe(self, topic: str) -> str:
+        return topic
+
+    find = describe
+
+    def last_stable(self, topic: str) -> list[int]:
+        return [2000] * 4
+
+
+class FakeLedger:
+    """A ledger with these batches."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches = batches
         self.announcements = SimpleNamespace(loss=lambda topic: None)
 
     def exists(self) -> bool:
@@ -92,7 +104,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
 
     def run(name: str, batches: list[Batch], *options: str, columns: int = 80) -> Result:
-        monkeypatch.setattr("fencepost.ledger.ledger.Ledger", lambda pipeline: FakeLedger(pipeline, batches))
+        monkeypatch.setattr("fencepost.ledger.deployment.Cluster", FakeCluster)
+        for module in ("ledger", "deployment"):
+            monkeypatch.setattr(f"fencepost.ledger.{module}.Ledger", lambda *_: FakeLedger(batches))
         monkeypatch.setenv("COLUMNS", str(columns))
         return CliRunner().invoke(app, [name, "orders", *options], catch_exceptions=False)
 

@@ -354,8 +354,8 @@ def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_re
         def check_may_create(self, topic: str) -> None:
             raise KafkaRefused(f"creating topic {topic}: three replicas are required.")
 
-    ledger: Any = SimpleNamespace(cluster=Strict())
-    look = Inspection(load_pipeline(pipelines), ledger)
+    deployment: Any = SimpleNamespace(cluster=Strict())
+    look = Inspection(load_pipeline(pipelines), deployment)
     look.has_groups = False
     found = {one.found: one.level for one in check_rights(look)}
     assert found == {
@@ -392,7 +392,7 @@ def test_offsets_of_the_group_are_missed_only_where_a_publication_or_a_skip_has_
         source=SimpleNamespace(name="in", there=None),
         role=lambda _: None,
         pipeline=SimpleNamespace(group="p"),
-        ledger=None,
+        cluster=None,
         view=View.of(batches),
         read_again=lambda: False,
     )

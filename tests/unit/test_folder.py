@@ -144,14 +144,10 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     monkeypatch.setattr("fencepost.steps.plan.check_complete", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
+        ledger = SimpleNamespace(decide=lambda gather, decide: decide(view, gather(view)), read=lambda: view)
         cluster = SimpleNamespace(describe=lambda _: source)
-        ledger: Any = SimpleNamespace(
-            decide=lambda gather, decide: decide(view, gather(view)),
-            read=lambda: view,
-            pipeline=broken,
-            cluster=cluster,
-        )
-        plan_batch(broken, interval, ledger=ledger)
+        deployment: Any = SimpleNamespace(pipeline=broken, cluster=cluster, ledger=ledger)
+        plan_batch(broken, interval, deployment=deployment)
 
     with pytest.raises(NoFreeLane, match="all 1 lanes are held"):
         plan(View.of(HELD))

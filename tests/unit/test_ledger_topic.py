@@ -38,7 +38,8 @@ def cluster(*answers: Topic | FencepostError) -> Cluster:
             raise answer
         return answer
 
-    return cast("Cluster", SimpleNamespace(describe=describe, high_watermarks=lambda topic: [0]))
+    fake = SimpleNamespace(settings=NOWHERE, timeout=1.0, describe=describe, high_watermarks=lambda topic: [0])
+    return cast("Cluster", fake)
 
 
 GONE = TopicMissing("Create the topic")
@@ -66,10 +67,8 @@ def test_who_decides_asks_for_the_ledger_before_it_becomes_coordinator(
 ) -> None:
     """A coordinator's init waits for a minute, and does not say for what."""
     monkeypatch.setattr("fencepost.ledger.ledger.Transaction", None)
-    ledger = Ledger(PIPELINE, NOWHERE)
-    ledger.cluster = cluster(answer)
     with pytest.raises((TransitionRefused, KafkaUnavailable)):
-        ledger.transact(lambda view: None)
+        Ledger(PIPELINE, cluster(answer)).transact(lambda view: None)
 
 
 @pytest.mark.parametrize("outdated", [0, 2, TURNS])
@@ -77,7 +76,7 @@ def test_facts_that_do_not_hold_for_the_ledger_are_gathered_again_a_few_times(
     outdated: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are gathered before the coordinator's init, against what the ledger says each time."""
-    ledger = Ledger(PIPELINE, NOWHERE)
+    ledger = Ledger(PIPELINE, cluster())
     views, gathered = iter(View() for _ in range(TURNS)), list[View]()
     monkeypatch.setattr(ledger, "read", lambda: next(views))
     monkeypatch.setattr(ledger, "transact", lambda decide: Recorded(View(), decide(View()) or ()))

@@ -59,9 +59,9 @@ def test_a_server_that_is_too_old_is_refused_by_name_before_anything_is_made_the
     server = Server(version)
     monkeypatch.setattr(dbapi, "connect", lambda _: server)
     why = f"database reporting: the server is PostgreSQL {name}, and a table needs version 14 or later"
-    ledger: Any = SimpleNamespace(pipeline=pipeline(), cluster=SimpleNamespace(id="here"))
+    deployment: Any = SimpleNamespace(pipeline=pipeline(), cluster=SimpleNamespace(id="here"))
     with pytest.raises(TableRefused, match=rf"pipeline orders: .*{why}.* Nothing was planned"):
-        PostgresTable(ledger, "public.orders").prepare()
+        PostgresTable(deployment, "public.orders").prepare()
     (found,) = run_check(check_postgres, SimpleNamespace(pipeline=pipeline()))
     assert (found.level, why in found.found) == (Level.ERROR, True)
     assert not [statement for statement in server.asked if statement.startswith(("CREATE", "INSERT"))]

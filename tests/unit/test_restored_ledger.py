@@ -59,9 +59,10 @@ TOPIC = "orders-in"
 def check(read: View, offsets: dict[int, int], *, after: View | None = None, now: View | None = None) -> None:
     """With the group at those offsets; `now` is what the ledger says when it is read again."""
     pipeline = SimpleNamespace(name="orders", group="orders", ledger_topic="orders.ledger")
-    ledger: Any = SimpleNamespace(pipeline=pipeline, read=lambda: read if now is None else now)
+    ledger = SimpleNamespace(read=lambda: read if now is None else now)
+    deployment: Any = SimpleNamespace(pipeline=pipeline, ledger=ledger)
     have = {(TOPIC, p): TopicPartition(TOPIC, p, o) for p, o in offsets.items()}
-    check_accounted_for(ledger, read, after or read, TOPIC, have)
+    check_accounted_for(deployment, read, after or read, TOPIC, have)
 
 
 HISTORY = [batch(0), batch(1), batch(2, State.SKIPPED), batch(3)]

@@ -168,7 +168,8 @@ def test_nobody_is_told_that_readers_may_see_what_is_not_committed_to_a_table() 
 def test_rows_are_not_counted_for_an_addition_whose_publication_has_ended() -> None:
     """Counting may take long, and may fail where the ledger's answer says what to do."""
     batch = of_table(State.PUBLISHING, revision=2, adds_to=1)
-    ledger: Any = SimpleNamespace(read=lambda: View.of([batch.model_copy(update={"state": State.SKIPPED})]))
+    ledger = SimpleNamespace(read=lambda: View.of([batch.model_copy(update={"state": State.SKIPPED})]))
+    deployment: Any = SimpleNamespace(ledger=ledger)
     counted = list[str]()
 
     def count() -> dict[int, int]:
@@ -176,7 +177,7 @@ def test_rows_are_not_counted_for_an_addition_whose_publication_has_ended() -> N
         return {}
 
     with pytest.raises(Superseded, match="its publication has ended"):
-        PipelineTable(ledger, "public.t").check_ledger(a_row(), batch, count)
+        PipelineTable(deployment, "public.t").check_ledger(a_row(), batch, count)
     assert counted == []
 
 

@@ -26,19 +26,11 @@ IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the pla
 
 
 class LedgerOf:
-    """A ledger that holds one batch, on a cluster whose topics have these ids."""
+    """A ledger that holds one batch."""
 
-    def __init__(self, held: Batch, ids: dict[str, str]) -> None:
+    def __init__(self, held: Batch) -> None:
         self.held, self.recorded = held, list[Batch]()
         self.topic_id = ""
-        source, output = SimpleNamespace(topic="flights", on_expired="fail"), TopicSettings(topic="flight_delays")
-        self.pipeline = SimpleNamespace(name=held.pipeline, source=source, output=output)
-        self.cluster = SimpleNamespace(
-            id="cluster-1",
-            describe=lambda name: Topic(name, ids[name], 4),
-            high_watermarks=lambda _: [9_300] * 4,
-            earliest=lambda _: [0] * 4,
-        )
 
     def read(self) -> View:
         return View.of([self.held, *self.recorded])
@@ -51,6 +43,19 @@ class LedgerOf:
         return recorded(View.of([self.held, *self.recorded]), Change(tuple(self.recorded)))
 
 
+def deployment_of(held: Batch, ids: dict[str, str]) -> Any:
+    """A pipeline whose ledger holds one batch, on a cluster whose topics have these ids."""
+    source, output = SimpleNamespace(topic="flights", on_expired="fail"), TopicSettings(topic="flight_delays")
+    cluster = SimpleNamespace(
+        id="cluster-1",
+        describe=lambda name: Topic(name, ids[name], 4),
+        high_watermarks=lambda _: [9_300] * 4,
+        earliest=lambda _: [0] * 4,
+    )
+    pipeline = SimpleNamespace(name=held.pipeline, source=source, output=output)
+    return SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerOf(held))
+
+
 def of(state: State) -> Batch:
     """The batch planned, or written and passed."""
     made = batch()
@@ -59,17 +64,14 @@ def of(state: State) -> Batch:
     return made.model_copy(update={"verdict": a_verdict(Outcome.PASSED)})
 
 
-def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_of: Any = ledger
-    write._record(made_of, ledger.held, WriteResult([*receipts()]), 0.0)
+def record(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write._record(deployment, deployment.ledger.held, WriteResult([*receipts()]), 0.0)
 
 
-def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline: Any = ledger.pipeline
-    monkeypatch.setattr(advance, "Ledger", lambda _: ledger)
+def publish(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advance, "_offsets_now", lambda *_: {})
     monkeypatch.setattr(advance, "_offsets_to_move", lambda *_: {})
-    advance.advance_batch(pipeline, ledger.held.interval)
+    advance.advance_batch(deployment.pipeline, deployment.ledger.held.interval, deployment=deployment)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,14 @@ def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_recorded_on_a_topic_that_was_made_anew_meanwhile(
     step: Callable[..., None], before: State, after: State, again: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = LedgerOf(of(before), IDS if again is None else {**IDS, again: "another"})
+    deployment = deployment_of(of(before), IDS if again is None else {**IDS, again: "another"})
     if again is None:
-        step(ledger, monkeypatch)
-        assert [b.state for b in ledger.recorded] == [after]
+        step(deployment, monkeypatch)
+        assert [b.state for b in deployment.ledger.recorded] == [after]
     else:
         with pytest.raises(TopicRecreated, match=f"topic {again} was deleted and created again"):
-            step(ledger, monkeypatch)
-        assert ledger.recorded == []
+            step(deployment, monkeypatch)
+        assert deployment.ledger.recorded == []
 
 
 @pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING])
@@ -97,12 +99,12 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
     held = staged(planned(of(State.WRITTEN), quarantine=a_topic(0, topic="bad")), state=state)
     if state is State.PUBLISHING:
         held = held.model_copy(update={"publication": a_publication()})
-    ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
+    deployment = deployment_of(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
     monkeypatch.setattr(
         output, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
     )
-    check_can_go_on(ledger, held)
-    again: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
+    check_can_go_on(deployment, held)
+    again = deployment_of(held, IDS | {"staging": "staging-1", "bad": "another"})
     if state is State.PUBLISHING:
         check_can_go_on(again, held)
     else:
@@ -112,14 +114,14 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
 
 def test_each_topic_is_described_once() -> None:
     held = staged(planned(of(State.WRITTEN), quarantine=a_topic(0, topic="bad")), state=State.WRITTEN)
-    ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
-    asked, describe = Counter[str](), ledger.cluster.describe
+    deployment = deployment_of(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
+    asked, describe = Counter[str](), deployment.cluster.describe
 
     def counting(name: str) -> Topic:
         asked[name] += 1
         known: Topic = describe(name)
         return known
 
-    ledger.cluster.describe = counting
-    check_can_go_on(ledger, held)
+    deployment.cluster.describe = counting
+    check_can_go_on(deployment, held)
     assert asked == dict.fromkeys(("flights", "flight_delays", "staging", "bad"), 1)

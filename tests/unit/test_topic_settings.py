@@ -137,8 +137,8 @@ def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:
 
 def test_offsets_of_a_topic_that_the_pipeline_has_left_are_not_given_to_its_new_one() -> None:
     """Its settings name another topic from now on, and nothing was planned on that yet."""
-    ledger: Any = SimpleNamespace(pipeline=None, cluster=None)
+    deployment: Any = SimpleNamespace(pipeline=None, cluster=None)
     view = View.of([batch(0)])
     ends = {("orders-out", p): 100 for p in range(4)}
-    assert KafkaTopicOutput(ledger, "orders-out").validated(view) == ends
-    assert KafkaTopicOutput(ledger, "orders-new").validated(view) == {}
+    assert KafkaTopicOutput(deployment, "orders-out").validated(view) == ends
+    assert KafkaTopicOutput(deployment, "orders-new").validated(view) == {}

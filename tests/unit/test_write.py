@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from fencepost.errors import Superseded
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Change, Ledger, Recorded
+from fencepost.ledger.ledger import Change, Recorded
 from fencepost.ledger.ledger import recorded as recorded_in
 from fencepost.model import Batch, Decision, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
@@ -33,12 +33,7 @@ class LedgerAt:
 
     def __init__(self, now: Batch) -> None:
         self.view = View.of([now])
-        ids = {found.topic: found.topic_id for found in (*PLANNED.plan.inputs, PLANNED.plan.output)}
         self.topic_id = ""
-        self.pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
-        self.cluster = SimpleNamespace(
-            describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
-        )
 
     def transact(self, decide: Callable[[View], Change]) -> Recorded:
         batches = decide(self.view).batches
@@ -46,12 +41,13 @@ class LedgerAt:
 
 
 def recorded(now: Batch) -> Any:
-    return _record(
-        cast("Ledger", LedgerAt(now)),
-        PLANNED,
-        WriteResult([*RECEIPTS], SourceCounts(rows=400)),
-        time.monotonic(),
+    ids = {found.topic: found.topic_id for found in (*PLANNED.plan.inputs, PLANNED.plan.output)}
+    cluster = SimpleNamespace(
+        describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
     )
+    pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
+    deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(now))
+    return _record(deployment, PLANNED, WriteResult([*RECEIPTS], SourceCounts(rows=400)), time.monotonic())
 
 
 @pytest.mark.parametrize(

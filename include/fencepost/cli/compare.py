@@ -57,15 +57,15 @@ def diff(
 
     Example: fencepost diff nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --revisions 1 2
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.diff import difference
     from fencepost.preview.past import revision_of
 
     found, interval = pipeline_of(pipeline), interval_of(start, end)
     if revisions[0] == revisions[1]:
         raise SettingsError(f"--revisions {revisions[0]} {revisions[1]}: give two, the earlier one first, as in {TWO}.")
-    ledger = Ledger(found)
-    known = ledger.read().revisions.get(interval)
+    deployment = Deployment.of(found)
+    known = deployment.ledger.read().revisions.get(interval)
     if known is None:
         raise SettingsError(
             f"pipeline {pipeline}: nothing was planned for {interval.description}. `fencepost ledger` lists the planned "
@@ -83,7 +83,7 @@ def diff(
     with spark_that_reads(
         found, "diff", f"comparing revisions {one.batch.revision} and {other.batch.revision}"
     ) as spark:
-        result = difference(spark, ledger, one, other, key or [])
+        result = difference(spark, deployment, one, other, key or [])
     if as_json:
         print_json(
             {"pipeline": pipeline, "interval": interval.model_dump(mode="json"), **result.model_dump(mode="json")}
@@ -137,19 +137,19 @@ def trace(
 
     Example: fencepost trace nyc_flights --source flights:0:17
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.trace import check_output, check_source, location_of, trace_output, trace_source
 
     if (output is None) == (source is None):
         raise SettingsError("Give one of --output and --source, as TOPIC:PARTITION:OFFSET.")
     found = pipeline_of(pipeline)
     place = location_of("--output", output) if output is not None else location_of("--source", source or "")
-    ledger = Ledger(found)
-    view = ledger.read()
+    deployment = Deployment.of(found)
+    view = deployment.ledger.read()
     check, trace_it = (check_output, trace_output) if output is not None else (check_source, trace_source)
-    check(ledger, view, place)
+    check(deployment, view, place)
     with spark_that_reads(found, "trace", f"tracing {place}") as spark:
-        traced = trace_it(spark, ledger, view, place)
+        traced = trace_it(spark, deployment, view, place)
     if as_json:
         print_json({"pipeline": pipeline, **_plain(traced)})
         return

@@ -18,7 +18,7 @@ from fencepost.errors import SettingsError
 from fencepost.model import Interval, Outcome
 
 if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.judge import JudgedRevision
     from fencepost.preview.past import PastRevision
     from fencepost.protocol.view import View
@@ -40,10 +40,12 @@ def suggest(pipeline: PipelineName, over: Over = 30, as_json: AsJson = False) ->
     from fencepost.preview.suggest import suggest as suggested_of
 
     found = pipeline_of(pipeline)
-    ledger, _, pasts = _published(found, over)
+    deployment, _, pasts = _published(found, over)
     unread: dict[Interval, str] = {}
     with spark_that_reads(found, "suggest", f"reading {len(pasts)} published batches") as spark:
-        suggestions, batches = suggested_of(spark, ledger, pasts, lambda past, why: unread.update({past.interval: why}))
+        suggestions, batches = suggested_of(
+            spark, deployment, pasts, lambda past, why: unread.update({past.interval: why})
+        )
     page = write_suggested(found, suggestions, unread, batches)
     if as_json:
         print_json(
@@ -86,11 +88,11 @@ def judge(
     from fencepost.preview.past import rejected_since
 
     found, content = pipeline_of(pipeline), load_suite(suite)
-    ledger, view, pasts = _published(found, over)
+    deployment, view, pasts = _published(found, over)
     apart = rejected_since(view, pasts[0].interval)
     with spark_that_reads(found, "judge", f"judging {len(pasts) + len(apart)} batches") as spark:
-        published = list(judge_past(spark, ledger, view, pasts, content, suite))
-        rejected = list(judge_past(spark, ledger, view, apart, content, suite))
+        published = list(judge_past(spark, deployment, view, pasts, content, suite))
+        rejected = list(judge_past(spark, deployment, view, apart, content, suite))
     page = write_judged(found, suite, published, rejected)
     if as_json:
         print_json(
@@ -136,13 +138,13 @@ def _print_judged(title: str, judged: list[JudgedRevision]) -> None:
             out.print(f"  {one.interval.start:%Y-%m-%d %H:%M}  {escape(one.why)}", soft_wrap=True)
 
 
-def _published(pipeline: Any, over: int) -> tuple[Ledger, View, list[PastRevision]]:
-    """Returns the ledger, and its newest published intervals. SettingsError if there are none."""
-    from fencepost.ledger.ledger import Ledger
+def _published(pipeline: Any, over: int) -> tuple[Deployment, View, list[PastRevision]]:
+    """The deployment, what its ledger has, and the newest published intervals there. SettingsError if there are none."""
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.past import newest_published
 
-    ledger = Ledger(pipeline)
-    view = ledger.read()
+    deployment = Deployment.of(pipeline)
+    view = deployment.ledger.read()
     if not (pasts := newest_published(view, over)):
         raise SettingsError(f"pipeline {pipeline.name}: no batch is published yet, so there is none to read.")
-    return ledger, view, pasts
+    return deployment, view, pasts

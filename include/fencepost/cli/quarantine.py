@@ -22,7 +22,7 @@ from fencepost.protocol.view import View
 from fencepost.suite.declared import rule_names
 
 if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.outputs.quarantine import QuarantinedRecord
 
 
@@ -53,17 +53,17 @@ def quarantine(
 
     Example: fencepost quarantine nyc_flights --start 2013-01-01 --end 2013-02-01
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
 
     first = moment_of("--start", start) if start else None
     last = moment_of("--end", end) if end else None
     if first and last and last <= first:
         raise SettingsError(f"--end {end} is not after --start {start}.")
     known = pipeline_of(pipeline)
-    ledger, described = Ledger(known), descriptions_of(known)
-    snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
+    deployment, described = Deployment.of(known), descriptions_of(known)
+    snapshot = snapshot_of(deployment.ledger.read() if deployment.ledger.exists() else View())
     found = list(quarantined_batches(snapshot, first, last, every=every))
-    records = list(islice(_records(ledger, found, most or 0), most or 0))
+    records = list(islice(_records(deployment, found, most or 0), most or 0))
     if as_json:
         document: dict[str, Any] = {"pipeline": pipeline, "batches": [as_plain(batch) for batch in found]}
         document |= {"descriptions": described}
@@ -112,12 +112,12 @@ def describe_rule(rule: str, described: Mapping[str, str]) -> str:
     return f"{rule}: {described[rule]}" if rule in described else rule
 
 
-def _records(ledger: Ledger, batches: Sequence[Batch], most: int) -> Iterator[QuarantinedRecord]:
+def _records(deployment: Deployment, batches: Sequence[Batch], most: int) -> Iterator[QuarantinedRecord]:
     """Yields the records of these batches, the newest batch first."""
     from fencepost.outputs.quarantine import QuarantineTopic
 
     for batch in reversed(batches):
-        yield from QuarantineTopic(ledger, batch).some(batch, most)
+        yield from QuarantineTopic(deployment, batch).some(batch, most)
 
 
 def quarantined_batches(

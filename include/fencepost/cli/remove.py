@@ -29,13 +29,13 @@ def remove(
 
     Example: fencepost remove orders_daily
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.steps.remove import plan_removal
     from fencepost.steps.remove import remove as remove_all
 
     found = pipeline_of(pipeline)
-    ledger = Ledger(found)
-    removal = plan_removal(ledger, _named_by_others(found))
+    deployment = Deployment.of(found)
+    removal = plan_removal(deployment, _named_by_others(found))
     kept = removal.kept
     listed = [f"topic {name}" for name in removal.topics] + [f"group {name}" for name in removal.groups]
     if not as_json:
@@ -48,7 +48,7 @@ def remove(
         say = f"fencepost remove {found.name} --yes deletes them" if listed else "there is nothing to delete"
         err.print(f"Nothing is deleted: {say}.", markup=False, soft_wrap=True)
     else:
-        for one in remove_all(ledger, removal):
+        for one in remove_all(deployment, removal):
             if not as_json:
                 out.print(f"deleted  {one}", markup=False, soft_wrap=True)
     if as_json:

@@ -33,14 +33,14 @@ def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_js
 
 
 def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[StepResult]:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.steps.replay import plan_replay
 
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
     with spark_session(pipeline) as spark:
-        for interval in _intervals(ledger, span):
-            planned = plan_replay(pipeline, interval, decision, ledger=ledger)
-            yield from steps_of(pipeline, interval, planned, ledger, for_one_interval(pipeline, spark))
+        for interval in _intervals(deployment.ledger, span):
+            planned = plan_replay(pipeline, interval, decision, deployment=deployment)
+            yield from steps_of(pipeline, interval, planned, deployment, for_one_interval(pipeline, spark))
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:

@@ -106,10 +106,10 @@ def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval
 
 def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Iterator[StepResult]:
     """Yields the four steps in order. The first step that needs Spark starts it."""
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.steps.plan import plan_batch
 
-    ledger = Ledger(pipeline)
-    planned = plan_batch(pipeline, interval, **asked, ledger=ledger)
+    deployment = Deployment.of(pipeline)
+    planned = plan_batch(pipeline, interval, **asked, deployment=deployment)
     with spark_session(pipeline, offsets_of(planned.details)) as spark:
-        yield from steps_of(pipeline, interval, planned, ledger, spark)
+        yield from steps_of(pipeline, interval, planned, deployment, spark)

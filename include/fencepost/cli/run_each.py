@@ -145,17 +145,17 @@ def steps_of_each(
     """Yields the intervals, each with the results of its steps. A step runs when its result is requested. All share one
     ledger and one JVM.
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.steps.plan import finished_before, plan_batch
 
-    ledger = Ledger(pipeline)
+    deployment = Deployment.of(pipeline)
 
     def steps(interval: Interval, spark: Callable[[], Any]) -> Iterator[StepResult]:
         before = finished_before(
-            ledger, interval
+            deployment.ledger, interval
         )  # a plan of each of hundreds of finished intervals would take minutes
-        planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
-        yield from steps_of(pipeline, interval, planned, ledger, for_one_interval(pipeline, spark), line=False)
+        planned = before or plan_batch(pipeline, interval, allow_future=allow_future, deployment=deployment)
+        yield from steps_of(pipeline, interval, planned, deployment, for_one_interval(pipeline, spark), line=False)
 
     with spark_session(pipeline) as spark:
         for interval in intervals:

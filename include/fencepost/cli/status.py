@@ -39,7 +39,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
     Example: fencepost status nyc_flights
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.outputs.output import missing_or_why_not
     from fencepost.protocol.announcing import complete_until
     from fencepost.protocol.frontier import by_topic, of_topic
@@ -47,22 +47,22 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
-    ledger = Ledger(found)
-    view = ledger.read() if ledger.exists() else View()
+    deployment = Deployment.of(found)
+    view = deployment.ledger.read() if deployment.ledger.exists() else View()
     snapshot, until = snapshot_of(view), complete_until(view)
     ends = of_topic(snapshot.frontier, found.source.topic)
-    source = ledger.cluster.describe(found.source.topic)
-    stable = ledger.cluster.last_stable(source)
+    source = deployment.cluster.describe(found.source.topic)
+    stable = deployment.cluster.last_stable(source)
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
-    missing = missing_or_why_not(ledger) if rows else ""
+    missing = missing_or_why_not(deployment) if rows else ""
     before = (
-        snapshot.unread.still_in(by_partition(source.name, ledger.cluster.earliest(source)))
+        snapshot.unread.still_in(by_partition(source.name, deployment.cluster.earliest(source)))
         if snapshot.unread.offsets
         else snapshot.unread
     )
-    unannounced = ledger.announcements.loss(ledger.cluster.find(found.announcements_topic))
+    unannounced = deployment.ledger.announcements.loss(deployment.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
             {
@@ -179,12 +179,13 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """
     from fencepost.ledger.ledger import Ledger
 
-    ledger = Ledger(pipeline_of(pipeline))
+    found = pipeline_of(pipeline)
+    ledger = Ledger(found)
     batches = ledger.read().all() if ledger.exists() else []
     if as_json:
         print_json([b.model_dump(mode="json") for b in batches])
         return
-    out.print(_table(f"ledger {ledger.pipeline.ledger_topic}", batches))
+    out.print(_table(f"ledger {found.ledger_topic}", batches))
     _print_reports(batches)
     for batch in batches:
         for event in batch.history:

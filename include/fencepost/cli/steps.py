@@ -19,7 +19,7 @@ from fencepost.model import Interval, StepResult
 from fencepost.spark.diagnosis import unexpected
 
 if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
 
 
 def show_steps(
@@ -70,7 +70,7 @@ def steps_of(
     pipeline: Pipeline,
     interval: Interval,
     planned: StepResult,
-    ledger: Ledger,
+    deployment: Deployment,
     spark: Callable[[], Any],
     *,
     line: bool = True,
@@ -81,7 +81,7 @@ def steps_of(
     from fencepost.steps.run_interval import run_interval
 
     during = partial(working, line=line)
-    for result in run_interval(pipeline, interval, spark, planned=planned, ledger=ledger, during=during):
+    for result in run_interval(pipeline, interval, spark, planned=planned, deployment=deployment, during=during):
         yield result
         yield from asset_event(pipeline, result)
 

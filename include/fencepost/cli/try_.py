@@ -23,7 +23,7 @@ from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval
 
 if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.trial import Trial
     from fencepost.preview.trial_input import TrialInput
 
@@ -87,22 +87,22 @@ def _load_ahead() -> None:
     load_ahead()
 
 
-def _choose_input(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, TrialInput]:
-    """Returns the records that the trial reads, and the ledger."""
+def _choose_input(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Deployment, TrialInput]:
+    """The deployment, and the records that the trial reads."""
     from fencepost.doctor.folder import check_pipeline
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.preview.trial_input import newest, of_interval
 
     check_pipeline(pipeline)
-    ledger = Ledger(pipeline)
-    return ledger, newest(ledger, last) if interval is None else of_interval(ledger, interval)
+    deployment = Deployment.of(pipeline)
+    return deployment, newest(deployment, last) if interval is None else of_interval(deployment, interval)
 
 
-def _tried(spark: Any, ledger: Ledger, trial_input: TrialInput) -> Trial:
+def _tried(spark: Any, deployment: Deployment, trial_input: TrialInput) -> Trial:
     from fencepost.preview.trial import try_pipeline
 
     with working("trying"):
-        return try_pipeline(spark, ledger, trial_input)
+        return try_pipeline(spark, deployment, trial_input)
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:

@@ -29,7 +29,7 @@ def check_certificates(inspection: Inspection) -> Iterator[Finding]:
     """Checks that the client's certificate and the first broker's are valid now. Only a login shows whether each side
     trusts the other.
     """
-    values = inspection.ledger.settings.values
+    values = inspection.cluster.settings.values
     if "ssl" not in values.get("security.protocol", "plaintext").lower():
         yield ok("the pipeline uses no TLS")
         return

@@ -12,6 +12,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
 from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, utc_now
 from fencepost.outputs.output import Destination, destination_of
@@ -49,27 +50,32 @@ class Inspection:
     group.
     """
 
-    def __init__(self, pipeline: Pipeline, ledger: Ledger | None = None, view: View | None = None) -> None:
-        """Keeps the pipeline. A step passes its own ledger and view."""
+    def __init__(self, pipeline: Pipeline, deployment: Deployment | None = None, view: View | None = None) -> None:
+        """A step passes its own deployment and view."""
         self.pipeline = pipeline
         self.now: datetime = utc_now()
         self._view = view
-        self._ledger = ledger
+        self._deployment = deployment
 
     @cached_property
+    def deployment(self) -> Deployment:
+        """The pipeline on its cluster. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
+        return self._deployment or Deployment.of(self.pipeline, timeout=PATIENCE)
+
+    @property
     def ledger(self) -> Ledger:
-        """Returns the ledger. If no step passed it, its requests to Kafka wait at most `PATIENCE` seconds."""
-        return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
+        """The pipeline's ledger."""
+        return self.deployment.ledger
 
     @property
     def cluster(self) -> Cluster:
         """Returns the Kafka cluster."""
-        return self.ledger.cluster
+        return self.deployment.cluster
 
     @property
     def bootstrap(self) -> str:
         """Returns the cluster's bootstrap servers, for messages and commands."""
-        return self.ledger.settings.bootstrap
+        return self.cluster.settings.bootstrap
 
     @property
     def view(self) -> View:
@@ -99,7 +105,7 @@ class Inspection:
     @cached_property
     def destination(self) -> Destination:
         """Returns the destination of the next batch."""
-        return destination_of(self.ledger)
+        return destination_of(self.deployment)
 
     def role(self, role: str) -> Role | None:
         """Returns the topic with that role. Returns None if the pipeline has no such topic, or if it does not exist."""
@@ -118,7 +124,7 @@ class Inspection:
     @property
     def transaction_timeout(self) -> timedelta:
         """Returns how long a transaction of the pipeline may be open."""
-        named = self.ledger.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        named = self.cluster.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         return timedelta(milliseconds=int(named))
 
     @cached_property
@@ -156,7 +162,7 @@ class Inspection:
 
     def command(self, tool: str, *options: str) -> str:
         """Returns a command line of one of Kafka's tools."""
-        values = self.ledger.settings.values
+        values = self.cluster.settings.values
         login = (
             ("--command-config", "client.properties")
             if values.get("security.protocol", "PLAINTEXT") != "PLAINTEXT"

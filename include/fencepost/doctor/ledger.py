@@ -122,12 +122,7 @@ def _lost_announcements(inspection: Inspection, lost: str) -> Finding:
 
 def _compared_with_history(inspection: Inspection, topic: Topic) -> tuple[list[Announcement], int]:
     """Returns the announcements that the topic lacks, and the number of announcements that it has."""
-    kept = [
-        one
-        for _, one in read_announcements(
-            inspection.ledger.settings, inspection.cluster, topic, inspection.pipeline.group
-        )
-    ]
+    kept = [one for _, one in read_announcements(inspection.cluster, topic, inspection.pipeline.group)]
     return missing_announcements(kept, history(inspection.view, inspection.cluster.id)), len(kept)
 
 
@@ -147,17 +142,17 @@ def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
         return
     source, output = inspection.source, inspection.role("output")
     pipeline = inspection.pipeline
-    have = offsets_of(inspection.ledger, pipeline.group, source.there)
+    have = offsets_of(inspection.cluster, pipeline.group, source.there)
     ahead = unexplained(inspection.view, source.name, have)
     if ahead and inspection.read_again():  # a run may have published between the two questions
-        have = offsets_of(inspection.ledger, pipeline.group, source.there)
+        have = offsets_of(inspection.cluster, pipeline.group, source.there)
         ahead = unexplained(inspection.view, source.name, have)
     wanted = _moved_to(inspection.view, source.name)
     found = list(
         _compared(inspection, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
     )
     if output is not None and (validated := inspection.destination.output.offsets) is not None:
-        have = offsets_of(inspection.ledger, pipeline.validated_group, output.there)
+        have = offsets_of(inspection.cluster, pipeline.validated_group, output.there)
         wanted = of_topic(validated.validated(inspection.view), output.name)
         offsets = {p: tp.offset for (_, p), tp in have.items()}
         found += _compared(inspection, pipeline.validated_group, output.name, offsets, wanted, {})

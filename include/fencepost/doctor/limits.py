@@ -10,7 +10,7 @@ from fencepost.doctor.inspection import Inspection, duration
 from fencepost.doctor.run_check import log_findings, raise_first_error
 from fencepost.errors import SettingsError, SourceDataExpired
 from fencepost.findings import Finding, error, ok, skipped, warning
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, State
 from fencepost.protocol.frontier import frontier, of_topic
 from fencepost.protocol.view import View
@@ -19,27 +19,27 @@ SHARE = 0.5  # share of a transaction's timeout; a write that takes longer may e
 SOON = timedelta(hours=24)  # records that Kafka may delete within a day are reported, however often the pipeline runs
 
 
-def check_before_plan(ledger: Ledger, view: View) -> None:
-    """Makes the cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
+def check_before_plan(deployment: Deployment, view: View) -> None:
+    """The cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
 
     Lost source records are only logged. The plan itself fails if its ranges contain lost records.
 
     Raises:
         SettingsError: transform or suite would fail.
     """
-    pipeline, inspection = ledger.pipeline, Inspection(ledger.pipeline, ledger, view)
+    pipeline, inspection = deployment.pipeline, Inspection(deployment.pipeline, deployment, view)
     check_pipeline(pipeline)
     log_findings([check_longest_write(inspection), *check_source_retention(inspection)], f"pipeline {pipeline.name}")
 
 
-def check_limits(ledger: Ledger) -> None:
+def check_limits(deployment: Deployment) -> None:
     """Checks the broker's limits before topics are created.
 
     Raises:
         SettingsError: the broker would refuse every transaction.
     """
     raise_first_error(
-        [check_transaction_timeout(Inspection(ledger.pipeline, ledger))], f"pipeline {ledger.pipeline.name}"
+        [check_transaction_timeout(Inspection(deployment.pipeline, deployment))], f"pipeline {deployment.pipeline.name}"
     )
 
 

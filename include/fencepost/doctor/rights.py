@@ -99,7 +99,7 @@ def _grant(inspection: Inspection, rights: Sequence[Right]) -> str:
     """Returns the command that grants the rights. It has a placeholder for the user's name, because only the broker
     knows the name.
     """
-    asks = inspection.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
+    asks = inspection.cluster.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
     alike = [right._replace(use=Use.NEEDED) for right in rights]
     [(_, [command])] = acl_commands(alike, "User:NAME", inspection.bootstrap, "client.properties" if asks else None)
     return command

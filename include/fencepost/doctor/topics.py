@@ -92,7 +92,7 @@ def check_topics_of_batches(inspection: Inspection) -> Iterator[Finding]:
     found = False
     for row in snapshot_of(inspection.view).unfinished:
         batch = row.newest
-        stopped = obstacle(batch, observed_state(inspection.ledger, batch))
+        stopped = obstacle(batch, observed_state(inspection.deployment, batch))
         if stopped is not None and stopped.lasting:
             found = True
             yield error(f"Batch {batch.id} cannot go on: {stopped.why}.", stopped.next_step(batch))
@@ -184,7 +184,7 @@ def replication(inspection: Inspection, what: str, name: str, copies: Replicas, 
 
 def check_record_size(inspection: Inspection) -> Iterator[Finding]:
     """Checks that the pipeline's topics accept what its producers send: record batches, and the ledger's records."""
-    values = inspection.ledger.settings.values
+    values = inspection.cluster.settings.values
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
     largest = max((len(write_record(b)) for b in inspection.newest_batches), default=0)

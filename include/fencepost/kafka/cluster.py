@@ -82,7 +82,7 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
         self.settings = settings
-        self._timeout = timeout
+        self.timeout = timeout
         self._complaints = Complaints()
         self._reached = False
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
@@ -100,7 +100,7 @@ class Cluster:
             self._admin.poll(0)  # serves the error callback, which alone receives refused credentials
             waited = time.monotonic() - began
             absent = self._complaints.unreachable and not self._reached
-            limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
+            limit = min(self.timeout, FIRST_CONTACT) if absent else self.timeout
             if self._complaints.denied is not None or waited > limit or (absent and self._complaints.unresolved):
                 raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints, needs)
             if absent and not warned and waited > TELL_AFTER:
@@ -134,14 +134,14 @@ class Cluster:
 
     def _describe(self, topic: str) -> Topic:
         doing = f"describing topic {topic}"
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self.timeout)
         found = self._ask(doing, futures[topic], RequiredRight("Describe", "topic", topic))
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
     def topics(self) -> list[str]:
         """Returns the names of the topics that this user may see, in order. Kafka's own topics are left out."""
         with translated("listing topics", self.settings, self._complaints):
-            listed = self._admin.list_topics(timeout=self._timeout).topics
+            listed = self._admin.list_topics(timeout=self.timeout).topics
         return sorted(name for name in listed if not name.startswith("__"))
 
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -151,7 +151,7 @@ class Cluster:
         Topics that do not exist are left out, and so are topics whose rights an old cluster does not report.
         """
         asked = self._admin.describe_topics(
-            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self._timeout
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.timeout
         )
         found: dict[str, frozenset[str]] = {}
         for topic, future in asked.items():
@@ -170,19 +170,19 @@ class Cluster:
 
     def copies(self, topic: str) -> Replicas:
         """Returns the replicas of a topic. Raises TopicMissing if the topic does not exist."""
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self.timeout)
         parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
         return Replicas(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
 
     @cached_property
     def id(self) -> str:
         """Returns the cluster's id."""
-        answer = self._admin.describe_cluster(request_timeout=self._timeout)
+        answer = self._admin.describe_cluster(request_timeout=self.timeout)
         return str(self._ask("describing the cluster", answer).cluster_id)
 
     def brokers(self) -> int:
         """Returns the number of brokers in the cluster now. Every call sends a new request."""
-        answer = self._admin.describe_cluster(request_timeout=self._timeout)
+        answer = self._admin.describe_cluster(request_timeout=self.timeout)
         return len(self._ask("describing the cluster", answer).nodes)
 
     def rights(self, resource: str, name: str) -> frozenset[str] | None:
@@ -193,7 +193,7 @@ class Cluster:
             AccessDenied: the user may do nothing.
             TopicMissing: there is no such topic, as far as the user may know.
         """
-        options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": self._timeout}
+        options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": self.timeout}
         ask: dict[str, Callable[[], Any]] = {
             "topic": lambda: self._admin.describe_topics(TopicCollection([name]), **options)[name],
             "group": lambda: self._admin.describe_consumer_groups([name], **options)[name],
@@ -211,7 +211,7 @@ class Cluster:
         """Returns the answer. A request that fails with one of the codes in `moving` is repeated, because a leader or a
         coordinator is being elected or has moved.
         """
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
         while True:
             try:
                 return ask()
@@ -245,7 +245,7 @@ class Cluster:
     def _create(self, new: NewTopic, *, validate_only: bool = False) -> None:
         """Creates the topic, unless another run has created it."""
         name = new.topic
-        futures = self._admin.create_topics([new], request_timeout=self._timeout, validate_only=validate_only)
+        futures = self._admin.create_topics([new], request_timeout=self.timeout, validate_only=validate_only)
         try:
             self._ask(f"creating topic {name}, which is missing", futures[name], RequiredRight("Create", "topic", name))
         except FencepostError as error:
@@ -260,12 +260,12 @@ class Cluster:
             AccessDenied: this user may not.
             KafkaRefused: the cluster deletes no topics.
         """
-        futures = self._admin.delete_topics([topic], request_timeout=self._timeout)
+        futures = self._admin.delete_topics([topic], request_timeout=self.timeout)
         try:
             self._ask(f"deleting topic {topic}", futures[topic], RequiredRight("Delete", "topic", topic))
         except TopicMissing:
             return
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
         while self.find(topic) is not None and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -276,7 +276,7 @@ class Cluster:
             KafkaUnavailable: a broker does not answer, so some groups may be missing.
         """
         doing = "listing consumer groups"
-        listed = self._ask(doing, self._admin.list_consumer_groups(request_timeout=self._timeout))
+        listed = self._ask(doing, self._admin.list_consumer_groups(request_timeout=self.timeout))
         for error in listed.errors:
             with translated(doing, self.settings, self._complaints):
                 raise error
@@ -292,7 +292,7 @@ class Cluster:
         need = RequiredRight("Delete", "group", group)
 
         def ask() -> None:
-            futures = self._admin.delete_consumer_groups([group], request_timeout=self._timeout)
+            futures = self._admin.delete_consumer_groups([group], request_timeout=self.timeout)
             self._ask(f"deleting group {group}", futures[group], need)
 
         try:
@@ -311,7 +311,7 @@ class Cluster:
         """
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
-        futures = self._admin.create_partitions([new], request_timeout=self._timeout)
+        futures = self._admin.create_partitions([new], request_timeout=self.timeout)
         refused: SettingsError | None = None
         try:
             self._ask(doing, futures[topic.name], RequiredRight("Alter", "topic", topic.name))
@@ -319,7 +319,7 @@ class Cluster:
             SettingsError
         ) as error:  # the controller has them already, because another run added them after `topic` was read
             refused = error
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
         while (grown := self.describe(topic.name)).partitions < partitions:
             if time.monotonic() > deadline:
                 unseen = translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
@@ -339,7 +339,7 @@ class Cluster:
         """Returns the answer about a topic or a partition that may just have been created. The request is repeated for
         a moment, because a broker may learn of it late.
         """
-        deadline = time.monotonic() + (self._timeout if limit is None else limit)
+        deadline = time.monotonic() + (self.timeout if limit is None else limit)
         while True:
             try:
                 return ask()
@@ -351,7 +351,7 @@ class Cluster:
     def broker_config(self, name: str, default: str) -> str:
         """Returns one setting of a broker, or the default without the right to read the setting."""
         doing = f"reading broker setting {name}"
-        brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
+        brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self.timeout)).nodes
         if not brokers:  # the cluster is starting
             raise translate(KafkaError(KafkaError.BROKER_NOT_AVAILABLE), doing, self.settings, self._complaints)
         try:
@@ -371,7 +371,7 @@ class Cluster:
         return self._configs(resource, name).get(name, "")
 
     def _configs(self, resource: ConfigResource, which: str) -> dict[str, str]:
-        futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
+        futures = self._admin.describe_configs([resource], request_timeout=self.timeout)
         kind = "topic" if resource.restype is ResourceType.TOPIC else "cluster"
         need = RequiredRight("DescribeConfigs", kind, resource.name if kind == "topic" else CLUSTER)
         entries = self._ask(f"reading settings of {kind} {need.name} ({which})", futures[resource], need)
@@ -420,7 +420,7 @@ class Cluster:
             consumer.assign([TopicPartition(topic.name, p, o) for p, o in begin.items()])
             doing = f"searching topic {topic.name} by timestamp"
             ends = {p: stable[p] for p in begin}
-            for message in read_until(consumer, complaints, self.settings, ends, doing, self._timeout):
+            for message in read_until(consumer, complaints, self.settings, ends, doing, self.timeout):
                 partition, at = message.partition() or 0, message.timestamp()[1]
                 if result[partition] is None and until is not None and at > until:
                     ahead.setdefault(partition, (message.offset() or 0, at))
@@ -468,7 +468,7 @@ class Cluster:
         try:
             consumer.assign([TopicPartition(topic.name, p, offsets[p]) for p in waiting])
             doing = f"reading the timestamps of records of topic {topic.name}"
-            for message in read_until(consumer, complaints, self.settings, waiting, doing, self._timeout):
+            for message in read_until(consumer, complaints, self.settings, waiting, doing, self.timeout):
                 partition = message.partition() or 0
                 if partition not in found:
                     found[partition] = time_of(message.timestamp()[1])
@@ -500,7 +500,7 @@ class Cluster:
         doing, need = f"listing offsets of topic {topic.name}", RequiredRight("Describe", "topic", topic.name)
 
         def ask() -> list[Any]:
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self.timeout)
             answers = {tp.partition: self._ask(doing, future, need) for tp, future in futures.items()}
             if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
                 with translated(doing, self.settings, self._complaints):

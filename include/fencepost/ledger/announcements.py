@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import AnnouncementsLost, NeedsOperator, SettingsError
-from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import read_until
@@ -105,7 +104,7 @@ def repair_advice(topic: Topic) -> str:
 
 
 def read_announcements(
-    settings: ClientSettings, cluster: Cluster, topic: Topic, group: str, begin: int | None = None
+    cluster: Cluster, topic: Topic, group: str, begin: int | None = None
 ) -> Iterator[tuple[int, Announcement]]:
     """All announcements that are committed now, with their offsets, in order; `begin` is the first offset to read.
 
@@ -119,10 +118,10 @@ def read_announcements(
         return
     doing = f"reading announcements of topic {topic.name}"
     cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, doing)
-    consumer, complaints = make_consumer(settings, group)
+    consumer, complaints = make_consumer(cluster.settings, group)
     try:
         consumer.assign([TopicPartition(topic.name, 0, begin)])
-        for message in read_until(consumer, complaints, settings, {0: end}, doing):
+        for message in read_until(consumer, complaints, cluster.settings, {0: end}, doing):
             yield message.offset() or 0, parse(message.value(), f"topic {topic.name}, offset {message.offset()}")
     finally:
         consumer.close()

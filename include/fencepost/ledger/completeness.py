@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FactsOutdated, GroupInUse, LedgerLost
 from fencepost.kafka.clients import make_consumer
-from fencepost.kafka.cluster import Topic
+from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER, PartitionId
 from fencepost.protocol.frontier import accounted_for
 from fencepost.protocol.view import View
@@ -37,7 +37,7 @@ ADVICE = (
 )
 
 
-def check_complete(ledger: Ledger, view: View, written: Callable[[], Iterable[Named]]) -> None:
+def check_complete(deployment: Deployment, view: View, written: Callable[[], Iterable[Named]]) -> None:
     """Check, before anything is planned, that no batch is missing from the ledger.
 
     `written` gives the batches that own the newest records of output and staging topic. It is called only if nothing was planned
@@ -48,25 +48,25 @@ def check_complete(ledger: Ledger, view: View, written: Callable[[], Iterable[Na
         GroupInUse: the ledger is empty, and the group has offsets, which may be another application's.
         FactsOutdated: another run changed the ledger since it was read.
     """
-    pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
-    have = offsets_of(ledger, pipeline.group, source, stable=True)
+    pipeline, source = deployment.pipeline, deployment.cluster.describe(deployment.pipeline.source.topic)
+    have = offsets_of(deployment.cluster, pipeline.group, source, stable=True)
     if view.revisions:
-        check_accounted_for(ledger, view, view, source.name, have)
-    unknown = unknown_batch(view, ledger.topic_id, written)
+        check_accounted_for(deployment, view, view, source.name, have)
+    unknown = unknown_batch(view, deployment.ledger.topic_id, written)
     if unknown is not None:
         batch, place = unknown
-        _lost(ledger, view, f"{place} has records of its batch {batch}")
+        _lost(deployment, view, f"{place} has records of its batch {batch}")
     if ahead := unexplained(view, source.name, have):
-        _unless_changed(ledger, view)
+        _unless_changed(deployment, view)
         raise GroupInUse(
             f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source.name, ahead)}. {explain_offsets(pipeline)}"
         )
 
 
-def offsets_of(ledger: Ledger, group: str, topic: Topic, *, stable: bool = False) -> Committed:
+def offsets_of(cluster: Cluster, group: str, topic: Topic, *, stable: bool = False) -> Committed:
     """A group's offsets of a topic. `settled` waits for open transactions that may change one."""
     asked = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
-    return committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}", stable=stable)
+    return committed_offsets(cluster.settings, group, asked, f"reading offsets of group {group}", stable=stable)
 
 
 def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
@@ -82,7 +82,7 @@ def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterab
     return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # names before moments
 
 
-def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
+def check_accounted_for(deployment: Deployment, read: View, after: View, topic: str, have: Committed) -> None:
     """Check that the group's offsets are not ahead of `after`, the ledger after the decision.
 
     Missing or lower offsets prove nothing, because offsets expire and a person may set them back. `read` is the ledger that the
@@ -95,11 +95,11 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     known, ahead = accounted_for(after), unexplained(after, topic, have)
     if not ahead:
         return
-    group = ledger.pipeline.group
+    group = deployment.pipeline.group
     found = describe_offsets(group, topic, ahead)
     back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
     _lost(
-        ledger,
+        deployment,
         read,
         f"{found} that the ledger cannot explain",
         f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group {group} "
@@ -129,39 +129,39 @@ def explain_offsets(pipeline: Pipeline) -> str:
     )
 
 
-def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
+def _lost(deployment: Deployment, read: View, found: str, more: str = "") -> NoReturn:
     """Raise LedgerLost, or FactsOutdated if another run has changed the ledger meanwhile."""
-    _unless_changed(ledger, read)
-    pipeline = ledger.pipeline
+    _unless_changed(deployment, read)
+    pipeline = deployment.pipeline
     is_empty = "is empty" if not read.revisions else "is incomplete"
     raise LedgerLost(
         f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} {is_empty}, and {found}. {ADVICE}{more}"
     )
 
 
-def _unless_changed(ledger: Ledger, read: View) -> None:
-    if ledger.read() != read:
+def _unless_changed(deployment: Deployment, read: View) -> None:
+    if deployment.ledger.read() != read:
         raise FactsOutdated(
-            f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one checked it."
+            f"pipeline {deployment.pipeline.name}: another run changed the ledger while this one checked it."
         )
 
 
-def newest_batches(ledger: Ledger, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
+def newest_batches(deployment: Deployment, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
     """This pipeline's batches that own the topic's newest records, by the records' headers. The names sort in order of time.
 
     `staged`: the topic is a staging topic, whose records identify their batches by timestamp (`planned_at`).
     """
-    earliest, stable = ledger.cluster.earliest(topic), ledger.cluster.last_stable(topic)
+    earliest, stable = deployment.cluster.earliest(topic), deployment.cluster.last_stable(topic)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
     if not begin:
         return
-    consumer, complaints = make_consumer(ledger.settings, ledger.pipeline.group)
-    own = f"{ledger.pipeline.name}/".encode()
+    consumer, complaints = make_consumer(deployment.cluster.settings, deployment.pipeline.group)
+    own = f"{deployment.pipeline.name}/".encode()
     try:
         consumer.assign([TopicPartition(topic.name, p, offset) for p, offset in begin.items()])
         ends = {p: stable[p] for p in begin}
-        doing = f"looking for records of pipeline {ledger.pipeline.name} in topic {topic.name}"
-        for message in read_until(consumer, complaints, ledger.settings, ends, doing):
+        doing = f"looking for records of pipeline {deployment.pipeline.name} in topic {topic.name}"
+        for message in read_until(consumer, complaints, deployment.cluster.settings, ends, doing):
             if staged:
                 yield planned_at(message.timestamp()[1]), f"topic {topic.name}"
                 continue

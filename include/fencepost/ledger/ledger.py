@@ -34,7 +34,6 @@ from fencepost.errors import (
 )
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster, Topic
-from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.announcements import AnnouncementTopic
 from fencepost.ledger.codec import ANNOUNCED_IN_KEY, record_key, write_announced_in, write_record
@@ -95,14 +94,11 @@ class Ledger:
     Keep one for all of a process's work on a pipeline: it reads each record once. Use it from one thread only.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, settings: ClientSettings | None = None, timeout: float = REQUEST_TIMEOUT
-    ) -> None:
-        """`timeout` is how many seconds one response from Kafka may take."""
-        self.pipeline = pipeline
-        self.settings = settings or client_settings(pipeline)
-        self.cluster = Cluster(self.settings, timeout)
-        self._reader = LedgerReader(pipeline, self.settings, timeout)
+    def __init__(self, pipeline: Pipeline, cluster: Cluster | None = None) -> None:
+        """`cluster` is the pipeline's cluster, if the caller has its clients already."""
+        self._pipeline = pipeline
+        self._cluster = cluster or Cluster(client_settings(pipeline))
+        self._reader = LedgerReader(pipeline, self._cluster.settings, self._cluster.timeout)
         self._coordinator: Transaction | None = None
 
     def create(self) -> None:
@@ -111,14 +107,14 @@ class Ledger:
         Raises:
             NeedsOperator: the topic exists but would lose or split the ledger.
         """
-        name = self.pipeline.ledger_topic
-        topic = self.cluster.ensure_topic(name, 1, {"cleanup.policy": "compact"})
-        if refusal := unfit_for_ledger(topic, self.cluster.topic_config(name, "cleanup.policy")):
+        name = self._pipeline.ledger_topic
+        topic = self._cluster.ensure_topic(name, 1, {"cleanup.policy": "compact"})
+        if refusal := unfit_for_ledger(topic, self._cluster.topic_config(name, "cleanup.policy")):
             raise NeedsOperator(f"{refusal} {KEEP_THE_TOPIC}")
 
     def exists(self) -> bool:
         """Whether the topic exists; if not, nothing was ever planned."""
-        return self.cluster.find(self.pipeline.ledger_topic) is not None
+        return self._cluster.find(self._pipeline.ledger_topic) is not None
 
     def peek(self) -> View:
         """Everything that a read_committed reader sees now; empty if there is no ledger. Only for callers that show it.
@@ -126,7 +122,7 @@ class Ledger:
         Raises:
             KafkaUnavailable, AccessDenied, LedgerUnreadable: as in the reader's `look`.
         """
-        return View.of(self._reader.peek(self.cluster)[1])
+        return View.of(self._reader.peek(self._cluster)[1])
 
     def read(self) -> View:
         """Everything that is committed now. Waits for an open transaction, and never returns part of the ledger.
@@ -135,19 +131,19 @@ class Ledger:
             TransitionRefused: there is no ledger.
             LedgerLost: the topic is another one than at the last read.
         """
-        return self._reader.read(self.cluster)
+        return self._reader.read(self._cluster)
 
     @property
     def topic_id(self) -> str:
         """The id of the ledger topic, whose offsets are the leases. It is known after the first read."""
         if self._reader.topic is None:
-            raise NotRecorded(f"pipeline {self.pipeline.name}: its ledger was not read yet. {DEFECT}")
+            raise NotRecorded(f"pipeline {self._pipeline.name}: its ledger was not read yet. {DEFECT}")
         return self._reader.topic.id
 
     @property
     def announcements(self) -> AnnouncementTopic:
         """The topic of announcements, by the last read of the ledger."""
-        return AnnouncementTopic(self.pipeline, self.cluster, self._reader.announced_in)
+        return AnnouncementTopic(self._pipeline, self._cluster, self._reader.announced_in)
 
     def transact(self, decide: Callable[[View], Change | None]) -> Recorded:
         """Commit the change that `decide` makes from the committed ledger. Returns the view after it, and what changed.
@@ -182,7 +178,7 @@ class Ledger:
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
                 # As text: a kept log record would also keep the error, its frames and their Kafka clients.
-                log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, str(error))
+                log.info("%s: deciding again (%d): %s", self._pipeline.name, turn, str(error))
                 if kept is None:
                     time.sleep(random.uniform(0.1, 1.0) * turn)  # noqa: S311
                 continue
@@ -193,10 +189,10 @@ class Ledger:
             if any(is_lease_unknown(batch) for batch in change.batches):
                 # The lease of a new plan, or publication, is its record's offset.
                 return recorded(self.read(), done)
-            self._reader.await_visible(self.cluster)
+            self._reader.await_visible(self._cluster)
             return recorded(change.after or view.updated(change.batches), done)
         raise CoordinatorFenced(
-            f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
+            f"pipeline {self._pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing. Run again."
         )
 
@@ -216,9 +212,9 @@ class Ledger:
                 facts = gather(self.read())  # 1
                 return self.transact(partial(self._with, decide, facts))  # 2
             except FactsOutdated as outdated:
-                log.info("%s: gathering again (%d): %s", self.pipeline.name, turn, str(outdated))
+                log.info("%s: gathering again (%d): %s", self._pipeline.name, turn, str(outdated))
         raise FactsOutdated(
-            f"pipeline {self.pipeline.name}: other runs changed the ledger {TURNS} times while this one prepared its change, so "
+            f"pipeline {self._pipeline.name}: other runs changed the ledger {TURNS} times while this one prepared its change, so "
             "it recorded nothing. Run again."
         )
 
@@ -228,8 +224,10 @@ class Ledger:
 
     def _initialised(self) -> Transaction:
         if self._reader.topic is None:
-            self._reader.find(self.cluster)  # reports a missing broker or ledger at once; init would take a minute
-        coordinator = Transaction(coordinator_settings(self.settings), self.pipeline.coordinator_id, "coordinator")
+            self._reader.find(self._cluster)  # reports a missing broker or ledger at once; init would take a minute
+        coordinator = Transaction(
+            coordinator_settings(self._cluster.settings), self._pipeline.coordinator_id, "coordinator"
+        )
         coordinator.init()
         return coordinator
 
@@ -244,11 +242,11 @@ class Ledger:
             return change
         topic = self.announcements.prepare()
         after = change.after or view.updated(change.batches)
-        announced = (announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
+        announced = (announcement(after, one, self._cluster.id, complete_until(after)) for one in found)
         return replace(change, after=after, announcements=tuple(announced), announced_in=topic)
 
     def _commit(self, coordinator: Transaction, attempt: bytes, change: Change) -> None:
-        ledger, header, topic = self.pipeline.ledger_topic, (COMMIT_HEADER, attempt), change.announced_in
+        ledger, header, topic = self._pipeline.ledger_topic, (COMMIT_HEADER, attempt), change.announced_in
         with coordinator:
             for one in change.announcements:
                 coordinator.produce(self.announcements.name, one.record(), one.batch.encode(), partition=0)

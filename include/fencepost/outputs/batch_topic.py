@@ -12,7 +12,7 @@ from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing, TopicRec
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.completeness import Named, newest_batches
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import (
     BATCH_HEADER,
     Batch,
@@ -43,8 +43,8 @@ class BatchTopic(ABC):
 
     role: str
 
-    def __init__(self, ledger: Ledger, name: str, known: Topic | None = None) -> None:
-        self._ledger, self._pipeline, self._cluster = ledger, ledger.pipeline, ledger.cluster
+    def __init__(self, deployment: Deployment, name: str, known: Topic | None = None) -> None:
+        self._deployment, self._pipeline, self._cluster = deployment, deployment.pipeline, deployment.cluster
         self._name = name
         self._known = known
 
@@ -261,7 +261,7 @@ class StagingTopic(RecordTopic):
         """Returns the batches that own the newest records, by the records' timestamps. These batches may be in another
         ledger.
         """
-        return newest_batches(self._ledger, self._topic, staged=True)
+        return newest_batches(self._deployment, self._topic, staged=True)
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         """Returns why a topic with these settings would refuse the records or delete them too early. Staged records
@@ -272,7 +272,7 @@ class StagingTopic(RecordTopic):
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """Returns the records that have the batch's timestamp."""
         kept, _ = self._kept_and_deleted(batch)
-        raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
+        raw = staged_records(spark, self._deployment.cluster.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")
 
     def _names_batches(self, batch: Batch) -> bool:

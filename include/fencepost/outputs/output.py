@@ -18,10 +18,9 @@ from pyspark.sql.types import StructType
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.findings import Answer
-from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.completeness import Named
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, PartitionId, PlannedOutput, TopicEnds
 from fencepost.output_kinds import has_part, part_of
 from fencepost.outputs.batch_topic import RecordTopic, StagingTopic
@@ -186,7 +185,7 @@ class Output(Target, Publisher, Protocol):
         ...
 
 
-OpenOutput = Callable[[Ledger, str], Output]  # the output of that name, for the ledger's pipeline
+OpenOutput = Callable[[Deployment, str], Output]  # the deployment's output of that name
 
 
 class Inspected(Protocol):
@@ -198,13 +197,8 @@ class Inspected(Protocol):
         ...
 
     @property
-    def ledger(self) -> Ledger:
-        """Returns the pipeline's ledger."""
-        ...
-
-    @property
-    def cluster(self) -> Cluster:
-        """Returns the Kafka cluster."""
+    def deployment(self) -> Deployment:
+        """The pipeline on its cluster."""
         ...
 
     @property
@@ -231,46 +225,46 @@ def checks_of(pipeline: Pipeline) -> Checks | None:
     return checks
 
 
-def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
+def output_of(deployment: Deployment, batch: Batch | None = None) -> Output:
     """Returns the pipeline's output. With a batch it returns the output that the batch was planned for, even if the
     pipeline now has another output.
     """
-    chosen = ledger.pipeline.output if batch is None else batch.plan.output
+    chosen = deployment.pipeline.output if batch is None else batch.plan.output
     opened: OpenOutput = part_of(chosen.kind, "output", "OUTPUT")
-    return opened(ledger, chosen.name)
+    return opened(deployment, chosen.name)
 
 
-def missing_of(ledger: Ledger) -> str:
+def missing_of(deployment: Deployment) -> str:
     """Returns the published batches that the pipeline's output lacks, as text. The text is empty if none is missing, or
     if this kind of output is not compared.
     """
-    contents = output_of(ledger).contents
-    return contents.missing_batches(ledger.read) if contents is not None else ""
+    contents = output_of(deployment).contents
+    return contents.missing_batches(deployment.ledger.read) if contents is not None else ""
 
 
-def missing_or_why_not(ledger: Ledger) -> str:
+def missing_or_why_not(deployment: Deployment) -> str:
     """Returns the text of `missing_of`, or the error as text: the ledger is lost, or the database does not answer."""
     try:
-        return missing_of(ledger)
+        return missing_of(deployment)
     except FencepostError as error:
-        return f"{ledger.pipeline.output.description} could not be compared with the ledger: {error}"
+        return f"{deployment.pipeline.output.description} could not be compared with the ledger: {error}"
 
 
-def written_to(ledger: Ledger, batch: Batch) -> RecordTopic:
+def written_to(deployment: Deployment, batch: Batch) -> RecordTopic:
     """Returns the topic that the batch is written to and judged in: its staging topic or its output."""
     staging = batch.plan.staging
-    return _topic_of(ledger, batch) if staging is None else StagingTopic(ledger, staging.topic)
+    return _topic_of(deployment, batch) if staging is None else StagingTopic(deployment, staging.topic)
 
 
-def read_back_from(ledger: Ledger, batch: Batch) -> RecordTopic:
+def read_back_from(deployment: Deployment, batch: Batch) -> RecordTopic:
     """Returns the topic to read a batch back from. Once the batch is published in an output topic, this is the output
     topic. Before that it is the topic that the batch was written to.
     """
-    return _topic_of(ledger, batch) if batch.published_ranges else written_to(ledger, batch)
+    return _topic_of(deployment, batch) if batch.published_ranges else written_to(deployment, batch)
 
 
-def _topic_of(ledger: Ledger, batch: Batch) -> RecordTopic:
-    (topic,) = output_of(ledger, batch).topics
+def _topic_of(deployment: Deployment, batch: Batch) -> RecordTopic:
+    (topic,) = output_of(deployment, batch).topics
     return topic
 
 
@@ -315,8 +309,8 @@ class Destination:
         return (*self.output.topics, *([self.staging] if self.staging is not None else []))
 
 
-def destination_of(ledger: Ledger) -> Destination:
+def destination_of(deployment: Deployment) -> Destination:
     """Returns the destination of batches that the pipeline plans now."""
-    settings = ledger.pipeline.output
-    staging = StagingTopic(ledger, ledger.pipeline.staging_topic) if settings.is_staged else None
-    return Destination(output_of(ledger), staging)
+    settings = deployment.pipeline.output
+    staging = StagingTopic(deployment, deployment.pipeline.staging_topic) if settings.is_staged else None
+    return Destination(output_of(deployment), staging)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.kafka.offsets import messages_of
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER, Batch, OffsetRange
 from fencepost.outputs.batch_topic import BatchTopic
 from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
@@ -42,10 +42,10 @@ class QuarantineTopic(BatchTopic):
 
     role = "quarantine"
 
-    def __init__(self, ledger: Ledger, batch: Batch | None = None) -> None:
+    def __init__(self, deployment: Deployment, batch: Batch | None = None) -> None:
         """Opens the pipeline's quarantine topic. With a batch, this is the topic that the batch was planned with."""
         planned = batch.plan.quarantine if batch else None
-        super().__init__(ledger, planned.topic if planned else ledger.pipeline.quarantine_topic)
+        super().__init__(deployment, planned.topic if planned else deployment.pipeline.quarantine_topic)
 
     def prepare(self) -> str:
         """Creates the topic if it is missing, and returns its id."""
@@ -99,7 +99,7 @@ class QuarantineTopic(BatchTopic):
         headers.
         """
         kept, _ = self._kept_and_deleted(batch)
-        raw = read_ranges(spark, self._ledger.settings, kept, headers=True)
+        raw = read_ranges(spark, self._deployment.cluster.settings, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def some(self, batch: Batch, most: int) -> list[QuarantinedRecord]:
@@ -107,7 +107,7 @@ class QuarantineTopic(BatchTopic):
         kept, _ = self._kept_and_deleted(batch)
         doing = f"batch {batch.id}: reading its records in topic {self._name}"
         own, found = (BATCH_HEADER, str(batch.id).encode()), list[QuarantinedRecord]()
-        for messages in messages_of(self._ledger.settings, self._pipeline.group, kept, doing):
+        for messages in messages_of(self._deployment.cluster.settings, self._pipeline.group, kept, doing):
             for message in messages:
                 headers = [*(message.headers() or ())]
                 if headers[-1:] == [own]:

@@ -17,7 +17,7 @@ from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, Log
 from fencepost.garbage_collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.reader import LedgerReader
 from fencepost.model import PartitionId, by_partition
 from fencepost.outputs.output import missing_of
@@ -145,7 +145,7 @@ class Ledgers:
         """
 
         def ask(whole: Pipeline) -> str:
-            return missing_of(Ledger(whole, timeout=self._timeout))
+            return missing_of(Deployment.of(whole, timeout=self._timeout))
 
         return self._logged_in(pipeline, ask)
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.errors import NeedsOperator, SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
 from fencepost.quality.columns import JSON, prepared_column
@@ -50,7 +50,7 @@ class RevisionDifference(Frozen):
 
 
 def difference(
-    spark: SparkSession, ledger: Ledger, before: PastRevision, after: PastRevision, key: Sequence[str]
+    spark: SparkSession, deployment: Deployment, before: PastRevision, after: PastRevision, key: Sequence[str]
 ) -> RevisionDifference:
     """Compares two revisions, each with its published additions, after comparing each with its receipts.
 
@@ -58,7 +58,7 @@ def difference(
         NeedsOperator: records of a revision were deleted; the error names it.
         SettingsError: a column of the key is missing, or several rows of a revision have the same key.
     """
-    frames = {name: _read(spark, ledger, past) for name, past in (("before", before), ("after", after))}
+    frames = {name: _read(spark, deployment, past) for name, past in (("before", before), ("after", after))}
     known: dict[str, Any] = {
         "revisions": (before.name, after.name),
         "rows": (before.promised.rows, after.promised.rows),
@@ -85,14 +85,14 @@ def difference(
     return RevisionDifference(**known, **found)
 
 
-def _read(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame | None:
+def _read(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame | None:
     """Returns the records of a revision, or None if it has none."""
     try:
         if past.batch.written is None:
             raise NotReadable(f"it is {past.batch.state}, and the ledger does not say that it was written")
         if not past.promised.rows:
             return None
-        frame = read_past(spark, ledger, past)
+        frame = read_past(spark, deployment, past)
         check_receipts(frame, past)
     except NotReadable as error:
         raise NeedsOperator(f"batch {past.batch.id} cannot be compared: {error}.") from None

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen, Interval, Outcome, State
 from fencepost.preview.past import NotReadable, PastRevision, as_promised, check_receipts, read_past
 from fencepost.protocol.view import View
@@ -47,18 +47,18 @@ class JudgedRevision(Frozen):
 
 
 def judge_past(
-    spark: SparkSession, ledger: Ledger, view: View, pasts: Sequence[PastRevision], suite: Suite, file: Path
+    spark: SparkSession, deployment: Deployment, view: View, pasts: Sequence[PastRevision], suite: Suite, file: Path
 ) -> Iterator[JudgedRevision]:
     """Yields each of these revisions, judged by the suite under the pipeline's present settings."""
     for past in pasts:
         try:
-            yield _judged(spark, ledger, view, past, suite, file)
+            yield _judged(spark, deployment, view, past, suite, file)
         except NotReadable as error:
             yield _of(past, None, f"Not judged: {error}.")
 
 
 def _judged(
-    spark: SparkSession, ledger: Ledger, view: View, past: PastRevision, suite: Suite, file: Path
+    spark: SparkSession, deployment: Deployment, view: View, past: PastRevision, suite: Suite, file: Path
 ) -> JudgedRevision:
     """Judges one revision.
 
@@ -67,12 +67,12 @@ def _judged(
     3. Judge the others as a whole batch.
     4. Compare all that would be in quarantine with the limit.
     """
-    pipeline, promised = ledger.pipeline, past.promised
+    pipeline, promised = deployment.pipeline, past.promised
     history = history_of(past.batch, past.batch.require_written, view.all() if suite.looks_back else ())
     taken: dict[str, int] = {}
     if not promised.rows:
         return _concluded(past, pipeline, suite, evaluate_nothing(suite, pipeline.quality, _of_rows(history, 0)), taken)
-    frame = read_past(spark, ledger, past)  # 1
+    frame = read_past(spark, deployment, past)  # 1
     quality, fingerprint = pipeline.quality.model_copy(update={"sample_rows": 0}), promised.fingerprint
     rows: int = promised.rows
     if suite.rules:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.errors import SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, State, Tally
 from fencepost.outputs.batch_topic import RecordsGone
 from fencepost.outputs.output import read_back_from
@@ -78,7 +78,7 @@ def revision_of(revisions: Revisions, number: int) -> PastRevision | None:
     return PastRevision(batch, tuple(added))
 
 
-def read_past(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame:
+def read_past(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame:
     """Returns the records: the value's columns, the coordinates, `_key` and `_hash`. They are not compared with the
     receipts yet.
 
@@ -94,7 +94,7 @@ def read_past(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFr
         check_types(types)
     except SettingsError:
         raise NotReadable("its additions have a column of another type") from None
-    frames = [_frame(spark, ledger, batch, types[str(batch.id)]) for batch in with_rows]
+    frames = [_frame(spark, deployment, batch, types[str(batch.id)]) for batch in with_rows]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
@@ -120,9 +120,9 @@ def as_promised(past: PastRevision, rows: int, fingerprint: int) -> None:
         )
 
 
-def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, columns: StructType) -> DataFrame:
+def _frame(spark: SparkSession, deployment: Deployment, batch: Batch, columns: StructType) -> DataFrame:
     try:
-        raw = read_back_from(ledger, batch).read_whole(spark, batch, f"batch {batch.id}, read back")
+        raw = read_back_from(deployment, batch).read_whole(spark, batch, f"batch {batch.id}, read back")
     except RecordsGone as gone:
         raise NotReadable(str(gone)) from None
     hashed = raw.withColumn("hash", F.expr(fingerprint_hash()))

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from fencepost.counts import count_of
 from fencepost.errors import SettingsError
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen
 from fencepost.preview.past import NotReadable, PastRevision, as_promised, read_past
 from fencepost.quality.columns import column_kinds, prepared_column
@@ -80,7 +80,10 @@ class BatchFigures:
 
 
 def suggest(
-    spark: SparkSession, ledger: Ledger, pasts: Sequence[PastRevision], unread: Callable[[PastRevision, str], None]
+    spark: SparkSession,
+    deployment: Deployment,
+    pasts: Sequence[PastRevision],
+    unread: Callable[[PastRevision, str], None],
 ) -> tuple[list[Suggestion], int]:
     """Suggestions from these batches, and the number of batches used. `told` is called for each batch that could not be read,
     with the reason.
@@ -93,14 +96,14 @@ def suggest(
         try:
             if not past.promised.rows:
                 raise NotReadable("it has no records")
-            frame = read_past(spark, ledger, past)
+            frame = read_past(spark, deployment, past)
             kinds = column_kinds(frame)
             found.append((past, frame, _figures(frame, kinds, past), kinds))
         except NotReadable as error:
             unread(past, str(error))
     if len(found) < AT_LEAST:
         raise SettingsError(
-            f"pipeline {ledger.pipeline.name}: bounds need {AT_LEAST} published batches whose records can be read, "
+            f"pipeline {deployment.pipeline.name}: bounds need {AT_LEAST} published batches whose records can be read, "
             f"and there are {len(found)}. Run more intervals, or ask again with a larger --over."
         )
     kinds = {name: kind for name, kind in found[-1][3].items() if all(other.get(name) is kind for *_, other in found)}

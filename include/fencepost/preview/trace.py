@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
-from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Ledger
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
@@ -75,13 +75,13 @@ def location_of(option: str, text: str) -> RecordLocation:
     return RecordLocation(topic=match["topic"], partition=int(match["partition"]), offset=int(match["offset"]))
 
 
-def check_output(ledger: Ledger, view: View, place: RecordLocation) -> None:
+def check_output(deployment: Deployment, view: View, place: RecordLocation) -> None:
     """Refuses a place that no output record of the pipeline has or ever had. Needs no Spark.
 
     Raises:
         SettingsError, TopicMissing: says what there is instead.
     """
-    pipeline, plans = ledger.pipeline, [batch.plan for batch in view.all()]
+    pipeline, plans = deployment.pipeline, [batch.plan for batch in view.all()]
     planned = [
         topic
         for p in plans
@@ -89,16 +89,16 @@ def check_output(ledger: Ledger, view: View, place: RecordLocation) -> None:
     ]
     present = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
     _check_topic(pipeline.name, place, "writes to", [*present, *planned])
-    _check_offset(ledger, place)
+    _check_offset(deployment.cluster, place)
 
 
-def check_source(ledger: Ledger, view: View, place: RecordLocation) -> None:
+def check_source(deployment: Deployment, view: View, place: RecordLocation) -> None:
     """Refuses a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
-    topics = [ledger.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
-    _check_topic(ledger.pipeline.name, place, "reads", topics)
+    topics = [deployment.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
+    _check_topic(deployment.pipeline.name, place, "reads", topics)
     if not any(_reads(batch, place) for batch in read):
-        _check_offset(ledger, place)
+        _check_offset(deployment.cluster, place)
 
 
 def _check_topic(pipeline: str, place: RecordLocation, does: str, topics: Sequence[str]) -> None:
@@ -109,28 +109,28 @@ def _check_topic(pipeline: str, place: RecordLocation, does: str, topics: Sequen
         )
 
 
-def _check_offset(ledger: Ledger, place: RecordLocation) -> Topic:
+def _check_offset(cluster: Cluster, place: RecordLocation) -> Topic:
     """Returns the topic, if it has the record's partition and the partition has reached its offset."""
-    topic = ledger.cluster.describe(place.topic)
+    topic = cluster.describe(place.topic)
     if place.partition >= topic.partitions:
         raise SettingsError(
             f"{place}: the topic has {count_of(topic.partitions, 'partition')}, 0 to {topic.partitions - 1}."
         )
-    end = ledger.cluster.last_stable(topic)[place.partition]
+    end = cluster.last_stable(topic)[place.partition]
     if place.offset >= end:
         last = f"the last committed one is offset {end - 1}" if end else "it has none yet"
         raise SettingsError(f"{place}: the partition has no such record yet: {last}.")
     return topic
 
 
-def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
+def trace_output(spark: SparkSession, deployment: Deployment, view: View, place: RecordLocation) -> TraceResult:
     """Returns the batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged
     record, by its timestamp.
 
     Raises:
         SettingsError: there is no such record.
     """
-    record = _record(spark, ledger, place)
+    record = _record(spark, deployment.cluster, place)
     if staged := [b for b in view.all() if b.plan.staging is not None and b.plan.staging.topic == place.topic]:
         own = tuple(b for b in staged if b.plan.staging_timestamp == record["millis"])
         found = () if own else ("Its timestamp is not that of a batch in this pipeline's ledger.",)
@@ -151,7 +151,7 @@ def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: RecordL
     return TraceResult(place=place, batches=holding, found=(sentence,))
 
 
-def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordLocation) -> TraceResult:
+def trace_source(spark: SparkSession, deployment: Deployment, view: View, place: RecordLocation) -> TraceResult:
     """Returns the batches that read a source record, its records in quarantine, and under layout `source` where its
     rows are now.
     """
@@ -161,7 +161,7 @@ def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordL
     counts = next((b for b in reversed(read) if view.in_force(b.interval) == b), read[-1])
     additions = [b for b in view.known(counts.interval).additions if b.adds_to == counts.revision]
     batches = (*(b for b in read if b is not counts), counts, *additions)
-    kept = tuple(one for batch in (counts, *additions) for one in _kept(spark, ledger, batch, place))
+    kept = tuple(one for batch in (counts, *additions) for one in _kept(spark, deployment, batch, place))
     found: list[str] = []
     rows: tuple[RecordLocation, ...] = ()
     if counts.written is None:
@@ -172,21 +172,21 @@ def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: RecordL
         )
     else:
         published = tuple(b for b in additions if b.state is State.PUBLISHED)
-        rows, sentence = _rows(spark, ledger, PastRevision(counts, published), place)
+        rows, sentence = _rows(spark, deployment, PastRevision(counts, published), place)
         found.append(sentence)
     return TraceResult(place=place, batches=batches, found=tuple(found), kept=kept, rows=rows)
 
 
-def _record(spark: SparkSession, ledger: Ledger, place: RecordLocation) -> Any:
+def _record(spark: SparkSession, cluster: Cluster, place: RecordLocation) -> Any:
     """Returns the record, as the connector gives it, and its timestamp in milliseconds as `millis`.
 
     Raises:
         SettingsError: there is none.
     """
-    first = ledger.cluster.earliest(_check_offset(ledger, place))[place.partition]
+    first = cluster.earliest(_check_offset(cluster, place))[place.partition]
     if place.offset < first:
         raise SettingsError(f"{place}: the partition now begins at offset {first}; earlier records were deleted.")
-    raw = read_ranges(spark, ledger.settings, [place.range], headers=True)
+    raw = read_ranges(spark, cluster.settings, [place.range], headers=True)
     found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
     if not found:
         raise SettingsError(
@@ -224,32 +224,32 @@ def _unread(view: View, place: RecordLocation) -> str:
     )
 
 
-def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> list[QuarantineEntry]:
+def _kept(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> list[QuarantineEntry]:
     """Returns the records in quarantine that came from this source record."""
     if batch.plan.quarantine is None or batch.written is None or not batch.written.quarantined:
         return []
-    found = QuarantineTopic(ledger, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
+    found = QuarantineTopic(deployment, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
     rule, reason = F.coalesce(header_value(RULE_HEADER), F.lit("")), F.coalesce(header_value(REASON_HEADER), F.lit(""))
     rows = found.select(rule.alias("rule"), reason.alias("reason")).collect()
     return [QuarantineEntry(rule=row["rule"], reason=row["reason"], batch=str(batch.id)) for row in rows]
 
 
 def _rows(
-    spark: SparkSession, ledger: Ledger, past: PastRevision, place: RecordLocation
+    spark: SparkSession, deployment: Deployment, past: PastRevision, place: RecordLocation
 ) -> tuple[tuple[RecordLocation, ...], str]:
     """Returns the places of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
-            record, tombstones = _record(spark, ledger, place), ledger.pipeline.source.tombstones
+            record, tombstones = _record(spark, deployment.cluster, place), deployment.pipeline.source.tombstones
             if record["value"] is None and tombstones != "pass":
                 return (), f"It is a tombstone, and source.tombstones: {tombstones} gives none to the transform."
-            frame = _read_back(spark, ledger, past)
-            made = _made(spark, ledger, past.batch, place)
+            frame = _read_back(spark, deployment, past)
+            made = _made(spark, deployment, past.batch, place)
     except (NotReadable, FencepostError) as error:
         return (), f"Which rows it became is not recorded, and cannot be found: {error}"
     if not made:
         return (), "Today's transform makes no row from it."
-    changed = past.batch.plan.digests != ledger.pipeline.write_digests()
+    changed = past.batch.plan.digests != deployment.pipeline.write_digests()
     since = " The transform, or what it reads, has changed since the batch was written." if changed else ""
     if frame is None:
         return (), f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has no rows.{since}"
@@ -270,19 +270,19 @@ def _rows(
     )
 
 
-def _read_back(spark: SparkSession, ledger: Ledger, past: PastRevision) -> DataFrame | None:
+def _read_back(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame | None:
     if not past.promised.rows:
         return None
-    frame = read_past(spark, ledger, past)
+    frame = read_past(spark, deployment, past)
     check_receipts(frame, past)
     return frame
 
 
-def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: RecordLocation) -> set[int]:
+def _made(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> set[int]:
     """Returns the hashes of the rows that today's transform makes from the record."""
     # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
     # rules say.
-    path = RowPath(ledger.pipeline, batch.plan.schemas, rules=None)
-    raw = read_ranges(spark, ledger.settings, [place.range], headers=path.reads_headers)
+    path = RowPath(deployment.pipeline, batch.plan.schemas, rules=None)
+    raw = read_ranges(spark, deployment.cluster.settings, [place.range], headers=path.reads_headers)
     flagged = path.flag(path.transform(path.decode(raw)))
     return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}

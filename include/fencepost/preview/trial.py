@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
 from fencepost.preview.trial_input import TrialInput
 from fencepost.preview.trial_output import of_columns, of_names, of_sizes
@@ -90,7 +90,7 @@ class Trial:
         return not self.stops and self.evaluation.outcome is Outcome.PASSED
 
 
-def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -> Trial:
+def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: TrialInput) -> Trial:
     """Tries a run of these records.
 
     1. read them, and decode them with the schemas that a plan would freeze;
@@ -102,13 +102,13 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -
         SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
         FencepostError: Kafka, the registry or Spark does not answer.
     """
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
     rules = quarantine_rules(pipeline) or NO_RULES
     own = session_of_its_own(spark, pipeline)
     set_shuffle_partitions(own, pipeline, FEW_PARTITIONS)
     nonce, doing = secrets.token_hex(16), f"pipeline {pipeline.name}, try"
     path = RowPath(pipeline, rules=rules)
-    raw = with_size(read_ranges(own, ledger.settings, trial_input.ranges, headers=path.reads_headers))  # 1
+    raw = with_size(read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers))  # 1
     with spark_reads(doing), carried_error(nonce):
         schemas = _schemas(pipeline, raw)
         decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,))
@@ -133,7 +133,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -
             kept = _kept(routed)
             tombstones = kept.where(F.col("value").isNull()).count() if "_tombstone" in result.columns else 0
             evaluation, rows = _judged(  # 3
-                ledger, trial_input, kept, schema, schemas, written, source.read, source.newest_ms
+                deployment, trial_input, kept, schema, schemas, written, source.read, source.newest_ms
             )
         finally:
             made.unpersist()
@@ -158,8 +158,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -
     largest_aside = max((found[1] for found in failed.values()), default=0)
     if pipeline.source.on_malformed == "quarantine":
         largest_aside = max(largest_aside, source.largest)
-    refused, changed = of_columns(ledger, trial_input.interval, schema)  # 4
-    too_large, large = of_sizes(ledger, largest, largest_aside)
+    refused, changed = of_columns(deployment, trial_input.interval, schema)  # 4
+    too_large, large = of_sizes(deployment, largest, largest_aside)
     return Trial(
         trial_input=trial_input,
         read=source.read,
@@ -172,7 +172,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, trial_input: TrialInput) -
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, source, unfit), *of_names(ledger), *refused, *too_large),
+        stops=(*_stops(pipeline, source, unfit), *of_names(deployment), *refused, *too_large),
         remarks=(*_remarks(pipeline, trial_input, notes), *changed, *large),
     )
 
@@ -197,7 +197,7 @@ def _kept(routed: DataFrame) -> DataFrame:
 
 
 def _judged(
-    ledger: Ledger,
+    deployment: Deployment,
     trial_input: TrialInput,
     kept: DataFrame,
     schema: Any,
@@ -207,7 +207,7 @@ def _judged(
     newest_ms: int | None,
 ) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
     """Returns the suite's evaluation of the records as they would be read back, and the first rows that have a value."""
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
     topic = F.lit(pipeline.output.name).alias("topic")
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
     records = kept.select("key", "value", topic, *place)
@@ -216,7 +216,7 @@ def _judged(
         for some in (records, records.where(F.col("value").isNotNull()))
     )
     whole = trial_input.interval if trial_input.whole else None
-    history = History() if whole is None else _history(ledger, whole, written, read, newest_ms)
+    history = History() if whole is None else _history(deployment, whole, written, read, newest_ms)
     part = SAMPLE if whole is None else None
     quality = pipeline.quality.model_copy(update={"sample_rows": 0})
     evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
@@ -242,13 +242,13 @@ def _text(packed: str, name: str) -> str | None:
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _history(ledger: Ledger, interval: Interval, written: int, read: int, newest_ms: int | None) -> History:
+def _history(deployment: Deployment, interval: Interval, written: int, read: int, newest_ms: int | None) -> History:
     batch = PastBatch(
         rows=written,
         age=None if newest_ms is None else interval.end - time_of(newest_ms),
         older_than=interval.end - interval.start if read == 0 else None,
     )
-    before = published_before(interval, ledger.peek().all()) if ledger.pipeline.suite.looks_back else ()
+    before = published_before(interval, deployment.ledger.peek().all()) if deployment.pipeline.suite.looks_back else ()
     return History(batch=batch, before=before)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fencepost.errors import SettingsError
 from fencepost.kafka.sample import allot, take_newest
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval, OffsetRange
 from fencepost.protocol.planning import Neighbours, starts_of
 from fencepost.protocol.ranges import frozen_ranges, without_expired
@@ -25,10 +25,10 @@ class TrialInput:
     frozen: bool = False
 
 
-def newest(ledger: Ledger, records: int) -> TrialInput:
+def newest(deployment: Deployment, records: int) -> TrialInput:
     """Returns the ranges of the source's newest records, `records` in all."""
-    topic = ledger.cluster.describe(ledger.pipeline.source.topic)
-    sample = take_newest(ledger.cluster, topic, ledger.pipeline.group, min(records, MOST_RECORDS))
+    topic = deployment.cluster.describe(deployment.pipeline.source.topic)
+    sample = take_newest(deployment.cluster, topic, deployment.pipeline.group, min(records, MOST_RECORDS))
     begins = dict(enumerate(sample.ends))
     for one in reversed(sample.records):
         begins[one.partition] = one.offset
@@ -38,14 +38,14 @@ def newest(ledger: Ledger, records: int) -> TrialInput:
     return TrialInput(ranges)
 
 
-def of_interval(ledger: Ledger, interval: Interval) -> TrialInput:
+def of_interval(deployment: Deployment, interval: Interval) -> TrialInput:
     """Returns the ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS`
     offsets.
     """
-    view = ledger.peek()
+    view = deployment.ledger.peek()
     holder = view.range_owner(interval)
     near = Neighbours.of(view, interval)
-    facts = source_facts(ledger, near, interval)
+    facts = source_facts(deployment, near, interval)
     if holder is not None:
         ranges = holder.plan.ranges
     else:

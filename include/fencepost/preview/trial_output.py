@@ -14,7 +14,8 @@ from fencepost.errors import (
     TableUnavailable,
     TopicMissing,
 )
-from fencepost.ledger.ledger import Ledger
+from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval
 from fencepost.outputs.output import output_of
 
@@ -22,25 +23,25 @@ PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.m
 OVERHEAD = 200  # bytes of a record besides key and value, such as its batch's header
 
 
-def of_columns(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
+def of_columns(deployment: Deployment, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
     """Returns why a run would fail with rows of these columns, or else what it would change in the output."""
     try:
-        columns = output_of(ledger).columns
+        columns = output_of(deployment).columns
         remark = columns.would_take(interval, schema) if columns is not None else ""
     except (TableRefused, TableUnavailable, AccessDenied, AnotherCluster) as error:
         return [str(error).rstrip(".")], []
     return [], [f"{remark[0].upper()}{remark[1:]}"] if remark else []
 
 
-def of_names(ledger: Ledger) -> list[str]:
+def of_names(deployment: Deployment) -> list[str]:
     """Returns why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
     refused = list[str]()
-    for right in rights_of(ledger.pipeline):
+    for right in rights_of(deployment.pipeline):
         if right.use is not Use.CREATE:
             continue
         try:
-            if ledger.cluster.find(right.name) is None:
-                ledger.cluster.check_may_create(right.name)
+            if deployment.cluster.find(right.name) is None:
+                deployment.cluster.check_may_create(right.name)
         except SettingsError as error:
             refused.append(str(error).rstrip("."))
         except (AccessDenied, NeedsOperator):  # a person may create it
@@ -48,13 +49,13 @@ def of_names(ledger: Ledger) -> list[str]:
     return refused
 
 
-def of_sizes(ledger: Ledger, written: int, quarantined: int) -> tuple[list[str], list[str]]:
+def of_sizes(deployment: Deployment, written: int, quarantined: int) -> tuple[list[str], list[str]]:
     """Returns why producers would refuse the largest records, and why producers or topics may refuse them, whose limits
     are about compressed records. `written` and `aside` are the bytes of the largest record for the output and for
     quarantine.
     """
-    pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
-    sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
+    pipeline, refused, doubts = deployment.pipeline, list[str](), list[str]()
+    sent = int(deployment.cluster.settings.values.get("message.max.bytes", PRODUCERS))
     topics = [*pipeline.output.topics, *([pipeline.staging_topic] if pipeline.output.is_staged else [])]
     for what, size, names in (
         ("record", written, topics),
@@ -65,15 +66,15 @@ def of_sizes(ledger: Ledger, written: int, quarantined: int) -> tuple[list[str],
             remark = f"{said} producers send {sent:,} at most: set kafka.message.max.bytes"
             (refused if size > sent else doubts).append(remark if size > sent else f"{remark}.")
         for name in names if size else ():
-            taken = _taken(ledger, name)
+            taken = _taken(deployment.cluster, name)
             if 0 < taken < size + OVERHEAD:
                 doubts.append(f"{said} topic {name} accepts {taken:,} (max.message.bytes): raise max.message.bytes.")
     return refused, doubts
 
 
-def _taken(ledger: Ledger, name: str) -> int:
+def _taken(cluster: Cluster, name: str) -> int:
     """Returns the topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
     try:
-        return int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
+        return int(cluster.topic_configs(name).get("max.message.bytes", 0)) if cluster.find(name) else 0
     except (AccessDenied, TopicMissing):
         return 0

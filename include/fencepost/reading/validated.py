@@ -100,9 +100,7 @@ def _announced(
                 f"batch {one.batch} is in cluster {one.cluster_id}, and Kafka at {settings.bootstrap} is cluster {cluster.id}. "
                 "Give the settings of the cluster that the event is of."
             )
-    return [
-        one for _, one in read_announcements(settings, cluster, cluster.describe(reader.announcements_topic), group)
-    ]
+    return [one for _, one in read_announcements(cluster, cluster.describe(reader.announcements_topic), group)]
 
 
 def announced_batches(events: Iterable[Announcement], announced: Sequence[Announcement]) -> list[Announcement]:

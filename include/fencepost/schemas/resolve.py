@@ -19,6 +19,7 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.formats import Unfit
 from fencepost.formats.framing import HEADER
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
@@ -45,8 +46,8 @@ class UnknownSchemas(NeedsOperator):
     """The source has records with schema ids that the plan does not know. The write job then looks them up."""
 
 
-def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
-    """Returns the batch with output schemas. As far as types show, every row of the transform's result fits them.
+def resolve_output(deployment: Deployment, batch: Batch, result: DataFrame) -> Batch:
+    """The batch, with schemas that every row of the transform's result fits as far as types show.
 
     If the result fits the frozen schema, that schema is used without a request. Otherwise nothing was written with it
     yet, and the subject's latest schema is tried, or `auto_register` registers the result's schema. The ledger records
@@ -55,7 +56,7 @@ def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
     Raises:
         SettingsError: the result does not fit. The message names the field and the fix.
     """
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
     while True:
         known = batch.plan.schemas or Schemas()
         changed: dict[str, RegisteredSchema] = {}
@@ -66,7 +67,7 @@ def resolve_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
                 changed[part] = fit
         if not changed:
             return batch
-        batch = _record(ledger, batch, known.model_copy(update=changed))
+        batch = _record(deployment.ledger, batch, known.model_copy(update=changed))
 
 
 def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple[Schemas, list[str]]:
@@ -181,8 +182,8 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
     return found
 
 
-def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """Returns the batch with the schema of each of these ids, or the reason why its records are malformed.
+def look_up(deployment: Deployment, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
+    """The batch with the schema of each of these ids, or the reason why its records are malformed.
 
     Schemas that the ledger has by then are kept. This attempt may have recorded the output's schema, and another
     attempt some of the ids.
@@ -193,11 +194,11 @@ def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Ba
         for part, in_source in ids.items():
             known: ReadSchemas = getattr(schemas, part)
             if unknown := sorted(in_source - known.ids):
-                changed[part] = look_up_ids(ledger.pipeline, part, known, unknown)
+                changed[part] = look_up_ids(deployment.pipeline, part, known, unknown)
                 log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
         if not changed:
             return batch
-        batch = _record(ledger, batch, schemas.model_copy(update=changed))
+        batch = _record(deployment.ledger, batch, schemas.model_copy(update=changed))
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:

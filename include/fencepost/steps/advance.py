@@ -35,8 +35,10 @@ from fencepost.errors import (
     WriteFailed,
 )
 from fencepost.failpoints import reached
+from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.completeness import check_accounted_for
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.model import Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
 from fencepost.outputs.output import Ending, missing_of, output_of
@@ -62,7 +64,7 @@ def advance_batch(
     interval: Interval,
     decision: Decision | None = None,
     *,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
     spark: Callable[[], SparkSession] | None = None,
 ) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
@@ -80,40 +82,40 @@ def advance_batch(
         NeedsOperator: staged records are gone.
         TableRefusedData: the table does not take the batch's rows; the batch is rejected.
     """
-    ledger = ledger or Ledger(pipeline)
-    result, batch = _begin(ledger, interval, decision)  # 1
+    deployment = deployment or Deployment.of(pipeline)
+    result, batch = _begin(deployment, interval, decision)  # 1
     if batch.state is not State.PUBLISHING:
-        return _with_missing_batches(ledger, result)
-    finished = _finish(ledger, batch, spark or _own_session(pipeline))
+        return _with_missing_batches(deployment, result)
+    finished = _finish(deployment, batch, spark or _own_session(pipeline))
     assert finished is not None
-    return _with_missing_batches(ledger, finished)
+    return _with_missing_batches(deployment, finished)
 
 
 def begin_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
     """Decide that the interval's newest revision is published, and no more: a staged one is left for advance to copy."""
-    return _begin(Ledger(pipeline), interval, decision)[0]
+    return _begin(Deployment.of(pipeline), interval, decision)[0]
 
 
 def advance_without_spark(
-    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, deployment: Deployment | None = None
 ) -> StepResult | None:
     """As `advance_batch`, or None where Spark has to copy the batch: its publication has begun then."""
-    ledger = ledger or Ledger(pipeline)
-    result, batch = _begin(ledger, interval, decision)
-    finished = _finish(ledger, batch, None) if batch.state is State.PUBLISHING else result
-    return None if finished is None else _with_missing_batches(ledger, finished)
+    deployment = deployment or Deployment.of(pipeline)
+    result, batch = _begin(deployment, interval, decision)
+    finished = _finish(deployment, batch, None) if batch.state is State.PUBLISHING else result
+    return None if finished is None else _with_missing_batches(deployment, finished)
 
 
-def _with_missing_batches(ledger: Ledger, result: StepResult) -> StepResult:
+def _with_missing_batches(deployment: Deployment, result: StepResult) -> StepResult:
     """The result, and what the output lacks of what the ledger has published there. This interval is done whatever that is."""
     try:
-        missing = missing_of(ledger)
+        missing = missing_of(deployment)
     except TableUnavailable as error:
-        log.warning("pipeline %s: not compared with its output: %s", ledger.pipeline.name, str(error))
+        log.warning("pipeline %s: not compared with its output: %s", deployment.pipeline.name, str(error))
         return result
     if not missing:
         return result
-    log.warning("pipeline %s: %s", ledger.pipeline.name, missing)
+    log.warning("pipeline %s: %s", deployment.pipeline.name, missing)
     return result.model_copy(
         update={
             "message": f"{result.message}. But {missing}",
@@ -130,67 +132,69 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
     Raises:
         TransitionRefused: the batch is published, or is being published to a topic that takes it, or is committed to a table.
     """
-    ledger = Ledger(pipeline)
-    given_up = give_up_if_stopped(ledger, interval, decision)
+    deployment = Deployment.of(pipeline)
+    given_up = give_up_if_stopped(deployment, interval, decision)
 
     def skip(view: View, _: None) -> tuple[Batch, ...]:
         return decide_skip(view, interval, decision, given_up)
 
-    return _commit(ledger, interval, lambda _: None, skip, "skipped")[0]
+    return _commit(deployment, interval, lambda _: None, skip, "skipped")[0]
 
 
-def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
+def _begin(deployment: Deployment, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
     def gather(view: View) -> PreparedBatch | None:
         batch = to_publish(view, interval, decision)
-        return None if batch is None else _prepare(ledger, batch)
+        return None if batch is None else _prepare(deployment, batch)
 
     def publish(view: View, prepared: PreparedBatch | None) -> tuple[Batch, ...]:
         return decide_publish(view, interval, utc_now(), decision, prepared)
 
-    result, batch = _commit(ledger, interval, gather, publish, "published")
+    result, batch = _commit(deployment, interval, gather, publish, "published")
     reached("advance.begun")
     return result, batch
 
 
-def _prepare(ledger: Ledger, batch: Batch) -> PreparedBatch:
+def _prepare(deployment: Deployment, batch: Batch) -> PreparedBatch:
     """Check the batch's topics, whose offsets are about to be published, and of a staged batch the output."""
-    check_can_go_on(ledger, batch)
-    return PreparedBatch(batch.id, output_of(ledger, batch).ready(batch) if batch.needs_publish_step else None)
+    check_can_go_on(deployment, batch)
+    return PreparedBatch(batch.id, output_of(deployment, batch).ready(batch) if batch.needs_publish_step else None)
 
 
-def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
+def _finish(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     """Publish what is not published yet, and record it; None where that takes Spark, and there is none."""
     try:
-        return _finished(ledger, batch, spark)
+        return _finished(deployment, batch, spark)
     except TableUnavailable as error:
         raise TableUnavailable(f"{error} {or_give_up(batch)}") from error
 
 
-def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
+def _finished(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     began = time.monotonic()
-    interval, output = batch.interval, output_of(ledger, batch)
+    interval, output = batch.interval, output_of(deployment, batch)
     try:
-        found = check_can_go_on(ledger, batch)
+        found = check_can_go_on(deployment, batch)
     except TableRefusedData as error:  # which an earlier attempt has closed, and not recorded
-        _record_rejected(ledger, batch, error)
+        _record_rejected(deployment.ledger, batch, error)
         raise
     ending = output.committed(batch, found)
     if ending is None:
         if spark is None and batch.require_publication.needs_spark:
             return None
         log.info("batch %s is published %s", batch.id, batch.require_publication.method)
-        ending = _published(ledger, batch, found, spark)
+        ending = _published(deployment, batch, found, spark)
     reached("advance.copied")
     seconds = round(time.monotonic() - began, 3)
     ended: Ending = ending
 
     def check(view: View) -> None:
-        check_can_go_on(ledger, batch)
+        check_can_go_on(deployment, batch)
 
-    return _commit(ledger, interval, check, lambda view, _: ended.records(view, seconds, utc_now()), "published")[0]
+    return _commit(deployment, interval, check, lambda view, _: ended.records(view, seconds, utc_now()), "published")[0]
 
 
-def _published(ledger: Ledger, batch: Batch, found: ObservedState, spark: Callable[[], SparkSession] | None) -> Ending:
+def _published(
+    deployment: Deployment, batch: Batch, found: ObservedState, spark: Callable[[], SparkSession] | None
+) -> Ending:
     """The end of the publication.
 
     Raises:
@@ -199,27 +203,27 @@ def _published(ledger: Ledger, batch: Batch, found: ObservedState, spark: Callab
         RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, TableRefused: the output does not take the
             batch. The ledger says so, and the next attempt tries again.
     """
-    output = output_of(ledger, batch)
+    output = output_of(deployment, batch)
     session = spark() if spark is not None and batch.require_publication.needs_spark else None
     try:
         if session is None:
             return output.publish(batch, None)
-        with denials_named(ledger.pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, advance"):
+        with denials_named(deployment.pipeline, deployment.cluster.settings), jvm_watched(f"batch {batch.id}, advance"):
             return output.publish(batch, session)
     except ReceiptsDisagree as error:
-        give_up(ledger, batch, found)
+        give_up(deployment, batch, found)
         raise NeedsOperator(
             f"{error} Staged records were lost, or somebody else writes what looks like this batch's to topic "
             f"{batch.plan.write_topic.topic}. {write_again(batch)}."
         ) from error
     except TableRefusedData as error:
-        _record_rejected(ledger, batch, error)
+        _record_rejected(deployment.ledger, batch, error)
         raise
     except REFUSALS as error:
-        _record_refused(ledger, batch, str(error))
+        _record_refused(deployment.ledger, batch, str(error))
         raise type(error)(f"{error} {after_refusal(batch)}") from error
     except WriteFailed:
-        check_can_go_on(ledger, batch)  # which says more, if that is why
+        check_can_go_on(deployment, batch)  # which says more, if that is why
         raise
 
 
@@ -252,14 +256,14 @@ def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
 
 
 def _commit(
-    ledger: Ledger,
+    deployment: Deployment,
     interval: Interval,
     gather_facts: Callable[[View], F],
     transition: Callable[[View, F], tuple[Batch, ...]],
     word: str,
 ) -> tuple[StepResult, Batch]:
     """Gather what a transition depends on (`gather_facts`) and the groups' offsets; commit it with the offsets that it moves."""
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
 
     def gather(view: View) -> tuple[F, Committed]:
         if view.last(interval) is None:
@@ -268,22 +272,22 @@ def _commit(
                 f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
                 "lists the planned intervals."
             )
-        return gather_facts(view), _offsets_now(ledger, view, interval)
+        return gather_facts(view), _offsets_now(deployment, view, interval)
 
     def decide(view: View, gathered: tuple[F, Committed]) -> Change:
         facts, have = gathered
         batches = transition(view, facts)
         after = view.updated(batches) if batches else view
-        moves = _offsets_to_move(ledger, view, after, have)
+        moves = _offsets_to_move(deployment, view, after, have)
         for begun in batches:
             if begun.publication is None or begun.publication.lease is not None:
                 continue
-            if (offsets := output_of(ledger, begun).offsets) is not None:
+            if (offsets := output_of(deployment, begun).offsets) is not None:
                 moves |= offsets.opening_offsets(view, begun)
         return Change(batches, moves, after)
 
     reached("advance.deciding")
-    recorded = ledger.decide(gather, decide)
+    recorded = deployment.ledger.decide(gather, decide)
     reached("advance.answered")
     batch, changed = recorded.last(interval), bool(recorded.changed)
     revision, publication = f"revision {batch.revision}", batch.publication
@@ -308,37 +312,39 @@ def _commit(
         published_at=batch.changed_at.isoformat(),
         method=publication.method if publication else None,
         adds_to=batch.adds_to,
-        announcement=_announced(ledger, recorded, batch),
+        announcement=_announced(deployment.cluster, recorded, batch),
     )
     return result, batch
 
 
-def _announced(ledger: Ledger, recorded: Recorded, batch: Batch) -> dict[str, JsonValue] | None:
+def _announced(cluster: Cluster, recorded: Recorded, batch: Batch) -> dict[str, JsonValue] | None:
     """What was announced of the batch as it stands: now, or by an earlier attempt, which may have died before it could tell."""
     for one in recorded.announced:
         if one.batch == str(batch.id):
             return one.json_value
     found = last_announced(recorded.view, batch) if batch.state in PASSED else None
-    return announcement(recorded.view, found[0], ledger.cluster.id, found[1]).json_value if found else None
+    return announcement(recorded.view, found[0], cluster.id, found[1]).json_value if found else None
 
 
 Committed = Mapping[str, Mapping[PartitionId, TopicPartition]]  # by group
 
 
-def _offsets_now(ledger: Ledger, view: View, interval: Interval) -> Committed:
+def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Committed:
     """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
-    pipeline, batches = ledger.pipeline, view.known(interval).batches
+    pipeline, batches = deployment.pipeline, view.known(interval).batches
     source = {*frontier(view), *(part.partition_id for batch in batches for part in batch.plan.ranges)}
-    offsets = output_of(ledger).offsets
+    offsets = output_of(deployment).offsets
     output = offsets.validated_places(view, batches) if offsets is not None else set[PartitionId]()
     found: dict[str, Mapping[PartitionId, TopicPartition]] = {}
     for group, places in ((pipeline.group, source), (pipeline.validated_group, output)):
         asked, doing = [TopicPartition(*place) for place in sorted(places)], f"reading offsets of group {group}"
-        found[group] = committed_offsets(ledger.settings, group, asked, doing) if asked else {}
+        found[group] = committed_offsets(deployment.cluster.settings, group, asked, doing) if asked else {}
     return found
 
 
-def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -> dict[str, list[TopicPartition]]:
+def _offsets_to_move(
+    deployment: Deployment, read: View, after: View, have: Committed
+) -> dict[str, list[TopicPartition]]:
     """The offsets of both groups that differ from what the changed ledger says.
 
     Where another run moves offsets after these were read, `after` has what it recorded, so nothing is moved back.
@@ -346,14 +352,14 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -
     Raises:
         LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving them back would hide that.
     """
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
     moves: dict[str, list[TopicPartition]] = {}
     wanted: dict[str, Mapping[PartitionId, int]] = {pipeline.group: frontier(after)}
-    if (offsets := output_of(ledger).offsets) is not None:
+    if (offsets := output_of(deployment).offsets) is not None:
         wanted[pipeline.validated_group] = offsets.validated(after)
     for group, ends in wanted.items():
         if group == pipeline.group:
-            check_accounted_for(ledger, read, after, pipeline.source.topic, have[group])
+            check_accounted_for(deployment, read, after, pipeline.source.topic, have[group])
         behind = [
             TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have[group], place, end)
         ]

@@ -8,7 +8,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.ledger.announcements import missing_announcements, read_announcements
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.deployment import Deployment
+from fencepost.ledger.ledger import Change
 from fencepost.protocol.announcing import history
 from fencepost.protocol.view import View
 
@@ -39,15 +40,16 @@ def announce_again(pipeline: Pipeline) -> AnnounceResult:
         TransitionRefused: there is no ledger.
         NeedsOperator: the topic has some announcements and lacks others, which would come after them, out of order.
     """
-    ledger, found = Ledger(pipeline), AnnounceResult(pipeline.announcements_topic)
+    deployment, found = Deployment.of(pipeline), AnnounceResult(pipeline.announcements_topic)
+    cluster = deployment.cluster
 
     def decide(view: View) -> Change:
         # Read after init_transactions: if two processes write it again, the second finds it written.
         nonlocal found
-        announcements, wanted = ledger.announcements, history(view, ledger.cluster.id)
-        topic = announcements.create(ledger.cluster.find(announcements.name))
-        kept = [one for _, one in read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group)]
-        missing, begin = missing_announcements(kept, wanted), ledger.cluster.earliest(topic)[0]
+        announcements, wanted = deployment.ledger.announcements, history(view, cluster.id)
+        topic = announcements.create(cluster.find(announcements.name))
+        kept = [one for _, one in read_announcements(cluster, topic, pipeline.group)]
+        missing, begin = missing_announcements(kept, wanted), cluster.earliest(topic)[0]
         if missing and (kept or begin):
             raise NeedsOperator(
                 f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset {begin} "
@@ -59,5 +61,5 @@ def announce_again(pipeline: Pipeline) -> AnnounceResult:
         is_known = announcements.is_whole(topic) or not wanted
         return Change() if is_known and not missing else Change(announcements=tuple(missing), announced_in=topic)
 
-    ledger.transact(decide)
+    deployment.ledger.transact(decide)
     return found

@@ -19,7 +19,7 @@ from fencepost.errors import (
 )
 from fencepost.formats import FORMATS
 from fencepost.formats.format import UNKNOWN_ID
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch
 from fencepost.quality.overflow import overflowing_rule
 from fencepost.rows.encode import UNFIT, UNFIT_END
@@ -35,7 +35,7 @@ log = logging.getLogger("fencepost.steps.write")
 
 def write_failure(
     error: Exception,
-    ledger: Ledger,
+    deployment: Deployment,
     batch: Batch,
     source_records: DataFrame,
     nonce: str,
@@ -50,23 +50,25 @@ def write_failure(
        with the same records;
     5. any other cause, which a new attempt may get past.
     """
-    folder = ledger.pipeline.folder
+    pipeline = deployment.pipeline
     return (
         common_failure(error, str(batch.id), nonce)  # 1
-        or _of_a_record(str(error), ledger, batch, source_records)  # 2
-        or _of_its_topics(ledger, batch)  # 3
-        or (_of_the_transform(error, ledger.pipeline, batch, judged) if is_the_transforms(error, folder) else None)  # 4
+        or _of_a_record(str(error), pipeline, batch, source_records)  # 2
+        or _of_its_topics(deployment, batch)  # 3
+        or (
+            _of_the_transform(error, pipeline, batch, judged) if is_the_transforms(error, pipeline.folder) else None
+        )  # 4
         or WriteFailed(  # 5
-            f"batch {batch.id}: the Spark job failed: {describe(error, folder)}. Uncommitted rows are aborted, and no offset "
-            f"moved. Run again. {HOW_TO_SEE}."
+            f"batch {batch.id}: the Spark job failed: {describe(error, pipeline.folder)}. Uncommitted rows are aborted, and no "
+            f"offset moved. Run again. {HOW_TO_SEE}."
         )
     )
 
 
-def _of_a_record(text: str, ledger: Ledger, batch: Batch, source_records: DataFrame) -> FencepostError | None:
+def _of_a_record(text: str, pipeline: Pipeline, batch: Batch, source_records: DataFrame) -> FencepostError | None:
     if UNKNOWN_ID in text:
         return _unknown(batch)
-    if REFUSED in text and (refused := refused_records(ledger, batch, source_records)) is not None:
+    if REFUSED in text and (refused := refused_records(pipeline, batch, source_records)) is not None:
         return refused
     if UNFIT not in text:
         return None
@@ -78,9 +80,9 @@ def _of_a_record(text: str, ledger: Ledger, batch: Batch, source_records: DataFr
     )
 
 
-def refused_records(ledger: Ledger, batch: Batch, source_records: DataFrame) -> FencepostError | None:
+def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame) -> FencepostError | None:
     """The error for records that the settings refuse, malformed ones first; None if there are none. Reads the source again."""
-    pipeline = settings_of(ledger, batch.plan)
+    pipeline = settings_of(pipeline, batch.plan)
     try:
         found = count_source(source_records, pipeline, batch)
     except Exception as error:
@@ -117,10 +119,10 @@ def _unknown(batch: Batch) -> UnknownSchemas:
     return UnknownSchemas(f"batch {batch.id}: it has records with schema ids that its plan does not know.")
 
 
-def _of_its_topics(ledger: Ledger, batch: Batch) -> FencepostError | None:
+def _of_its_topics(deployment: Deployment, batch: Batch) -> FencepostError | None:
     """The error for expired records or a missing topic; None if the topics are as planned."""
     try:
-        check_can_go_on(ledger, batch)
+        check_can_go_on(deployment, batch)
     except FencepostError as found:
         return found
     return None

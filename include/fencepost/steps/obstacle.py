@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from fencepost.doctor.observed_state import observed_state
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Decision, Interval, State
 from fencepost.outputs.output import output_of
 from fencepost.protocol.decisions import is_carried_out
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, is_unseen, obstacle
 
 
-def check_can_go_on(ledger: Ledger, batch: Batch) -> ObservedState:
+def check_can_go_on(deployment: Deployment, batch: Batch) -> ObservedState:
     """Check that the batch can go on, and restore lost marks of its publication. Returns the observed state.
 
     A refusal by Kafka is no obstacle here: the publication is tried again.
@@ -21,17 +21,19 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> ObservedState:
     Raises:
         TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: the batch cannot go on.
     """
-    found = observed_state(ledger, batch)
+    found = observed_state(deployment, batch)
     stopped = obstacle(batch, found)
     if stopped is not None and (stopped.lasting or stopped.cure):
         raise stopped.error(batch)
-    offsets = output_of(ledger, batch).offsets
+    offsets = output_of(deployment, batch).offsets
     if batch.state is State.PUBLISHING and offsets is not None and offsets.restore_marks(batch, found):
-        return observed_state(ledger, batch)
+        return observed_state(deployment, batch)
     return found
 
 
-def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> AbandonedPublication | None:
+def give_up_if_stopped(
+    deployment: Deployment, interval: Interval, decision: Decision | None
+) -> AbandonedPublication | None:
     """Give up the interval's publication for an operator's request. None if it can go on, is committed, or there is none.
 
     A publication of which readers see nothing is given up in any case. Another one goes on if it can, because readers may see
@@ -41,16 +43,16 @@ def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | 
         Overtaken: the decision answers a question about an earlier state of the batch.
         TableUnavailable, TableRefused, AccessDenied: the output does not answer, and has to for this.
     """
-    view = ledger.read()
+    view = deployment.ledger.read()
     batch = view.last(interval)
     if is_carried_out(view, interval, decision) or batch is None or batch.state is not State.PUBLISHING:
         return None
     if not is_unseen(batch):
-        found = observed_state(ledger, batch)
-        return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
-    return give_up(ledger, batch, ObservedState())
+        found = observed_state(deployment, batch)
+        return give_up(deployment, batch, found) if obstacle(batch, found) is not None else None
+    return give_up(deployment, batch, ObservedState())
 
 
-def give_up(ledger: Ledger, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
+def give_up(deployment: Deployment, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
     """End a publication so that no attempt publishes more of it. None if all of it is committed."""
-    return output_of(ledger, batch).give_up(batch, found)
+    return output_of(deployment, batch).give_up(batch, found)

@@ -27,6 +27,7 @@ from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import take_newest
 from fencepost.ledger.completeness import check_complete
+from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.model import (
     Batch,
@@ -86,7 +87,7 @@ def plan_batch(
     another_cluster: bool = False,
     known_cluster: str | None = None,
     request: str | None = None,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
@@ -108,33 +109,33 @@ def plan_batch(
     answers a request records it. So `reprocess` writes an interval once for each request, and `another_cluster` confirms one
     cluster only.
     """
-    ledger = ledger or Ledger(pipeline)
+    deployment = deployment or Deployment.of(pipeline)
     if known_cluster is not None and not another_cluster:
-        check_same_cluster(pipeline.name, ledger.cluster.id, known_cluster)  # 0
-    output = ready(ledger, moved=another_cluster, request=request)  # 1, 2
-    answered = answer_to(ledger.read(), interval, request)
+        check_same_cluster(pipeline.name, deployment.cluster.id, known_cluster)  # 0
+    output = ready(deployment, moved=another_cluster, request=request)  # 1, 2
+    answered = answer_to(deployment.ledger.read(), interval, request)
     asks = reprocess and answered is None
-    given_up = give_up_if_stopped(ledger, interval, decision) if asks else None
+    given_up = give_up_if_stopped(deployment, interval, decision) if asks else None
 
     def gather(view: View) -> PlanFacts | None:
         asks = reprocess and answer_to(view, interval, request) is None
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, asks, given_up) is not None:
             return None
         earlier, known = view.last(interval), last_cluster(view)
-        was_told = (another_cluster and moves_here(view, ledger.cluster.id, request)) or (
-            earlier is not None and earlier.plan.cluster_id == ledger.cluster.id
+        was_told = (another_cluster and moves_here(view, deployment.cluster.id, request)) or (
+            earlier is not None and earlier.plan.cluster_id == deployment.cluster.id
         )
         if known is not None and not was_told:
-            check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
-        check_complete(ledger, view, output.newest_batches)
+            check_same_cluster(pipeline.name, deployment.cluster.id, known)  # 0
+        check_complete(deployment, view, output.newest_batches)
         if view.range_owner(interval) is None and not allow_future:
             check_has_ended(pipeline, interval)
-        source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
+        source, near = deployment.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
         for batch in near.planned:
             check_same_source(batch, source.name, source.id, source.partitions)
         free_lane(view, pipeline.lanes, view.last(interval))  # before costly checks: a waiting plan tries every second
-        check_before_plan(ledger, view)
-        return facts_of_plan(ledger, near, interval, output)
+        check_before_plan(deployment, view)
+        return facts_of_plan(deployment, near, interval, output)
 
     def decide(view: View, facts: PlanFacts | None) -> Change:
         planned = decide_plan(
@@ -142,10 +143,10 @@ def plan_batch(
         )
         return Change(planned)
 
-    recorded = ledger.decide(gather, decide)  # 3, 4
+    recorded = deployment.ledger.decide(gather, decide)  # 3, 4
     reached("plan.frozen")
     if asks and request is not None:
-        ledger.transact(lambda view: Change(record_answer(view, interval, request)))
+        deployment.ledger.transact(lambda view: Change(record_answer(view, interval, request)))
     result = planned_already(recorded, interval)
     return with_answer(result, answered, request, "reprocess") if reprocess and answered is not None else result
 
@@ -165,22 +166,22 @@ def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
     return planned_already(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
-def ready(ledger: Ledger, *, moved: bool = False, request: str | None = None) -> Destination:
+def ready(deployment: Deployment, *, moved: bool = False, request: str | None = None) -> Destination:
     """Check the source, the rights and the cluster's limits, and create the ledger and the destination if they are missing.
     Returns the destination. `moved`: the request confirms that the pipeline has moved from another cluster."""
-    pipeline, cluster = ledger.pipeline, ledger.cluster
+    pipeline, cluster = deployment.pipeline, deployment.cluster
     require_rights(pipeline, cluster)
     cluster.describe(pipeline.source.topic)
-    output = destination_of(ledger)
-    ledger.create()
-    view = ledger.read()
-    ledger.announcements.prepare()
+    output = destination_of(deployment)
+    deployment.ledger.create()
+    view = deployment.ledger.read()
+    deployment.ledger.announcements.prepare()
     contents = output.output.contents
     if contents is not None and moved and moves_here(view, cluster.id, request):
         contents.move_here(view)
     output.prepare()
-    check_limits(ledger)
-    java_settings(ledger.settings.common())
+    check_limits(deployment)
+    java_settings(deployment.cluster.settings.common())
     return output
 
 
@@ -208,7 +209,7 @@ def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
 
 
 def revise(
-    ledger: Ledger,
+    deployment: Deployment,
     batch: Batch,
     current_inputs: Callable[[Batch], CurrentInputs],
     given_up: AbandonedPublication | None = None,
@@ -218,7 +219,7 @@ def revise(
 
     `circumstances` is called again for the batch's present state, because a concurrent run may have published it.
     """
-    output, interval = destination_of(ledger), batch.interval
+    output, interval = destination_of(deployment), batch.interval
 
     def gather(view: View) -> tuple[CurrentInputs | None, PlanFacts | None]:
         latest = view.last(interval)
@@ -227,28 +228,28 @@ def revise(
         found = current_inputs(latest)
         if revision_reason(latest, found) is None:
             return None, None
-        check_complete(ledger, view, output.newest_batches)
+        check_complete(deployment, view, output.newest_batches)
         if latest.adds_to is not None:
-            return found, facts_of_addition(ledger, require_link(view, interval), interval, output)
-        return found, facts_of_plan(ledger, Neighbours.of(view, interval), interval, output)
+            return found, facts_of_addition(deployment, require_link(view, interval), interval, output)
+        return found, facts_of_plan(deployment, Neighbours.of(view, interval), interval, output)
 
     def decide(view: View, gathered: tuple[CurrentInputs | None, PlanFacts | None]) -> Change:
         return Change(decide_revision(view, batch, *gathered, given_up))
 
-    return ledger.decide(gather, decide).last(interval)
+    return deployment.ledger.decide(gather, decide).last(interval)
 
 
-def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> PlanFacts:
+def facts_of_plan(deployment: Deployment, near: Neighbours, interval: Interval, output: Destination) -> PlanFacts:
     """The facts for the plan of an interval with these neighbours."""
-    source = source_facts(ledger, near, interval)
+    source = source_facts(deployment, near, interval)
     if near.own is None and near.before is None:
-        source = replace(source, last_timestamps=_last_timestamps(ledger, source, starts_of(near, source)))
-    return _facts(ledger, near, source, None, interval, output)
+        source = replace(source, last_timestamps=_last_timestamps(deployment, source, starts_of(near, source)))
+    return _facts(deployment, near, source, None, interval, output)
 
 
-def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> SourceFacts:
+def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -> SourceFacts:
     """The facts of the source topic for an interval with these neighbours."""
-    pipeline, cluster = ledger.pipeline, ledger.cluster
+    pipeline, cluster = deployment.pipeline, deployment.cluster
     topic = cluster.describe(pipeline.source.topic)
     for batch in near.planned:
         check_same_source(batch, topic.name, topic.id, topic.partitions)
@@ -271,19 +272,19 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
 
 
-def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int]) -> dict[PartitionId, int]:
+def _last_timestamps(deployment: Deployment, source: SourceFacts, starts: Sequence[int]) -> dict[PartitionId, int]:
     """By partition, the timestamp in milliseconds of the last committed record before its start; -1 if the record has none.
 
     Partitions without such a record are left out, and those where none was found in time.
     """
     topic = Topic(source.topic, source.topic_id, len(starts))  # without partitions that were added meanwhile
     found = take_newest(
-        ledger.cluster, topic, ledger.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
+        deployment.cluster, topic, deployment.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
     )
     return {(topic.name, one.partition): -1 if one.timestamp is None else one.timestamp for one in found.records}
 
 
-def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> PlanFacts:
+def facts_of_addition(deployment: Deployment, link: Batch, interval: Interval, output: Destination) -> PlanFacts:
     """The facts for the plan of an addition that replays the quarantined records of `link`, a batch or addition.
 
     Raises:
@@ -293,14 +294,16 @@ def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: D
     read = TopicInput(
         topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.require_written)
     )
-    stopped = quarantine_obstacle(link, read, source_state(ledger, read, topic_or_none(ledger, read.topic)))
+    stopped = quarantine_obstacle(
+        link, read, source_state(deployment, read, topic_or_none(deployment.cluster, read.topic))
+    )
     if stopped is not None:
         raise stopped.error(link)
-    return _facts(ledger, Neighbours(), None, link, interval, output)
+    return _facts(deployment, Neighbours(), None, link, interval, output)
 
 
 def _facts(
-    ledger: Ledger,
+    deployment: Deployment,
     near: Neighbours,
     source: SourceFacts | None,
     link: Batch | None,
@@ -308,7 +311,7 @@ def _facts(
     output: Destination,
 ) -> PlanFacts:
     """The facts for a plan with this source or link, as they are now. Creates missing topics."""
-    pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
+    pipeline, digests = deployment.pipeline, deployment.pipeline.write_digests()
     now, staging = output.now()
     unkept = None
     try:
@@ -323,8 +326,8 @@ def _facts(
         link=link,
         output=now,
         staging=staging,
-        quarantine=_quarantine(ledger) if sets_apart else None,
-        ledger_topic_id=ledger.topic_id,
+        quarantine=_quarantine(deployment) if sets_apart else None,
+        ledger_topic_id=deployment.ledger.topic_id,
         layout=pipeline.output.layout,
         lanes=pipeline.lanes,
         accept_loss=pipeline.source.on_expired == "skip",
@@ -337,13 +340,13 @@ def _facts(
         now=utc_now(),
         clock=time.time_ns() // 1_000_000,
         unkept=unkept,
-        cluster_id=ledger.cluster.id,
+        cluster_id=deployment.cluster.id,
     )
 
 
-def _quarantine(ledger: Ledger) -> TopicEnds:
+def _quarantine(deployment: Deployment) -> TopicEnds:
     """The pipeline's quarantine topic with its present ends, created if it is missing."""
-    topic = QuarantineTopic(ledger)
+    topic = QuarantineTopic(deployment)
     topic.prepare()
     topic.check_keeps()
     return topic.now()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import NO_SCHEMAS, Batch, Receipt, TaskKind
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.decode import is_malformed, read_source, with_record
@@ -36,16 +36,18 @@ from fencepost.steps.failures import write_failure
 from fencepost.steps.writers import malformed_job, replayed_job
 
 
-def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
+def write_malformed(spark: SparkSession, deployment: Deployment, batch: Batch) -> list[Receipt]:
     """Read the frozen ranges again and write malformed records to quarantine. Returns the receipts of the task-partitions."""
-    pipeline, plan = ledger.pipeline, batch.plan
-    source_records = read_records(spark, ledger, batch, headers=True)
+    pipeline, plan = deployment.pipeline, batch.plan
+    source_records = read_records(spark, deployment.cluster, batch, headers=True)
     frame = read_source(source_records, pipeline.source, plan.schemas, record=True)
     records = to_malformed(with_record(frame.where(is_malformed())))
-    return _write(ledger, batch, records, source_records, malformed_job(ledger, batch))
+    return _write(deployment, batch, records, source_records, malformed_job(deployment, batch))
 
 
-def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_schema: str) -> tuple[list[Receipt], int]:
+def write_replayed(
+    spark: SparkSession, deployment: Deployment, batch: Batch, value_schema: str
+) -> tuple[list[Receipt], int]:
     """Write the malformed records and the result rows of a replay, in the same task-partitions. Returns the receipts, and the
     number of malformed result rows.
 
@@ -53,9 +55,9 @@ def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_sche
     not parse as a record of today's output, with a value of type `value_schema`, stays in quarantine and counts as malformed.
     Result rows are counted in a separate read.
     """
-    pipeline, plan = ledger.pipeline, batch.plan
+    pipeline, plan = deployment.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES
-    source_records = set_apart(read_input(spark, ledger, batch, headers=True))
+    source_records = set_apart(read_input(spark, deployment.cluster, batch, headers=True))
     frame = read_source(source_records, pipeline.source, plan.schemas, record=True, beside=SET_APART)
     schema = StructType.fromJson(json.loads(value_schema))
     wanted = with_record(frame.where(is_malformed() | F.col("_result")))
@@ -64,14 +66,14 @@ def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_sche
         judged = result_rows(parsed, schema, rules)
         records = to_routed_again(judged, pipeline)
     results = partial(judged_results, parsed, schema)
-    receipts = _write(ledger, batch, records, source_records, replayed_job(ledger, batch, rules.named), results)
+    receipts = _write(deployment, batch, records, source_records, replayed_job(deployment, batch, rules.named), results)
     with spark_reads(f"batch {batch.id}, write"):
         unread = judged.where(F.col("_result") & F.col("reason").isNotNull()).count()
     return receipts, unread
 
 
 def _write(
-    ledger: Ledger,
+    deployment: Deployment,
     batch: Batch,
     records: DataFrame,
     source_records: DataFrame,
@@ -80,6 +82,6 @@ def _write(
 ) -> list[Receipt]:
     tasks = batch.plan.tasks_by_range(TaskKind.MALFORMED)
     failure = partial(
-        write_failure, ledger=ledger, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
+        write_failure, deployment=deployment, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
     )
     return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts

@@ -16,7 +16,7 @@ from fencepost.kafka.cluster import Topic, check_allowed
 from fencepost.kafka.errors import RequiredRight, not_authorized
 from fencepost.ledger.announcements import read_announcements
 from fencepost.ledger.completeness import describe_offsets, explain_offsets, offsets_of, unexplained
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.protocol.removal import why_not_removed
 from fencepost.protocol.view import View
 
@@ -35,30 +35,30 @@ class Removal:
     kept: Mapping[str, str]
 
 
-def plan_removal(ledger: Ledger, named_by_others: Mapping[str, str]) -> Removal:
+def plan_removal(deployment: Deployment, named_by_others: Mapping[str, str]) -> Removal:
     """Find out what a removal deletes; changes nothing. `named_by_others` maps topics that other pipelines name to one of these.
 
     Raises:
         TransitionRefused: something of the pipeline is published, or being published.
         GroupInUse: there is no ledger, and the pipeline's group has offsets.
     """
-    pipeline, view = ledger.pipeline, ledger.peek()
-    _check_nothing_published(ledger, view)
+    pipeline, view = deployment.pipeline, deployment.ledger.peek()
+    _check_nothing_published(deployment, view)
     topics, kept = list[str](), dict[str, str]()
     for name in _names(pipeline, view):
-        topic = ledger.cluster.find(name)
+        topic = deployment.cluster.find(name)
         if topic is None:
             continue
-        if why := _why_kept(ledger, topic, named_by_others):
+        if why := _why_kept(deployment, topic, named_by_others):
             kept[name] = why
         else:
             topics.append(name)
     of_pipeline = re.compile(rf"{re.escape(pipeline.group)}(\.(validated|(lane|malformed|publish)-[\w-]+))?")
-    groups = [group for group in ledger.cluster.groups() if of_pipeline.fullmatch(group)]
+    groups = [group for group in deployment.cluster.groups() if of_pipeline.fullmatch(group)]
     return Removal(tuple(topics), tuple(groups), kept)
 
 
-def remove(ledger: Ledger, removal: Removal) -> Iterator[str]:
+def remove(deployment: Deployment, removal: Removal) -> Iterator[str]:
     """Delete the topics and groups, and yield each one after it is deleted.
 
     1. check that this user may delete all of them, so that no part stays;
@@ -69,31 +69,31 @@ def remove(ledger: Ledger, removal: Removal) -> Iterator[str]:
         AccessDenied: this user may not delete some of them; nothing is deleted.
         TransitionRefused: a run has published in the meantime; nothing is deleted.
     """
-    _check_rights(ledger, removal)  # 1
-    if ledger.exists():  # 2
-        ledger.transact(lambda view: _check_nothing_published(ledger, view))
+    _check_rights(deployment, removal)  # 1
+    if deployment.ledger.exists():  # 2
+        deployment.ledger.transact(lambda view: _check_nothing_published(deployment, view))
     for topic in removal.topics:  # 3
-        if topic != ledger.pipeline.ledger_topic:
-            ledger.cluster.delete_topic(topic)
+        if topic != deployment.pipeline.ledger_topic:
+            deployment.cluster.delete_topic(topic)
             yield f"topic {topic}"
     for group in removal.groups:
-        ledger.cluster.delete_group(group)
+        deployment.cluster.delete_group(group)
         yield f"group {group}"
-    if ledger.pipeline.ledger_topic in removal.topics:
-        ledger.cluster.delete_topic(ledger.pipeline.ledger_topic)
-        yield f"topic {ledger.pipeline.ledger_topic}"
+    if deployment.pipeline.ledger_topic in removal.topics:
+        deployment.cluster.delete_topic(deployment.pipeline.ledger_topic)
+        yield f"topic {deployment.pipeline.ledger_topic}"
 
 
-def _check_nothing_published(ledger: Ledger, view: View) -> None:
-    pipeline = ledger.pipeline
-    topic = ledger.cluster.find(pipeline.announcements_topic)
-    announced = read_announcements(ledger.settings, ledger.cluster, topic, pipeline.group) if topic is not None else ()
+def _check_nothing_published(deployment: Deployment, view: View) -> None:
+    pipeline, cluster = deployment.pipeline, deployment.cluster
+    topic = cluster.find(pipeline.announcements_topic)
+    announced = read_announcements(cluster, topic, pipeline.group) if topic is not None else ()
     if why := why_not_removed(view, (announcement for _, announcement in announced)):
         raise TransitionRefused(f"pipeline {pipeline.name}: {why}, so nothing is deleted. {LATER}")
-    source = ledger.cluster.find(pipeline.source.topic)
+    source = cluster.find(pipeline.source.topic)
     if view.revisions or source is None:
         return
-    if ahead := unexplained(view, source.name, offsets_of(ledger, pipeline.group, source, stable=True)):
+    if ahead := unexplained(view, source.name, offsets_of(cluster, pipeline.group, source, stable=True)):
         found = describe_offsets(pipeline.group, source.name, ahead)
         raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {explain_offsets(pipeline)}")
 
@@ -117,23 +117,23 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != pipeline.source.topic]
 
 
-def _why_kept(ledger: Ledger, topic: Topic, named_by_others: Mapping[str, str]) -> str:
+def _why_kept(deployment: Deployment, topic: Topic, named_by_others: Mapping[str, str]) -> str:
     """Why a topic stays; empty if it is deleted. A topic whose name contains the pipeline's name was created by the pipeline."""
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
-    if topic.name.startswith(ledger.pipeline.topic_prefix):
+    if topic.name.startswith(deployment.pipeline.topic_prefix):
         return ""
-    ends = sum(ledger.cluster.high_watermarks(topic))
+    ends = sum(deployment.cluster.high_watermarks(topic))
     return f"it has had {count_of(ends, 'record')}, which may belong to others" if ends else ""
 
 
-def _check_rights(ledger: Ledger, removal: Removal) -> None:
-    doing = f"pipeline {ledger.pipeline.name}: deleting its topics and groups"
-    check_allowed(ledger.cluster, [RequiredRight("Delete", "topic", name) for name in removal.topics], doing)
+def _check_rights(deployment: Deployment, removal: Removal) -> None:
+    doing = f"pipeline {deployment.pipeline.name}: deleting its topics and groups"
+    check_allowed(deployment.cluster, [RequiredRight("Delete", "topic", name) for name in removal.topics], doing)
     lacking = []
     for group in removal.groups:
-        rights = ledger.cluster.rights("group", group)
+        rights = deployment.cluster.rights("group", group)
         if rights is not None and "Delete" not in rights:
             lacking.append(RequiredRight("Delete", "group", group))
     if lacking:
-        raise not_authorized(f"{doing}: Kafka at {ledger.settings.bootstrap} refuses access.", lacking)
+        raise not_authorized(f"{doing}: Kafka at {deployment.cluster.settings.bootstrap} refuses access.", lacking)

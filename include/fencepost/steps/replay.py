@@ -12,7 +12,8 @@ from fencepost.counts import count_of
 from fencepost.doctor.folder import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.ledger.completeness import check_complete
-from fencepost.ledger.ledger import Change, Ledger, Recorded
+from fencepost.ledger.deployment import Deployment
+from fencepost.ledger.ledger import Change, Recorded
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.protocol.decisions import answer_to, is_carried_out, record_answer
 from fencepost.protocol.planning import PlanFacts, decide_replay
@@ -27,7 +28,7 @@ def plan_replay(
     decision: Decision | None = None,
     *,
     request: str | None = None,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
 ) -> StepResult:
     """Freeze an addition to a published interval, unless one is under way or nothing is left to replay.
 
@@ -39,9 +40,9 @@ def plan_replay(
         TransitionRefused: the interval is not published, or a new revision of it is under way.
         NeedsOperator: the quarantined records were deleted.
     """
-    ledger = ledger or Ledger(pipeline)
-    output = ready(ledger)
-    answered = answer_to(ledger.read(), interval, request)
+    deployment = deployment or Deployment.of(pipeline)
+    output = ready(deployment)
+    answered = answer_to(deployment.ledger.read(), interval, request)
 
     def gather(view: View) -> PlanFacts | None:
         if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
@@ -49,19 +50,19 @@ def plan_replay(
         link = link_to_replay(view, interval, pipeline.name)
         if link is None:
             return None
-        check_complete(ledger, view, output.newest_batches)
+        check_complete(deployment, view, output.newest_batches)
         check_pipeline(pipeline)
-        return facts_of_addition(ledger, link, interval, output)
+        return facts_of_addition(deployment, link, interval, output)
 
     def decide(view: View, facts: PlanFacts | None) -> Change:
         return Change(decide_replay(view, interval, pipeline.name, facts, decision, request))
 
-    recorded = ledger.decide(gather, decide)
+    recorded = deployment.ledger.decide(gather, decide)
     reached("plan.frozen")
     if answered is not None:
         return with_answer(planned_already(recorded, interval), answered, request, "replay")
     if request is not None and recorded.last(interval).adds_to is not None:
-        ledger.transact(lambda view: Change(record_answer(view, interval, request)))
+        deployment.ledger.transact(lambda view: Change(record_answer(view, interval, request)))
     return _result(recorded, interval)
 
 

@@ -17,7 +17,7 @@ from fencepost.protocol.view import PASSED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
 
 Step = Literal["write", "validate", "advance"]  # after the plan; each of them may need Spark
 DOING: dict[Step, str] = {"write": "writing", "validate": "judging"}
@@ -29,7 +29,7 @@ def run_interval(
     spark: Callable[[], SparkSession],
     *,
     planned: StepResult | None = None,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[StepResult]:
     """Plan, write, validate and advance. Yields each step's result when the step ends.
@@ -38,16 +38,16 @@ def run_interval(
     `spark` gives the session; it is called only if a step needs Spark. `during` is entered around Spark's work, with a word for
     it.
     """
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
     from fencepost.steps.plan import plan_batch
 
-    ledger = ledger or Ledger(pipeline)
-    planned = planned or plan_batch(pipeline, interval, ledger=ledger)
+    deployment = deployment or Deployment.of(pipeline)
+    planned = planned or plan_batch(pipeline, interval, deployment=deployment)
     yield planned
     if planned.state in PASSED:
         return
     for step in get_args(Step):
-        yield run_step(step, pipeline, interval, spark, ledger=ledger, during=during)
+        yield run_step(step, pipeline, interval, spark, deployment=deployment, during=during)
 
 
 def run_step(
@@ -56,56 +56,56 @@ def run_step(
     interval: Interval,
     spark: Callable[[], SparkSession],
     *,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> StepResult:
     """Run one step, on Spark if it needs that. The arguments are those of `run_interval`."""
     from fencepost.steps.advance import advance_batch
 
     if step == "advance":
-        return advance_batch(pipeline, interval, ledger=ledger, spark=spark)
-    done = without_spark(step, pipeline, interval, ledger=ledger)
+        return advance_batch(pipeline, interval, deployment=deployment, spark=spark)
+    done = without_spark(step, pipeline, interval, deployment=deployment)
     if done is not None:
         return done
     if step == "write":
         load_for_judging(pipeline)
     session = spark()
     with during(DOING[step]):
-        return on_spark(step, session, pipeline, interval, ledger=ledger)
+        return on_spark(step, session, pipeline, interval, deployment=deployment)
 
 
 def without_spark(
-    step: Step, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None, rejected: bool = False
+    step: Step, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None, rejected: bool = False
 ) -> StepResult | None:
     """The step's result, or None if it needs Spark. `rejected` is passed to `validate_without_spark`."""
     if step == "write":
         from fencepost.steps.write import write_without_spark
 
-        return write_without_spark(pipeline, interval, ledger=ledger)
+        return write_without_spark(pipeline, interval, deployment=deployment)
     if step == "validate":
         from fencepost.steps.validate import validate_without_spark
 
-        return validate_without_spark(pipeline, interval, ledger=ledger, rejected=rejected)
+        return validate_without_spark(pipeline, interval, deployment=deployment, rejected=rejected)
     from fencepost.steps.advance import advance_without_spark
 
-    return advance_without_spark(pipeline, interval, ledger=ledger)
+    return advance_without_spark(pipeline, interval, deployment=deployment)
 
 
 def on_spark(
-    step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+    step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
 ) -> StepResult:
     """Run the step on this session."""
     if step == "write":
         from fencepost.steps.write import write_batch
 
-        return write_batch(spark, pipeline, interval, ledger=ledger)
+        return write_batch(spark, pipeline, interval, deployment=deployment)
     if step == "validate":
         from fencepost.steps.validate import validate_batch
 
-        return validate_batch(spark, pipeline, interval, ledger=ledger)
+        return validate_batch(spark, pipeline, interval, deployment=deployment)
     from fencepost.steps.advance import advance_batch
 
-    return advance_batch(pipeline, interval, ledger=ledger, spark=lambda: spark)
+    return advance_batch(pipeline, interval, deployment=deployment, spark=lambda: spark)
 
 
 def load_for_judging(writes: Pipeline | None) -> None:

@@ -23,7 +23,8 @@ from fencepost.config.sections import Quality
 from fencepost.doctor.rights import denials_named
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.deployment import Deployment
+from fencepost.ledger.ledger import Change
 from fencepost.model import (
     Batch,
     Interval,
@@ -66,13 +67,13 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
     It raises no error. A failure is logged, and the step validate judges the batch and reports the error.
     """
     try:
-        ledger = Ledger(pipeline)
-        written = ledger.read().last(interval)
+        deployment = Deployment.of(pipeline)
+        written = deployment.ledger.read().last(interval)
         if written is None or str(written.id) != batch:
             return  # a new revision was planned meanwhile
-        if validate_without_spark(pipeline, interval, ledger=ledger) is None:
+        if validate_without_spark(pipeline, interval, deployment=deployment) is None:
             own = session_of_its_own(spark, pipeline)  # without settings that the transform may have changed
-            validate_batch(own, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
+            validate_batch(own, pipeline, interval, deployment=deployment, patience=OWN_COMMITS)
     except BatchRejected as rejected:
         log.info("the step validate will report: %s", str(rejected))
     except Exception as error:
@@ -81,7 +82,7 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
 
 
 def validate_without_spark(
-    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None, rejected: bool = False
+    pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None, rejected: bool = False
 ) -> StepResult | None:
     """The step's result if Spark has nothing to do, or None.
 
@@ -94,8 +95,8 @@ def validate_without_spark(
         BatchRejected: the batch is rejected, now or by an earlier verdict.
     """
     began = time.monotonic()
-    ledger = ledger or Ledger(pipeline)
-    view = ledger.read()
+    deployment = deployment or Deployment.of(pipeline)
+    view = deployment.ledger.read()
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
@@ -103,7 +104,7 @@ def validate_without_spark(
     suite = pipeline.suite
     if batch.plan.is_empty:
         history = _history(view, batch, written, suite)
-        return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
+        return _conclude(deployment, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
     present = digest_of_judging(suite.digest, pipeline.quality)
     if rejected and batch.state is State.REJECTED and batch.verdict and batch.verdict.suite_digest == present:
         raise _rejected(batch)
@@ -115,7 +116,7 @@ def validate_batch(
     pipeline: Pipeline,
     interval: Interval,
     *,
-    ledger: Ledger | None = None,
+    deployment: Deployment | None = None,
     patience: float = math.inf,
 ) -> StepResult:
     """Judge the interval's written batch and record the verdict.
@@ -135,30 +136,30 @@ def validate_batch(
         ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
     """
     began = time.monotonic()
-    ledger = ledger or Ledger(pipeline)
-    view = ledger.read()  # 1
+    deployment = deployment or Deployment.of(pipeline)
+    view = deployment.ledger.read()  # 1
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
     written = batch.require_written
     suite = pipeline.suite
     check_rules(pipeline, batch)
-    check_can_go_on(ledger, batch)
-    output = written_to(ledger, batch)
+    check_can_go_on(deployment, batch)
+    output = written_to(deployment, batch)
     limit = min(patience, pipeline.quality.open_transaction_wait_seconds)
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
-    with denials_named(pipeline, ledger.settings), spark_reads(f"batch {batch.id}, validate"):
+    with denials_named(pipeline, deployment.cluster.settings), spark_reads(f"batch {batch.id}, validate"):
         check, evaluation = _evaluate(raw, pipeline, batch, written, suite, _history(view, batch, written, suite))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
     quarantined = None
     if batch.plan.quarantine is not None:
-        quarantined = _quarantined(spark, ledger, batch, written, limit)
+        quarantined = _quarantined(spark, deployment, batch, written, limit)
         if check.agrees:
             limit_of_batch = pipeline.quality.quarantine_limit if batch.adds_to is None else None
             evaluation = judge_quarantine(evaluation, quarantined, limit_of_batch)
-    return _conclude(ledger, batch, evaluation, check, began, quarantined)  # 4
+    return _conclude(deployment, batch, evaluation, check, began, quarantined)  # 4
 
 
 def digest_of_judging(suite: str, quality: Quality) -> str:
@@ -224,16 +225,16 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
 
 
 def _quarantined(
-    spark: SparkSession, ledger: Ledger, batch: Batch, written: WriteSummary, limit: float
+    spark: SparkSession, deployment: Deployment, batch: Batch, written: WriteSummary, limit: float
 ) -> QuarantineCheck:
     """The batch's quarantined records by the receipts, and as a read_committed reader sees them. Waits up to `limit` seconds."""
-    pipeline = ledger.pipeline
+    pipeline = deployment.pipeline
     found = promised(batch, written)
     if not any(part.length for part in batch.quarantine_ranges(written)):
         return found
-    doing, topic = f"batch {batch.id}, validate", QuarantineTopic(ledger, batch)
+    doing, topic = f"batch {batch.id}, validate", QuarantineTopic(deployment, batch)
     topic.await_readable(batch, limit, doing)
-    with denials_named(pipeline, ledger.settings), spark_reads(doing):
+    with denials_named(pipeline, deployment.cluster.settings), spark_reads(doing):
         rules, fingerprint = read_quarantine(topic.read_back(spark, batch), written, pipeline.quality.sample_rows)
     rows = sum(rule.rows for rule in rules)
     deleted = topic.deleted(batch) if rows < found.rows_expected else ()
@@ -252,7 +253,7 @@ def _explained(
 
 
 def _conclude(
-    ledger: Ledger,
+    deployment: Deployment,
     batch: Batch,
     evaluation: Evaluation,
     check: ReceiptCheck | None,
@@ -282,7 +283,7 @@ def _conclude(
         failed_critical=evaluation.failed_critical,
         failed_warning=evaluation.failed_warning,
         unexpected_rows=evaluation.unexpected_rows,
-        suite_digest=digest_of_judging(evaluation.suite_digest, ledger.pipeline.quality),
+        suite_digest=digest_of_judging(evaluation.suite_digest, deployment.pipeline.quality),
         report=str(files.html),
         seconds=seconds,
         judged_at=utc_now(),
@@ -291,7 +292,7 @@ def _conclude(
     def decide(view: View) -> Change:
         return Change(record_verdict(view, batch.interval, batch.revision, verdict))
 
-    after = ledger.transact(decide).last(batch.interval)
+    after = deployment.ledger.transact(decide).last(batch.interval)
     reached("validate.recorded")
     if after.state in DECIDED:
         return _result(after, changed=False)

@@ -16,7 +16,8 @@ from fencepost.doctor.observed_state import observed_state
 from fencepost.doctor.rights import denials_named
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.deployment import Deployment
+from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, TaskKind, WriteSummary, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
@@ -31,14 +32,16 @@ from fencepost.steps.write_job import WriteResult, run_write_job
 log = logging.getLogger("fencepost.steps.write")
 
 
-def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
+def write_without_spark(
+    pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
+) -> StepResult | None:
     """The step's result if Spark has nothing to do, or None.
 
     A batch that is written already stays as it is. A batch without offsets is recorded as written, with no rows; its
     transform does not run.
     """
-    ledger = ledger or Ledger(pipeline)
-    batch = _to_write(ledger, interval)
+    deployment = deployment or Deployment.of(pipeline)
+    batch = _to_write(deployment, interval)
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
@@ -46,11 +49,11 @@ def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledge
     plan, lease = batch.plan, batch.require_lease
     tasks = [task.number for task in plan.tasks_of(TaskKind.ROWS)]
     receipts = [Receipt(task=task, ledger=plan.ledger_topic_id, lease=lease, topics={}) for task in tasks]
-    return _record(ledger, batch, WriteResult(receipts), time.monotonic())
+    return _record(deployment, batch, WriteResult(receipts), time.monotonic())
 
 
 def write_batch(
-    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
 ) -> StepResult:
     """Write the interval's batch exactly once and record it in the ledger.
 
@@ -62,73 +65,73 @@ def write_batch(
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
-    ledger = ledger or Ledger(pipeline)
-    batch = _to_write(ledger, interval)  # 1
+    deployment = deployment or Deployment.of(pipeline)
+    batch = _to_write(deployment, interval)  # 1
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
-    check_can_go_on(ledger, batch)  # 2
-    _fence(ledger, batch.plan)  # 3
-    with denials_named(pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, write"):
-        wrote = run_write_job(spark, ledger, batch)  # 4
+    check_can_go_on(deployment, batch)  # 2
+    _fence(deployment, batch.plan)  # 3
+    with denials_named(pipeline, deployment.cluster.settings), jvm_watched(f"batch {batch.id}, write"):
+        wrote = run_write_job(spark, deployment, batch)  # 4
     reached("write.answered")
-    return _record(ledger, batch, wrote, began)  # 5
+    return _record(deployment, batch, wrote, began)  # 5
 
 
-def _fence(ledger: Ledger, plan: Plan) -> None:
+def _fence(deployment: Deployment, plan: Plan) -> None:
     """End what earlier batches of the lane may have left open under ids that this one does not use."""
     unused = range(plan.task_count(), plan.fence_up_to)
-    fence_unused(ledger.settings, {task: ledger.pipeline.writer_id(plan.lane, task) for task in unused})
+    fence_unused(deployment.cluster.settings, {task: deployment.pipeline.writer_id(plan.lane, task) for task in unused})
 
 
-def _to_write(ledger: Ledger, interval: Interval) -> Batch:
+def _to_write(deployment: Deployment, interval: Interval) -> Batch:
     """The interval's newest revision, or a new one if that can no longer be written as it was planned."""
-    batch = ledger.read().last(interval)
+    batch = deployment.ledger.read().last(interval)
     if batch is None:
         raise errors.TransitionRefused(
-            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
-            f"{plan_first(interval.command('run', ledger.pipeline.name))}."
+            f"pipeline {deployment.pipeline.name}, interval {interval}: never planned. "
+            f"{plan_first(interval.command('run', deployment.pipeline.name))}."
         )
 
     if not may_be_revised(batch):
         return batch
-    found = _current_inputs(ledger, batch)
+    found = _current_inputs(deployment, batch)
     why = revision_reason(batch, found)
     if why is None:
         return batch
-    check_pipeline(ledger.pipeline)
+    check_pipeline(deployment.pipeline)
     given_up = None
-    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found)) is None:
+    if batch.state is State.PUBLISHING and (given_up := give_up(deployment, batch, found)) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(ledger, batch, lambda found: _current_inputs(ledger, found), given_up)
+    return revise(deployment, batch, lambda found: _current_inputs(deployment, found), given_up)
 
 
-def _current_inputs(ledger: Ledger, batch: Batch) -> CurrentInputs:
+def _current_inputs(deployment: Deployment, batch: Batch) -> CurrentInputs:
     """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
-    pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
+    pipeline, digests = deployment.pipeline, deployment.pipeline.write_digests()
     quarantine = pipeline.quarantines or batch.plan.replays is not None
     if batch.state is not State.PUBLISHING:
-        destination_of(ledger).prepare()
+        destination_of(deployment).prepare()
         if quarantine:
-            QuarantineTopic(ledger).prepare()
+            QuarantineTopic(deployment).prepare()
     return CurrentInputs(
-        **vars(observed_state(ledger, batch)),
+        **vars(observed_state(deployment, batch)),
         digests=digests,
         software=software(),
         now=utc_now(),
-        marks_kept_for=ledger.cluster.marks_kept_for(),
+        marks_kept_for=deployment.cluster.marks_kept_for(),
         quarantine_topic=pipeline.quarantine_topic if quarantine else "",
     )
 
 
-def _record(ledger: Ledger, batch: Batch, wrote: WriteResult, began: float) -> StepResult:
+def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: float) -> StepResult:
     """Record `written`. The topics' ends are read after every commit, so the whole batch lies below them."""
     source = wrote.source
     result = WriteSummary.of(
         wrote.receipts,
         wrote.rules,
-        output=written_to(ledger, batch).now(),
-        quarantine=QuarantineTopic(ledger, batch).now() if batch.plan.quarantine else None,
+        output=written_to(deployment, batch).now(),
+        quarantine=QuarantineTopic(deployment, batch).now() if batch.plan.quarantine else None,
         results=wrote.results,
         rows_in=source.rows,
         malformed=source.malformed,
@@ -141,8 +144,8 @@ def _record(ledger: Ledger, batch: Batch, wrote: WriteResult, began: float) -> S
         written_at=utc_now(),
     )
     # Again: a topic created again while executors started has other records there. From now on it needs its source no more.
-    check_can_go_on(ledger, batch.model_copy(update={"state": State.WRITTEN, "written": result}))
-    recorded = ledger.transact(
+    check_can_go_on(deployment, batch.model_copy(update={"state": State.WRITTEN, "written": result}))
+    recorded = deployment.ledger.transact(
         lambda view: Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
     )
     reached("write.recorded")

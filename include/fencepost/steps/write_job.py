@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import WriteFailed
 from fencepost.failpoints import reached
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt, TaskKind
 from fencepost.outputs.output import output_of
 from fencepost.quality.rules import quarantine_rules
@@ -53,7 +53,7 @@ class WriteResult:
     results: int | None = None
 
 
-def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> WriteResult:
+def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch) -> WriteResult:
     """Write the batch. The receipts come from the jobs, or from the marks if a retry finds all task-partitions committed.
 
     After a shuffle (layout `output`) marks are not enough: a transform that gives different rows in a retry moves them between
@@ -67,69 +67,71 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> WriteRes
     again. Task-partitions without such records may have committed already; they keep what they wrote.
     """
     # In the given session, because a transform may use the active session, which has to be the job's.
-    pin_settings(spark, ledger.pipeline)
+    pin_settings(spark, deployment.pipeline)
     try:
-        return _write_all(spark, ledger, batch)
+        return _write_all(spark, deployment, batch)
     except ShuffledAgain:
         log.warning(
             "batch %s: part of the shuffle was made again. The job runs again to compare the committed rows", batch.id
         )
-        return _write_all(spark, ledger, batch)
+        return _write_all(spark, deployment, batch)
     except UnknownSchemas:
-        ids = ids_in_source(read_records(spark, ledger, batch, headers=False), ledger.pipeline)
-        return _write_all(spark, ledger, look_up(ledger, batch, ids))
+        ids = ids_in_source(read_records(spark, deployment.cluster, batch, headers=False), deployment.pipeline)
+        return _write_all(spark, deployment, look_up(deployment, batch, ids))
 
 
-def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> WriteResult:
-    result, batch = _write_rows(spark, ledger, batch)
+def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch) -> WriteResult:
+    result, batch = _write_rows(spark, deployment, batch)
     if not (batch.plan.quarantines_malformed and result.source.bypassed):
         return result
     reached("write.results-answered")
     if not result.source.results:
-        return replace(result, receipts=[*result.receipts, *write_malformed(spark, ledger, batch)])
-    receipts, unread = write_replayed(spark, ledger, batch, result.schema)
+        return replace(result, receipts=[*result.receipts, *write_malformed(spark, deployment, batch)])
+    receipts, unread = write_replayed(spark, deployment, batch, result.schema)
     results = None if result.results is None else result.results + result.source.results - unread
     source = result.source.with_results(0, malformed=unread)
     return replace(result, receipts=[*result.receipts, *receipts], source=source, results=results)
 
 
-def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[WriteResult, Batch]:
+def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tuple[WriteResult, Batch]:
     """Write the transform's rows to the output and to quarantine. The returned batch has the schemas that they were written with.
 
     1. read the frozen ranges, without malformed records, and without tombstones unless the settings pass them on;
     2. transform, and encode the result's rows as records, each for the output or for quarantine;
     3. write, unless every task-partition is committed already. The marks are read while Spark analyses the query.
     """
-    pipeline = settings_of(ledger, batch.plan)
+    pipeline = settings_of(deployment.pipeline, batch.plan)
     rules = quarantine_rules(pipeline)
-    job = rows_job(ledger, batch, rules.named if rules else ())
+    job = rows_job(deployment, batch, rules.named if rules else ())
     set_shuffle_partitions(spark, pipeline, _shuffle_partitions(batch.plan))
     with ThreadPoolExecutor(1) as executor:
         asked = None if job.compares else executor.submit(job.writers.committed_receipts)
         path = RowPath(pipeline, batch.plan.schemas, rules)
-        source_records, result_rows = _read(spark, ledger, batch, path)  # 1
+        source_records, result_rows = _read(spark, deployment, batch, path)  # 1
         source = path.decode(source_records, *count_columns(pipeline.source, batch))
         result = path.transform(source, refuses=True)  # 2
         fields = value_schema(pipeline, result)
-        if (columns := output_of(ledger, batch).columns) is not None:
+        if (columns := output_of(deployment, batch).columns) is not None:
             columns.check_result(batch.interval, fields)
         schema = fields.json()
-        batch = resolve_output(ledger, batch, result)
+        batch = resolve_output(deployment, batch, result)
         committed = asked.result() if asked else None
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
-    answers = _write(ledger, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
+    answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
     counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline).with_results(result_rows)
     # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
-    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, source_records)) is not None:
-        raise refused
+    if counts.are_refused(pipeline.source):
+        refused = refused_records(deployment.pipeline, batch, source_records)
+        if refused is not None:
+            raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     return WriteResult(answers.receipts, counts, schema, names, rows.results(answers)), batch
 
 
-def _read(spark: SparkSession, ledger: Ledger, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
+def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
     """The records for the transform, with the connector's columns, and the number of result rows that bypass it in a replay."""
-    source_records = read_input(spark, ledger, batch, headers=path.reads_headers)
+    source_records = read_input(spark, deployment.cluster, batch, headers=path.reads_headers)
     if batch.plan.replays is None:
         return source_records, 0
     return source_sample(source_records), count_taken(source_records, batch)
@@ -174,7 +176,7 @@ def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def _write(
-    ledger: Ledger,
+    deployment: Deployment,
     batch: Batch,
     pipeline: Pipeline,
     rows: DataFrame,
@@ -193,7 +195,7 @@ def _write(
     if batch.plan.layout is Layout.SOURCE:
         tasks = batch.plan.tasks_by_range(TaskKind.ROWS)
     failure = partial(
-        write_failure, ledger=ledger, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
+        write_failure, deployment=deployment, batch=batch, source_records=source_records, nonce=job.nonce, judged=judged
     )
     check_settings(rows.sparkSession, pipeline)  # again, right before Spark runs it
     try:

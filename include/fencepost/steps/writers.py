@@ -9,7 +9,7 @@ import secrets
 
 from fencepost.config.pipeline import QUARANTINE
 from fencepost.kafka.writers import Writers
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Layout, TaskKind
 from fencepost.rows.quarantine_headers import Quarantining
 from fencepost.rows.writer import WriteJob
@@ -17,11 +17,11 @@ from fencepost.rows.writer import WriteJob
 Named = tuple[tuple[str, str], ...]  # name and reason of each quarantine rule
 
 
-def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
+def rows_job(deployment: Deployment, batch: Batch, rules: Named = ()) -> WriteJob:
     """The job that writes the rows of the transform's result, to the output and to quarantine."""
     plan, by_source = batch.plan, batch.plan.layout is Layout.SOURCE
     return WriteJob(
-        writers=_writers(ledger, batch, TaskKind.ROWS),
+        writers=_writers(deployment, batch, TaskKind.ROWS),
         topic=plan.write_topic.topic,
         to_own_partition=not by_source,
         staging_timestamp=plan.staging_timestamp,
@@ -32,10 +32,10 @@ def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
     )
 
 
-def malformed_job(ledger: Ledger, batch: Batch) -> WriteJob:
+def malformed_job(deployment: Deployment, batch: Batch) -> WriteJob:
     """The job that writes malformed records to quarantine. They are not staged, and keep their timestamps."""
     return WriteJob(
-        writers=_writers(ledger, batch, TaskKind.MALFORMED),
+        writers=_writers(deployment, batch, TaskKind.MALFORMED),
         topic=batch.require_quarantine.topic,
         to_own_partition=False,  # their keys choose the partition
         batch_header=False,  # the rows already have it
@@ -44,10 +44,10 @@ def malformed_job(ledger: Ledger, batch: Batch) -> WriteJob:
     )
 
 
-def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
+def replayed_job(deployment: Deployment, batch: Batch, rules: Named) -> WriteJob:
     """The job that writes the malformed records and the result rows of a replay, to the output and to quarantine."""
     return WriteJob(
-        writers=_writers(ledger, batch, TaskKind.MALFORMED),
+        writers=_writers(deployment, batch, TaskKind.MALFORMED),
         topic=batch.plan.write_topic.topic,
         to_own_partition=False,  # their keys choose the partition
         staging_timestamp=batch.plan.staging_timestamp,
@@ -57,7 +57,7 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
     )
 
 
-def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
+def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
     """The writers of the batch's task-partitions of one kind, under its plan's lease.
 
     The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A late
@@ -69,12 +69,12 @@ def _writers(ledger: Ledger, batch: Batch, kind: TaskKind) -> Writers:
     Raises:
         KeyError: the plan has no range for a task-partition that reads one.
     """
-    pipeline, plan, tasks = ledger.pipeline, batch.plan, batch.plan.tasks_of(kind)
+    pipeline, plan, tasks = deployment.pipeline, batch.plan, batch.plan.tasks_of(kind)
     marked = {part.partition_id: part.end for part in plan.ranges}
     if kind is TaskKind.ROWS and plan.layout is Layout.OUTPUT:
         marked = dict.fromkeys(((task.topic, task.partition) for task in tasks), 0)
     return Writers(
-        settings=ledger.settings,
+        settings=deployment.cluster.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
         lease=batch.require_lease,

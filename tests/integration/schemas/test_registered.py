@@ -23,7 +23,7 @@ from fencepost.drafting.drift import look_for_drift
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.preview.trial import try_pipeline
 from fencepost.preview.trial_input import newest
@@ -125,8 +125,8 @@ def test_a_trial_registers_nothing_and_says_what_a_run_would(
     pipeline = load_pipeline(new("tried_daily", "new-tried").folder)
     client = SchemaRegistryClient({"url": schema_registry.url})
     before = sorted(client.get_subjects())
-    ledger = Ledger(pipeline)
-    trial = try_pipeline(spark, ledger, newest(ledger, 60))
+    deployment = Deployment.of(pipeline)
+    trial = try_pipeline(spark, deployment, newest(deployment, 60))
     assert sorted(client.get_subjects()) == before
     assert trial.remarks == ("A run would register a first schema of subject tried_daily-value.",)
     assert (trial.written, trial.malformed) == (30, 30)

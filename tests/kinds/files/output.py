@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from fencepost.errors import ReceiptsDisagree, TableRefused
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.completeness import Named
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.table.comparison import TableContents, compare
@@ -38,9 +38,9 @@ class FilesOfTable:
     offsets = None
     columns = None  # a file holds whatever JSON says
 
-    def __init__(self, ledger: Ledger, folder: str) -> None:
-        self._ledger, self._folder = ledger, folder
-        self._of, self._files = PipelineTable(ledger, folder), Files(folder)
+    def __init__(self, deployment: Deployment, folder: str) -> None:
+        self._deployment, self._folder = deployment, folder
+        self._of, self._files = PipelineTable(deployment, folder), Files(folder)
 
     @property
     def contents(self) -> FilesOfTable:
@@ -72,7 +72,7 @@ class FilesOfTable:
     def ready(self, batch: Batch) -> CommitBeginning:
         """The publication is to the folder as it is now."""
         self.prepare()
-        return CommitBeginning(FilesPublication, self._folder, self._ledger.topic_id)
+        return CommitBeginning(FilesPublication, self._folder, self._deployment.ledger.topic_id)
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
         """Where the publication stands, by the interval's file."""
@@ -103,7 +103,8 @@ class FilesOfTable:
         written, publication, tally = batch.require_written, batch.publication_as(FilesPublication), Tally()
         values = list[str]()
         ranges = batch.output_ranges(written)
-        for staged in read_staged(self._ledger.settings, self._ledger.pipeline.group, ranges, batch):
+        settings, group = self._deployment.cluster.settings, self._deployment.pipeline.group
+        for staged in read_staged(settings, group, ranges, batch):
             tally = added(tally, staged)
             values += [value.decode() for value in staged.column("value").to_pylist()]
         if (tally.rows, tally.fingerprint) != (written.rows, written.fingerprint):
@@ -125,7 +126,7 @@ class FilesOfTable:
         publication = batch.publication_as(FilesPublication)
         with self._files.locked():
             standing = standing_of(self._files.read(batch.interval.start).interval_row, publication)
-            if takes_over(standing, publication, self._ledger.topic_id):
+            if takes_over(standing, publication, self._deployment.ledger.topic_id):
                 self._files.close(batch.interval.start, publication.ledger, publication.require_lease)
         if standing is TableStanding.DONE:
             return None

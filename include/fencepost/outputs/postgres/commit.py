@@ -20,7 +20,7 @@ from fencepost.counts import count_of
 from fencepost.errors import ReceiptsDisagree, RecordRefused, TableRefused, TableUnavailable
 from fencepost.failpoints import reached
 from fencepost.kafka.staged import read_staged
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import Rows, StagedMisfit, column_differences, missing, schema_of
@@ -128,7 +128,7 @@ def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: 
         return
     columns = bookkeeping.columns(oid)
     shape.refuse(column_differences(bookkeeping.altered(oid), schema, columns, add=False))
-    staged = StagedRows(table.ledger, batch)
+    staged = StagedRows(table.deployment, batch)
     rows = Rows(schema, columns, start, batch.revision)
     try:
         with _refusals():
@@ -216,18 +216,18 @@ def _refusals(*, removing: bool = False) -> Iterator[None]:
 class StagedRows:
     """Reads a batch's staged records and counts them."""
 
-    def __init__(self, ledger: Ledger, batch: Batch) -> None:
-        self._ledger, self._batch = ledger, batch
+    def __init__(self, deployment: Deployment, batch: Batch) -> None:
+        self._deployment, self._batch = deployment, batch
         self.rows = self.fingerprint = 0
         self._runs = list[tuple[int, int]]()  # (partition, number of records) of each run of records of one partition
         self.failed: Exception | None = None  # the error that ended the reading; the driver passes on its text only
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Yields the rows in the table's types, and counts them."""
-        ledger, batch = self._ledger, self._batch
-        written = batch.require_written
+        settings, group = self._deployment.cluster.settings, self._deployment.pipeline.group
+        batch, ranges = self._batch, self._batch.output_ranges(self._batch.require_written)
         try:
-            for staged in read_staged(ledger.settings, ledger.pipeline.group, batch.output_ranges(written), batch):
+            for staged in read_staged(settings, group, ranges, batch):
                 tally = added(Tally(rows=self.rows, fingerprint=self.fingerprint), staged)
                 self.rows, self.fingerprint = tally.rows, tally.fingerprint
                 runs = pc.run_end_encode(staged.column("partition"))

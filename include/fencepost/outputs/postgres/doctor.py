@@ -113,7 +113,7 @@ def check_table(inspected: Inspected) -> Iterator[Finding]:
         known = bookkeeping.registered() if bookkeeping.is_prepared() else None
         oid = bookkeeping.oid()
         if known is not None:
-            check_owner(table, Owner(inspected.pipeline.name, inspected.cluster.id), known.owner)
+            check_owner(table, Owner(inspected.pipeline.name, inspected.deployment.cluster.id), known.owner)
         if why := (bookkeeping.why_not_kept() if bookkeeping.is_prepared() else ""):
             yield error(f"{why[:1].upper()}{why[1:]}", "Run these statements.", kind=TableRefused)
         if not (oid and bookkeeping.is_prepared()) and (why := bookkeeping.why_not_made()):
@@ -129,7 +129,7 @@ def _of_the_table(inspected: Inspected, bookkeeping: Bookkeeping, oid: int) -> I
     found = False
     settings = _settings(inspected)
     adds, acts = settings.add_columns, settings.allow_referential_actions
-    owner = Owner(inspected.pipeline.name, inspected.cluster.id)
+    owner = Owner(inspected.pipeline.name, inspected.deployment.cluster.id)
     if why := why_not_published_to(bookkeeping.session, bookkeeping.table, oid, owner, allow_referential_actions=acts):
         yield error(
             f"Table {bookkeeping.table} cannot be published to: {'; '.join(why)}.",
@@ -173,7 +173,7 @@ def _newest_schema(view: View) -> str:
 
 def check_table_publications(inspected: Inspected) -> Finding:
     """Reports the publications under way, by the sessions that hold their intervals. The check locks nothing."""
-    output = PostgresTable(inspected.ledger, _table(inspected))
+    output = PostgresTable(inspected.deployment, _table(inspected))
     held = list[str]()
     for row in snapshot_of(inspected.view).unfinished:
         publication = row.newest.publication if row.newest.state is State.PUBLISHING else None
@@ -211,10 +211,10 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
 
 def check_table_contents(inspected: Inspected) -> Finding:
     """Checks that the table has what the ledger has published there, and no batch that is not in the ledger."""
-    if not inspected.ledger.exists():
+    if not inspected.deployment.ledger.exists():
         return skipped("there is no ledger yet")
     try:
-        found = PostgresTable(inspected.ledger, _table(inspected)).compared(inspected.ledger.read)
+        found = PostgresTable(inspected.deployment, _table(inspected)).compared(inspected.deployment.ledger.read)
     except LedgerLost as lost:
         return error(str(lost), "", kind=LedgerLost)
     if missing := found.missing_batches:
@@ -229,9 +229,9 @@ def check_table_contents(inspected: Inspected) -> Finding:
 
 def check_table_rows(inspected: Inspected) -> Finding:
     """Checks that each interval has as many rows of each revision as were published. It counts the whole table."""
-    if not inspected.ledger.exists():
+    if not inspected.deployment.ledger.exists():
         return skipped("there is no ledger yet")
-    differs = PostgresTable(inspected.ledger, _table(inspected)).counted(inspected.view)
+    differs = PostgresTable(inspected.deployment, _table(inspected)).counted(inspected.view)
     if differs is None:
         return warning(
             f"Counting the rows of table {_table(inspected)} took over {ASK_SECONDS:g} s and was stopped. Intervals may "

@@ -22,7 +22,7 @@ from fencepost.errors import (
 )
 from fencepost.kafka.staged import offset_of_staged
 from fencepost.ledger.completeness import Named
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.postgres.bookkeeping import MOST, Bookkeeping
@@ -51,15 +51,15 @@ class PostgresTable:
     offsets = None  # a commit to the table is the truth, so it needs no marks
     topics = ()
 
-    def __init__(self, ledger: Ledger, table: str) -> None:
-        self._ledger, self._pipeline, self._table = ledger, ledger.pipeline, table
+    def __init__(self, deployment: Deployment, table: str) -> None:
+        self._deployment, self._pipeline, self._table = deployment, deployment.pipeline, table
         if not self._pipeline.postgres:
             raise TableRefused(
                 f"pipeline {self._pipeline.name}: its output was table {table}, and pipeline.yaml no longer has postgres:. "
                 "Add it again to finish the batches that were planned for the table."
             )
         self._where = describe_server(self._pipeline)
-        self._of = PipelineTable(ledger, table)
+        self._of = PipelineTable(deployment, table)
         self._shape = TableShape(self._of)
 
     @property
@@ -116,7 +116,7 @@ class PostgresTable:
     def ready(self, batch: Batch) -> CommitBeginning:
         """Checks the present table, which the publication goes to, and creates the table if it is missing."""
         self._create_for(batch)
-        return CommitBeginning(PostgresPublication, self._table, self._ledger.topic_id)
+        return CommitBeginning(PostgresPublication, self._table, self._deployment.ledger.topic_id)
 
     def _create_for(self, batch: Batch) -> None:
         self._shape.create(batch.interval, schema_of(batch.require_written.value_schema))
@@ -195,10 +195,10 @@ class PostgresTable:
         if refused.place is None:
             return ""
         partition, number = refused.place
-        topic, ledger = batch.require_staging.topic, self._ledger
+        topic, cluster = batch.require_staging.topic, self._deployment.cluster
         (part,) = [one for one in batch.output_ranges(batch.require_written) if one.partition == partition]
         try:
-            offset = offset_of_staged(ledger.settings, self._pipeline.group, part, batch, number)
+            offset = offset_of_staged(cluster.settings, self._pipeline.group, part, batch, number)
         except FencepostError as error:
             log.warning("batch %s: the refused row was not looked for in topic %s: %s", batch.id, topic, error)
             return ""
@@ -217,7 +217,7 @@ class PostgresTable:
             standing, known = standing_of(interval_row, publication), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
             # A table that now belongs to another pipeline refuses each attempt, and its row is about that pipeline's batch.
-            if not lost and takes_over(standing, publication, self._ledger.topic_id):
+            if not lost and takes_over(standing, publication, self._deployment.ledger.topic_id):
                 bookkeeping.close(batch, publication, refused)
                 tx.commit()
         return standing

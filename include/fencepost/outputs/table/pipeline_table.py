@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AnotherCluster, LedgerLost, Superseded, TableRefused
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch
 from fencepost.outputs.table.revisions import (
     IntervalRow,
@@ -68,18 +68,18 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
 class PipelineTable:
     """A table as the output of the ledger's pipeline on the ledger's cluster."""
 
-    def __init__(self, ledger: Ledger, name: str) -> None:
-        self.ledger, self.name = ledger, name
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self.deployment, self.name = deployment, name
 
     @property
     def pipeline(self) -> Pipeline:
         """Returns the pipeline that publishes to the table."""
-        return self.ledger.pipeline
+        return self.deployment.pipeline
 
     @property
     def owner(self) -> Owner:
         """Returns the owner that this pipeline is on this cluster."""
-        return Owner(self.pipeline.name, self.ledger.cluster.id)
+        return Owner(self.pipeline.name, self.deployment.cluster.id)
 
     def why_lost(self, owner: Owner | None) -> str:
         """Returns why the table no longer belongs to this pipeline. The text is empty if it does. `owner` is the
@@ -137,7 +137,7 @@ class PipelineTable:
         publication = batch.publication_as(TablePublication)
         standing = standing_of(interval_row, publication)
         if standing is TableStanding.FOREIGN:
-            present = self.ledger.cluster.find(self.pipeline.ledger_topic)
+            present = self.deployment.cluster.find(self.pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
                 raise Superseded(
                     f"batch {batch.id}: its interval in table {self.name} was published under another ledger topic, and this "
@@ -155,7 +155,7 @@ class PipelineTable:
             LedgerLost: the row has a batch that is not in the ledger.
             TableRefused: the table lacks revisions that the addition adds to.
         """
-        view = self.ledger.read()
+        view = self.deployment.ledger.read()
         last, lease = view.last(batch.interval), batch.require_publication.require_lease
         if last is None or last.publication_under(lease) is None or last.revision != batch.revision:
             raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt commits nothing.")

@@ -14,10 +14,11 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, WriteFailed
 from fencepost.kafka.staged import read_published, read_staged
 from fencepost.kafka.writers import Writers
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.deployment import Deployment
 from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
 from fencepost.outputs.batch_topic import staged_records
 from fencepost.outputs.topic.values import TopicOutput, TopicPublication
@@ -30,12 +31,12 @@ from fencepost.spark.diagnosis import HOW_TO_SEE, common_failure, describe
 SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
 
 
-def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
+def publication_writers(deployment: Deployment, batch: Batch) -> Writers:
     """Returns the writers that may copy a batch that is being published."""
-    pipeline, publication = ledger.pipeline, batch.publication_as(TopicPublication)
+    pipeline, publication = deployment.pipeline, batch.publication_as(TopicPublication)
     tasks = range(publication.tasks)
     return Writers(
-        settings=ledger.settings,
+        settings=deployment.cluster.settings,
         batch=str(batch.id),
         ledger=publication.ledger,
         lease=publication.require_lease,
@@ -48,33 +49,35 @@ def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
     )
 
 
-def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
-    """Returns what readers see in the output of a task-partition of the copy: all of it or nothing. It waits for open
-    transactions.
+def seen_in_output(deployment: Deployment, batch: Batch, task: int) -> Tally:
+    """What readers see in the output of a task-partition of the copy, all of it or nothing; waits for open transactions.
 
     The result is sound while no other writer can commit under the task-partition's id.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the output.
     """
-    publication, limit = batch.publication_as(TopicPublication), ledger.pipeline.quality.open_transaction_wait_seconds
-    topic = ledger.cluster.describe(publication.begun.topic)
-    ends = ledger.cluster.high_watermarks(topic)
+    publication, limit = (
+        batch.publication_as(TopicPublication),
+        deployment.pipeline.quality.open_transaction_wait_seconds,
+    )
+    topic = deployment.cluster.describe(publication.begun.topic)
+    ends = deployment.cluster.high_watermarks(topic)
     doing = f"batch {batch.id}: looking for what is copied"
-    ledger.cluster.await_stable(topic, ends, limit, doing)
+    deployment.cluster.await_stable(topic, ends, limit, doing)
     ranges = between(publication.begun, publication.begun.model_copy(update={"ends": tuple(ends)}))
     own = ranges if publication.atomic else [r for r in ranges if r.partition == task]
     found = Tally()
-    for rows in read_published(ledger.settings, ledger.pipeline.group, own, str(batch.id)):
+    for rows in read_published(deployment.cluster.settings, deployment.pipeline.group, own, str(batch.id)):
         found = added(found, rows)
     return found
 
 
-def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
+def copy_job(deployment: Deployment, batch: Batch) -> WriteJob:
     """Returns the job that copies a batch that is being published."""
     publication, output = batch.publication_as(TopicPublication), batch.plan.output_as(TopicOutput)
     return WriteJob(
-        writers=publication_writers(ledger, batch),
+        writers=publication_writers(deployment, batch),
         topic=output.topic,
         to_own_partition=not publication.atomic,
         batch_header=output.batch_header,
@@ -83,25 +86,25 @@ def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
     )
 
 
-def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
+def copy_here(deployment: Deployment, batch: Batch) -> tuple[Receipt, ...]:
     """Copies a batch that is published in one transaction, and returns its receipt. The receipt is an earlier attempt's
     if that attempt has committed.
     """
     ranges = batch.output_ranges(batch.require_written)
-    records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
-    receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
+    records = read_staged(deployment.cluster.settings, deployment.pipeline.group, ranges, batch)
+    receipt, _ = write_partition(copy_job(deployment, batch), 0, records)
     return (receipt,)
 
 
-def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
-    """Copies a batch with a task-partition for each staging partition. Returns the receipts of all task-partitions.
+def copy_on_spark(spark: SparkSession, deployment: Deployment, batch: Batch) -> tuple[Receipt, ...]:
+    """Copy a batch by its staging partitions, each a task-partition; the receipts of all.
 
     Raises:
         WriteFailed: the job failed. Task-partitions that have committed are kept, and the next attempt finds them.
     """
-    job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.require_written)
+    job, ranges = copy_job(deployment, batch), batch.output_ranges(batch.require_written)
     output = batch.plan.output_as(TopicOutput)
-    raw = staged_records(spark, ledger.settings, batch, ranges, headers=output.headers or output.timestamps)
+    raw = staged_records(spark, deployment.cluster.settings, batch, ranges, headers=output.headers or output.timestamps)
     # The writer has put a row's own timestamp, if it has one, behind all other headers.
     last = F.try_element_at("headers", F.lit(-1))
     is_stamped = F.coalesce(last["key"] == TIMESTAMP_HEADER, F.lit(False))
@@ -114,13 +117,13 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
         *([stamp] if output.timestamps else []),
         *([others.alias("headers")] if output.headers else []),
     )
-    failure = partial(copy_failure, ledger=ledger, batch=batch, nonce=job.nonce)
+    failure = partial(copy_failure, pipeline=deployment.pipeline, batch=batch, nonce=job.nonce)
     return tuple(run_writers(records, job, {r: r.partition for r in ranges}, failure).receipts)
 
 
-def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
+def copy_failure(error: Exception, pipeline: Pipeline, batch: Batch, nonce: str) -> FencepostError:
     """Returns why the copy of a staged batch failed."""
     return common_failure(error, str(batch.id), nonce) or WriteFailed(
-        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
+        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, pipeline.folder)}. What had not "
         f"committed is aborted; run again. {HOW_TO_SEE}."
     )

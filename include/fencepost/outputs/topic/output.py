@@ -99,7 +99,7 @@ class KafkaTopicOutput(RecordTopic):
 
     def newest_batches(self) -> Iterator[Named]:
         """Returns the batches of this pipeline that own the newest records of each partition."""
-        return newest_batches(self._ledger, self._topic)
+        return newest_batches(self._deployment, self._topic)
 
     def check_takes(self, batch: Batch) -> None:
         """Does the check of `check_keeps` before the publication of a staged batch, because the topic's settings may
@@ -119,7 +119,7 @@ class KafkaTopicOutput(RecordTopic):
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """Returns the records in the batch's ranges that name the batch, as far as their offsets still exist."""
         kept, _ = self._kept_and_deleted(batch)
-        return read_named(spark, self._ledger.settings, kept, str(batch.id))
+        return read_named(spark, self._deployment.cluster.settings, kept, str(batch.id))
 
     def validated(self, view: View) -> Mapping[PartitionId, int]:
         """Returns the ends of validated records in this topic. Committed offsets of other topics, from earlier
@@ -149,7 +149,7 @@ class KafkaTopicOutput(RecordTopic):
     def ready(self, batch: Batch) -> CopyBeginning:
         """Returns the beginning of a copy at the topic's present end."""
         self.check_takes(batch)
-        return CopyBeginning(self.now(), self._ledger.topic_id, self._set.atomic_megabytes * MEGABYTE)
+        return CopyBeginning(self.now(), self._deployment.ledger.topic_id, self._set.atomic_megabytes * MEGABYTE)
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
         """Returns the opening marks of the batch's publication."""
@@ -165,7 +165,7 @@ class KafkaTopicOutput(RecordTopic):
             topic_id = ""
         if not publishing:
             return TopicState(topic_id)
-        marks = publication_writers(self._ledger, batch).found_marks()
+        marks = publication_writers(self._deployment, batch).found_marks()
         return TopicState(topic_id, marks, self._unverifiable_reason(batch) if None in marks and topic_id else "")
 
     def _unverifiable_reason(self, batch: Batch) -> str:
@@ -195,12 +195,12 @@ class KafkaTopicOutput(RecordTopic):
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Copies the batch. If an earlier attempt has copied a task-partition, its receipt comes from its mark."""
         if spark is None:
-            return self._ending(batch, copy_here(self._ledger, batch))
-        return self._ending(batch, copy_on_spark(spark, self._ledger, batch))
+            return self._ending(batch, copy_here(self._deployment, batch))
+        return self._ending(batch, copy_on_spark(spark, self._deployment, batch))
 
     def _ending(self, batch: Batch, receipts: Sequence[Receipt]) -> CopyEnding:
         ends = KafkaTopicOutput(
-            self._ledger, self._name
+            self._deployment, self._name
         ).now()  # asked after every commit, so they are behind the whole batch
         return CopyEnding(batch, tuple(receipts), ends)
 
@@ -211,15 +211,15 @@ class KafkaTopicOutput(RecordTopic):
         marks = _state(found).marks
         if None not in marks:
             return False
-        ledger, publication, topic = self._ledger, batch.publication_as(TopicPublication), self._name
-        writers = publication_writers(ledger, batch)
+        deployment, publication, topic = self._deployment, batch.publication_as(TopicPublication), self._name
+        writers = publication_writers(deployment, batch)
 
         def stood_for(task: int) -> Receipt:
-            view = ledger.read()
+            view = deployment.ledger.read()
             now = view.last(batch.interval)
             if now is None or now.publication_under(publication.require_lease) is None:
                 raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt copies nothing more.")
-            seen = seen_in_output(ledger, batch, task)
+            seen = seen_in_output(deployment, batch, task)
             log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
             if not seen.rows:
                 return opening_marks(view, publication)[task]
@@ -239,7 +239,7 @@ class KafkaTopicOutput(RecordTopic):
 
         If the topic is gone, its marks are gone too. A late attempt does not find its mark, and stops.
         """
-        publication, writers = batch.publication_as(TopicPublication), publication_writers(self._ledger, batch)
+        publication, writers = batch.publication_as(TopicPublication), publication_writers(self._deployment, batch)
         state = _state(found)
         written, tasks = batch.require_written, range(publication.tasks)
         known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == state.topic_id
