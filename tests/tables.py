@@ -11,6 +11,8 @@ from conftest import at, day
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.ledger.deployment import Deployment
+from fencepost.outputs.output import Columns, output_of
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
@@ -46,6 +48,13 @@ def judged(spark: Any, broker: Broker, pipeline: Pipeline, numbers: Any = range(
     plan_and_write(spark, pipeline, day(1))
     validate_batch(spark, pipeline, day(1))
     return pipeline
+
+
+def columns_of(pipeline: Pipeline) -> Columns:
+    """The check of a result's columns against its table."""
+    columns = output_of(Deployment.of(pipeline)).columns
+    assert columns is not None
+    return columns
 
 
 def store_of(pipeline: Pipeline) -> dict[str, str]:

@@ -11,17 +11,15 @@ import pytest
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import TableRefused
-from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from steps import latest, plan_and_write, run
-from tables import ask, fill, numbers_in, of_revision, store_of
+from tables import ask, columns_of, fill, numbers_in, of_revision, store_of
 
 Make = Callable[..., Pipeline]
 
@@ -96,9 +94,7 @@ def test_what_an_interval_holds_is_counted_before_the_commit_and_a_table_that_di
     with pytest.raises(TableRefused, match=r"row level security of .*numbers.* NO FORCE ROW LEVEL SECURITY"):
         advance_batch(pipeline, day(1))
     with pytest.raises(TableRefused, match="row level security"):
-        output_of(Deployment.of(pipeline)).would_take(
-            None, schema_of(latest(pipeline, day(1)).require_written.value_schema)
-        )
+        columns_of(pipeline).would_take(None, schema_of(latest(pipeline, day(1)).require_written.value_schema))
     ask(pipeline, "alter table numbers no force row level security")
     ask(pipeline, "alter table fencepost_batches drop constraint fencepost_batches_pkey; "
         "insert into fencepost_batches select * from fencepost_batches")  # fmt: skip

@@ -20,7 +20,7 @@ from fencepost.findings import Level
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
-from fencepost.outputs.output import missing_of, output_of
+from fencepost.outputs.output import missing_of
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table_rows
 from fencepost.steps.advance import advance_batch, begin_batch
@@ -30,7 +30,7 @@ from fencepost_stack.broker import Broker
 from fencepost_stack.postgres import binaries
 from rigs.postgres_server import PostgresServer
 from steps import latest, plan_and_write, run
-from tables import ask, fill, numbers_in, of_revision, store_of
+from tables import ask, columns_of, fill, numbers_in, of_revision, store_of
 
 Make = Callable[..., Pipeline]
 BOTH = [*of_revision(1, range(6)), *of_revision(1, range(10, 14))]
@@ -106,7 +106,7 @@ def test_after_a_restore_a_swap_or_a_rename_the_pipeline_goes_on_with_its_table(
     )
     pipeline = with_output(pipeline, "elsewhere.figures")
     written = latest(pipeline, day(1)).require_written
-    assert output_of(Deployment.of(pipeline)).would_take(None, schema_of(written.value_schema)) == ""
+    assert columns_of(pipeline).would_take(None, schema_of(written.value_schema)) == ""
     plan_batch(pipeline, day(3))
     assert lacks(pipeline) == ""
     assert ask(pipeline, "select name from elsewhere.fencepost_tables") == [("elsewhere.figures",)]
@@ -174,9 +174,7 @@ def test_a_twin_on_another_cluster_is_refused_until_somebody_says_that_the_pipel
             ):
                 attempt()
         with pytest.raises(AnotherCluster):
-            output_of(Deployment.of(pipeline)).would_take(
-                None, schema_of(latest(pipeline, day(2)).require_written.value_schema)
-            )
+            columns_of(pipeline).would_take(None, schema_of(latest(pipeline, day(2)).require_written.value_schema))
         assert lacks(pipeline).startswith(
             f"table public.numbers belongs to pipeline {pipeline.name} on Kafka cluster {own}"
         )

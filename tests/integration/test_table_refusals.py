@@ -19,9 +19,7 @@ from fencepost.doctor.inspection import Inspection
 from fencepost.doctor.kafka import check_unfinished_batches
 from fencepost.errors import TableRefused, TableRefusedData, TableUnavailable
 from fencepost.findings import Level
-from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
-from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres import commit
 from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table
@@ -33,7 +31,7 @@ from kafka_tools import read_all
 from makers import a_decision
 from rigs.postgres_server import PostgresServer
 from steps import latest, plan_and_write, run
-from tables import ROWS, ask, fill, numbers_in, of_revision, store_of
+from tables import ROWS, ask, columns_of, fill, numbers_in, of_revision, store_of
 
 Make = Callable[..., Pipeline]
 SECRET = "someone@example.com"
@@ -74,7 +72,7 @@ def shown(broker: Broker, pipeline: Pipeline) -> str:
 def tried(pipeline: Pipeline) -> str:
     """What `fencepost try` says of the table, for rows such as those of the newest batch."""
     columns = schema_of(latest(pipeline, day(1)).require_written.value_schema)
-    return output_of(Deployment.of(pipeline)).would_take(None, columns)
+    return columns_of(pipeline).would_take(None, columns)
 
 
 def _findings(check: Callable[[Inspection], Any], pipeline: Pipeline) -> list[Any]:

@@ -100,11 +100,11 @@ def _may_commit(
     table: PipelineTable, bookkeeping: Bookkeeping, interval_row: IntervalRow, batch: Batch, *, exists: bool
 ) -> bool:
     """Returns whether the publication still has to be committed. Returns False if it is committed."""
-    if not table.has_to_commit(interval_row, batch):
-        return False
     known = bookkeeping.registered(lock=True)
-    table.check_may_commit(interval_row, batch, known.owner if known is not None else None)
-    if known is None or known.oid != bookkeeping.oid() or (batch.require_written.rows and not exists):
+    if not table.has_to_commit(interval_row, batch, known.owner if known is not None else None):
+        return False
+    assert known is not None, "a table without an owner is refused"
+    if known.oid != bookkeeping.oid() or (batch.require_written.rows and not exists):
         raise AnotherTable
     return True
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from pyspark.sql import SparkSession
-from pyspark.sql import types as t
 
 from fencepost.errors import (
     AccessDenied,
@@ -63,9 +62,9 @@ class PostgresTable:
         self._shape = TableShape(self._of)
 
     @property
-    def columns(self) -> PostgresTable:
+    def columns(self) -> TableShape:
         """Returns the check of a result's columns."""
-        return self
+        return self._shape
 
     @property
     def contents(self) -> PostgresTable:
@@ -103,23 +102,13 @@ class PostgresTable:
             if (oid := Bookkeeping(tx, self._table).oid()) is not None:
                 self._shape.check(tx, oid, interval)
 
-    def check_result(self, interval: Interval, schema: t.StructType) -> None:
-        """Creates the table for these columns if it is missing. Raises TableRefused, with the statements to run, if the
-        table does not accept the columns.
-        """
-        self._shape.create(interval, schema)
-
-    def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
-        """Returns what a run would change in the table. It reads only the catalogue, in a read-only transaction."""
-        return self._shape.would_take(interval, schema)
-
     def ready(self, batch: Batch) -> CommitBeginning:
         """Checks the present table, which the publication goes to, and creates the table if it is missing."""
         self._create_for(batch)
         return CommitBeginning(PostgresPublication, self._table, self._deployment.ledger.topic_id)
 
     def _create_for(self, batch: Batch) -> None:
-        self._shape.create(batch.interval, schema_of(batch.require_written.value_schema))
+        self._shape.check_result(batch.interval, schema_of(batch.require_written.value_schema))
 
     def state(self, batch: Batch, *, publishing: bool) -> TableState | None:
         """Returns the state of the table and of the batch's publication, by committed rows. It does not disturb an

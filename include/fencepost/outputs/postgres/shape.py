@@ -22,7 +22,7 @@ log = logging.getLogger("fencepost.outputs.postgres")
 
 
 class TableShape:
-    """The columns of a pipeline's table, and the reasons in the catalogue against a publication to the table."""
+    """The `Columns` of a pipeline's table, and the reasons in the catalogue against a publication there."""
 
     def __init__(self, table: PipelineTable) -> None:
         self._of, self._pipeline, self._table = table, table.pipeline, table.name
@@ -58,7 +58,7 @@ class TableShape:
             except (TableRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
 
-    def create(self, interval: Interval, schema: t.StructType) -> None:
+    def check_result(self, interval: Interval, schema: t.StructType) -> None:
         """Creates the table for these columns if it is missing.
 
         Raises:

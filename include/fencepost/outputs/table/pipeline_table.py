@@ -103,14 +103,19 @@ class PipelineTable:
                 "restore the ledger from a copy that has the batch."
             )
 
-    def has_to_commit(self, interval_row: IntervalRow, batch: Batch) -> bool:
-        """Returns whether the publication still has to be committed, by the locked row of its interval. Returns False
-        if it is committed.
+    def has_to_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> bool:
+        """Returns whether the publication still has to be committed, by the locked row of its interval; False if it is
+        committed.
+
+        `owner` is the table's owner by the store.
 
         Raises:
-            Superseded: the publication was given up, or a later publication was committed.
+            Superseded: the publication was given up, or a later one was committed; or the row is of another ledger topic, and the
+                publication's ledger topic no longer exists.
+            TableRefused, AnotherCluster: the pipeline does not own the table.
         """
-        standing = standing_of(interval_row, batch.publication_as(TablePublication))
+        publication = batch.publication_as(TablePublication)
+        standing = standing_of(interval_row, publication)
         if standing is TableStanding.DONE:
             log.info("batch %s: an earlier attempt has committed it", batch.id)
             return False
@@ -119,23 +124,9 @@ class PipelineTable:
                 f"batch {batch.id}: in table {self.name} this attempt's publication is {standing}: it was given up, or a later "
                 "one was committed. Nothing was changed."
             )
-        return True
-
-    def check_may_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> None:
-        """Checks that the pipeline owns the table, and that the publication's ledger may replace the ledger of the
-        interval's row.
-
-        `owner` is the table's owner by the store.
-
-        Raises:
-            TableRefused, AnotherCluster: the pipeline does not own the table.
-            Superseded: the row is of another ledger topic, and the publication's ledger topic no longer exists.
-        """
         if owner is None:
             raise TableRefused(f"table {self.name} {LOST}. Nothing was changed.")
         check_owner(self.name, self.owner, owner)
-        publication = batch.publication_as(TablePublication)
-        standing = standing_of(interval_row, publication)
         if standing is TableStanding.FOREIGN:
             present = self.deployment.cluster.find(self.pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
@@ -143,6 +134,7 @@ class PipelineTable:
                     f"batch {batch.id}: its interval in table {self.name} was published under another ledger topic, and this "
                     "attempt's ledger topic no longer exists. Nothing was changed."
                 )
+        return True
 
     def check_ledger(self, interval_row: IntervalRow, batch: Batch, count: Callable[[], Mapping[int, int]]) -> None:
         """Reads the ledger again. Checks that the publication is still under way, and that the table has the revisions
