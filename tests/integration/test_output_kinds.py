@@ -61,7 +61,7 @@ def test_a_kind_that_only_tests_have_goes_through_every_step_and_is_looked_at_an
     assert validate_batch(spark, pipeline, day(1)).state is State.WRITTEN
     assert numbers_in(pipeline, 1) == {}, "readers see nothing of it before it has passed"
     done = advance_batch(pipeline, day(1))
-    assert done.message == f"published revision 1, in one commit to table {pipeline.output.name}"
+    assert done.message == f"published revision 1, as one file of folder {pipeline.output.name}"
     assert advance_batch(pipeline, day(1)).message == "already published, revision 1"
     assert run(spark, pipeline, day(2)).state is State.PUBLISHED
     assert run(spark, pipeline, day(1), reprocess=True).revision == 2
