@@ -509,11 +509,16 @@ class Plan(Frozen):
         numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
         return {part: numbers[part.partition_id] for part in self.ranges}
 
-    def task_count(self, bypassed: int = 0) -> int:
-        """Returns how many task-partitions have to commit, if `aside` records bypass the transform
+    @property
+    def row_task_count(self) -> int:
+        """Returns how many task-partitions write rows."""
+        return sum(block.partitions for block in self.tasks if block.kind is TaskKind.ROWS)
+
+    def receipt_count(self, bypassed: int) -> int:
+        """Returns how many task-partitions have to commit, if so many records bypass the transform
         (`WriteSummary.bypassed`).
         """
-        return sum(block.partitions for block in self.tasks if bypassed or block.kind is TaskKind.ROWS)
+        return sum(block.partitions for block in self.tasks) if bypassed else self.row_task_count
 
     @property
     def quarantines_malformed(self) -> bool:

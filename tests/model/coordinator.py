@@ -431,7 +431,7 @@ class Coordinator:
         if word == "record":
             _, _, revision, lease, end, aside = operation
             batch = self._revision(view, day, revision)
-            writers = batch.plan.task_count() if batch else 1
+            writers = batch.plan.row_task_count if batch else 1
             topic, ends = ("staging", (end,) * self.parts) if self.parts else ("out", (end,))
             receipts = tuple(product.a_receipt(t, lease, self.parts or 1, topic=topic) for t in range(writers))
             if aside:

@@ -57,7 +57,7 @@ def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outc
         revision=revision,
         lease=lease,
         plan=plan,
-        written=result_of(lease, plan.task_count(), lease + 1) if has_output else None,
+        written=result_of(lease, plan.row_task_count, lease + 1) if has_output else None,
         verdict=a_verdict(outcome) if outcome else None,
     )
 
@@ -168,7 +168,7 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
 
 def late(view: View, batch: Batch) -> tuple[Batch, ...]:
     """The transition of a write under a later lease."""
-    lease, writers = batch.require_lease + 1, batch.plan.task_count()
+    lease, writers = batch.require_lease + 1, batch.plan.row_task_count
     return record_written(view, batch.interval, batch.revision, result_of(lease, writers), receipts_of(lease, writers))
 
 
@@ -292,7 +292,7 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
         lane = free_lane(view, lanes, None)
         assert lane not in held
         assert unfinished_ids(view, lane) <= max(
-            (b.plan.task_count() for b in view.all() if b.plan.lane == lane), default=0
+            (b.plan.row_task_count for b in view.all() if b.plan.lane == lane), default=0
         )
 
 

@@ -62,7 +62,9 @@ def test_task_partitions_are_numbered_through_and_each_is_for_a_partition() -> N
     assert by_output.tasks_of(TaskKind.MALFORMED) == (TaskPartition(3, "in", 0), TaskPartition(4, "in", 1))
     assert list(by_source.tasks_by_range(TaskKind.ROWS).items()) == [(by_source.ranges[0], 0), (by_source.ranges[1], 1)]
     assert list(by_output.tasks_by_range(TaskKind.MALFORMED).values()) == [3, 4]
-    assert [(plan.task_count(), plan.task_count(bypassed=1), plan.id_count) for plan in (by_source, by_output)] == [
+    assert [
+        (plan.row_task_count, plan.receipt_count(bypassed=1), plan.id_count) for plan in (by_source, by_output)
+    ] == [
         (2, 4, 2),
         (3, 5, 3),
     ]

@@ -231,7 +231,7 @@ def check_receipts(batch: Batch, receipts: Sequence[Receipt], bypassed: int) -> 
     `bypassed` is the number of records that bypass the transform. If there are none, the task-partitions for malformed
     records need no receipts.
     """
-    wanted = batch.plan.task_count(bypassed)
+    wanted = batch.plan.receipt_count(bypassed)
     tasks = sorted(r.task for r in receipts)
     own = (batch.plan.ledger_topic_id, batch.require_lease)
     foreign = [r.task for r in receipts if (r.ledger, r.lease) != own]
@@ -363,7 +363,7 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
         )
-    if batch.written.tasks != (wanted := batch.plan.task_count(batch.written.bypassed)):
+    if batch.written.tasks != (wanted := batch.plan.receipt_count(batch.written.bypassed)):
         raise TransitionRefused(
             f"batch {batch.id}: its result sums up {batch.written.tasks} receipts, and its plan has {wanted} task-partitions. "
             "Nothing is published. Restore the ledger topic from a copy."

@@ -79,7 +79,7 @@ def write_batch(
 
 def _fence(deployment: Deployment, plan: Plan) -> None:
     """End what earlier batches of the lane may have left open under ids that this one does not use."""
-    unused = range(plan.task_count(), plan.fence_up_to)
+    unused = range(plan.row_task_count, plan.fence_up_to)
     fence_unused(deployment.cluster.settings, {task: deployment.pipeline.writer_id(plan.lane, task) for task in unused})
 
 

@@ -165,7 +165,7 @@ def _to_rows(path: RowPath, result: DataFrame, plan: Plan) -> _Rows:
     if path.rules is not None:
         records = records.observe(seen, F.count(F.lit(1)).alias("results"))
     by_key = plan.layout is Layout.OUTPUT
-    placed = place_by_key(records, plan.task_count()) if by_key else records.drop(*PLACES)
+    placed = place_by_key(records, plan.row_task_count) if by_key else records.drop(*PLACES)
     return _Rows(placed, None if path.rules is None else flagged, seen)
 
 
@@ -219,4 +219,4 @@ def _shuffle_partitions(plan: Plan) -> int:
 
     It follows from the frozen plan, so that a retry has the same number: the order of rows depends on it.
     """
-    return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.task_count(), len(plan.ranges)))
+    return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.row_task_count, len(plan.ranges)))
