@@ -196,7 +196,8 @@ def describe(pipeline: Pipeline) -> str:
             "asks again |\n"
         )
     staged = pipeline.output.is_staged
-    copies = f", which it {pipeline.output.publishes} from `{pipeline.staging_topic}`," if staged else ""
+    verb = "copies" if pipeline.output.is_copied else "commits"
+    copies = f", which it {verb} from `{pipeline.staging_topic}`," if staged else ""
     readers = (
         "Readers of the output see nothing of a\nbatch before it has passed, or a person has decided to publish it."
         if staged

@@ -48,7 +48,6 @@ class OutputSettings(Section):
     services: ClassVar[Mapping[str, str]] = {}
     # Whether the output is compared with the ledger, so that a page says what it lacks.
     is_compared: ClassVar[bool] = False
-    publishes: ClassVar[str] = "commits"  # a word for what the advance step does with a staged batch
 
     @property
     def name(self) -> str:

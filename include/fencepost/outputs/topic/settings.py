@@ -23,8 +23,6 @@ class TopicSettings(RecordSettings, OutputSettings):
     atomic_megabytes: Annotated[float, Mark.DECIDES_NO_RECORD] = Field(default=256, ge=0, le=65_536)
     batch_header: Annotated[bool, Mark.DECIDES_NO_RECORD] = True  # whether published records carry their batch's header
 
-    publishes = "copies"
-
     @property
     def name(self) -> str:
         """Returns the topic's name."""
