@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LONGEST = 20  # how many texts are tried, the longest first, because a regex overflows on these
-PLACES = ("_topic", "_partition", "_offset")
 REMEDY = (
     "Rewrite it without a repeated group, such as [ab]* for (a|b)*, or make its quantifiers possessive (*+), or limit the text's "
     "length first"
@@ -44,6 +43,8 @@ def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> 
     overflows.
     """
     from pyspark.sql import functions as F
+
+    from fencepost.rows.encode import PLACES
 
     types = {field.name: field.dataType for field in frame.schema.fields}
     kinds = column_kinds(frame.drop(*PLACES))
@@ -76,6 +77,8 @@ def _place(frame: DataFrame, one: Prepared) -> str:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
+
+    from fencepost.rows.encode import PLACES
 
     places = [name for name in PLACES if name in frame.columns]
     if not one.regexes or "_offset" not in places:

@@ -70,11 +70,9 @@ def _whole(flagged: DataFrame, layout: Layout) -> list[Column]:
 
 def source_place(frame: DataFrame) -> Column:
     """Returns the source record's coordinates as text, or null if they are not known."""
-    parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
-    if {"_topic", "_partition", "_offset"} <= set(frame.columns):
-        parts = [
-            F.coalesce(part, F.col(f"_{n}")) for part, n in zip(parts, ("topic", "partition", "offset"), strict=True)
-        ]
+    parts = [F.col(f"_record.{name.removeprefix('_')}") for name in PLACES]
+    if {*PLACES} <= {*frame.columns}:
+        parts = [F.coalesce(part, F.col(name)) for part, name in zip(parts, PLACES, strict=True)]
     return F.when(parts[2].isNotNull(), F.concat_ws(":", *parts))
 
 

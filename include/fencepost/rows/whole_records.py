@@ -50,7 +50,7 @@ def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             continue
         if not len(batch):
             continue
-        starts = records.starts(batch)
+        starts = starts_of(records.places(batch))
         first, last = int(starts[0]), int(starts[-1])
         if held and not records.is_same(held[-1], batch):
             yield records.decided(held)
@@ -82,10 +82,11 @@ class _Records:
         lowest rule is written.
         """
         rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        starts, known = self.starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
+        places = self.places(rows)
+        starts, known = starts_of(places), places[:, -1] >= 0
         lengths = np.diff(np.append(starts, len(rows)))
         record = np.repeat(np.arange(len(starts)), lengths)
-        self.seen.append(self._places(rows)[starts][known[starts]])
+        self.seen.append(places[starts][known[starts]])
         withheld = np.zeros(len(rows), dtype=bool)
         failed = np.nonzero(rows.column(RULE).is_valid().to_numpy(zero_copy_only=False) & known)[0]
         if len(failed):
@@ -117,26 +118,26 @@ class _Records:
             "by one."
         )
 
-    def starts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Returns the positions where the rows of another record begin. A row of an unknown record counts as a record
-        of its own.
-        """
-        places = self._places(rows)
-        new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
-        return np.concatenate([[0], np.nonzero(new)[0] + 1])
-
     def is_same(self, before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
         """Returns whether the last row of a batch and the first row of the next belong to the same known record."""
-        place = self._places(before.slice(len(before) - 1))[0]
-        return bool(place[-1] >= 0 and np.array_equal(place, self._places(after.slice(0, 1))[0]))
+        place = self.places(before.slice(len(before) - 1))[0]
+        return bool(place[-1] >= 0 and np.array_equal(place, self.places(after.slice(0, 1))[0]))
 
-    def _places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    def places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Returns the topic's number, the partition and the offset of each row's record, or -1 if they are not known."""
         named = rows.column(TOPIC).dictionary_encode()
         numbers = [self.topics.setdefault(topic, len(self.topics)) for topic in named.dictionary.to_pylist()]
         topics = np.array([*numbers, -1])[named.indices.fill_null(-1).to_numpy()]
         others = [rows.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in (PARTITION, OFFSET)]
         return np.stack([topics, *others], axis=1)
+
+
+def starts_of(places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns the positions where the rows of another record begin. A row of an unknown record counts as a record of
+    its own.
+    """
+    new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, -1] < 0)
+    return np.concatenate([[0], np.nonzero(new)[0] + 1])
 
 
 def withheld_rows(rule: Column, place: Sequence[Column], alone: Column) -> Column:
