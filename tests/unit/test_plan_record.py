@@ -15,7 +15,7 @@ from fencepost.model import Layout, OffsetRange, Plan, TaskBlock, TaskKind, Task
 from fencepost.steps.writers import malformed_job, rows_job
 from makers import a_batch, a_plan, a_source, a_topic, an_output, task_blocks
 
-LEDGER: Any = SimpleNamespace(settings=None, pipeline=Pipeline.model_construct(name="p"))
+DEPLOYMENT: Any = SimpleNamespace(cluster=SimpleNamespace(settings=None), pipeline=Pipeline.model_construct(name="p"))
 QUARANTINE = a_topic(0, topic="bad")
 
 
@@ -73,12 +73,12 @@ def test_task_partitions_are_numbered_through_and_each_is_for_a_partition() -> N
 def test_writers_go_by_the_names_that_fence_attempts_of_any_release() -> None:
     """Fixed: under other names an attempt would neither fence an earlier one nor find what it has committed."""
     by_source, by_output = (a_batch(lease=11, plan=planned(layout)) for layout in (Layout.SOURCE, Layout.OUTPUT))
-    rows, malformed = rows_job(LEDGER, by_source).writers, malformed_job(LEDGER, by_source).writers
+    rows, malformed = rows_job(DEPLOYMENT, by_source).writers, malformed_job(DEPLOYMENT, by_source).writers
     assert (rows.group, malformed.group) == ("p.lane-4", "p.malformed-4")
     assert rows.transactional_ids == malformed.transactional_ids == ("p.4.0", "p.4.1")
     assert rows.marks == malformed.marks == (("in", 0, 5), ("in", 1, 4))
     assert (rows.first, malformed.first, rows.lease) == (0, 2, 11)
-    rows, malformed = rows_job(LEDGER, by_output).writers, malformed_job(LEDGER, by_output).writers
+    rows, malformed = rows_job(DEPLOYMENT, by_output).writers, malformed_job(DEPLOYMENT, by_output).writers
     assert rows.transactional_ids == ("p.4.0", "p.4.1", "p.4.2")
     assert rows.marks == (("out", 0, 0), ("out", 1, 0), ("out", 2, 0))
     assert malformed.transactional_ids == ("p.4.0", "p.4.1")
@@ -92,7 +92,7 @@ def test_a_task_partition_that_reads_no_range_of_its_plan_gets_no_mark() -> None
     malformed = a_batch(lease=11, plan=a_plan((0, 5), rows_tasks=1, malformed_tasks=2, quarantine=QUARANTINE))
     for job, batch in ((rows_job, rows), (malformed_job, malformed)):
         with pytest.raises(KeyError, match="'in', 1"):
-            job(LEDGER, batch)
+            job(DEPLOYMENT, batch)
 
 
 @pytest.mark.parametrize("kinds", [(TaskKind.MALFORMED,), (TaskKind.ROWS, TaskKind.ROWS)])
