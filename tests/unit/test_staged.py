@@ -93,7 +93,9 @@ def test_a_row_of_the_copy_is_traced_to_its_record_in_whatever_order_partitions_
     """By its partition, and its number among the batch's records there: that is the same in each reading."""
     messages = [[Message(place, b"", b"", None) for place in places] for places in batches]
     read: Any = lambda *_: map(_rows, messages)  # noqa: E731
-    of_nothing: Any = SimpleNamespace(settings=None, pipeline=SimpleNamespace(group=""), of=lambda values: values)
+    of_nothing: Any = SimpleNamespace(
+        cluster=SimpleNamespace(settings=None), pipeline=SimpleNamespace(group=""), of=lambda values: values
+    )
     batch: Any = SimpleNamespace(require_written=None, output_ranges=lambda _: ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit, "read_staged", read)

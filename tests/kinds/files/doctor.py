@@ -19,7 +19,7 @@ def check_folder(look: Inspected) -> Finding:
 
 def check_files(look: Inspected) -> Finding:
     """Each published interval has its file."""
-    missing = missing_of(look.ledger)
+    missing = missing_of(look.deployment)
     return error(missing, "Run them.", kind=TableRefused) if missing else ok("each published interval has its file")
 
 
