@@ -458,7 +458,8 @@ def test_the_doctor_counts_the_tables_without_an_index_that_it_does_not_name(dat
     database.prepare()
     settings = PostgresSettings(kind="postgres", table="orders")
     pipeline = SimpleNamespace(**vars(database.config), plain=database.config.plain, output=settings)
-    look: Any = SimpleNamespace(pipeline=pipeline, cluster=SimpleNamespace(id="here"), view=View())
+    deployment = SimpleNamespace(cluster=SimpleNamespace(id="here"))
+    look: Any = SimpleNamespace(pipeline=pipeline, deployment=deployment, view=View())
     (found,) = check_table(look)
     assert "Table public.d0, public.d1, public.d2, public.d3, public.d4, and 2 more, has no index" in found.found
     database.run(found.command)

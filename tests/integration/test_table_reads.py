@@ -107,7 +107,9 @@ def test_only_an_index_that_finds_each_interval_is_gone_through_and_without_one_
         reads = tx.run("SELECT max(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'public'")
         assert expected or reads == [(1,)]
         look: Any = SimpleNamespace(
-            pipeline=SimpleNamespace(name="p", output=OUTPUT), view=View(), cluster=SimpleNamespace(id="here")
+            pipeline=SimpleNamespace(name="p", output=OUTPUT),
+            view=View(),
+            deployment=SimpleNamespace(cluster=SimpleNamespace(id="here")),
         )
         found = list(_of_the_table(look, store, oid))
     assert [one.level for one in found] == [Level.OK if expected else Level.WARNING]

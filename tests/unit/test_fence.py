@@ -30,7 +30,8 @@ class Fences:
 
 
 DEPLOYMENT: Any = SimpleNamespace(
-    cluster=SimpleNamespace(settings=None), pipeline=SimpleNamespace(writer_id=lambda lane, task: f"p.{lane}.{task}")
+    cluster=SimpleNamespace(settings=None),
+    pipeline=SimpleNamespace(writer_id=lambda lane, task: f"p.{lane}.{task}"),
 )
 
 
