@@ -162,10 +162,15 @@ def a_verdict(outcome: Outcome, number: int = 1, **changes: Any) -> Verdict:
 
 
 def publish_prepared(
-    view: View, interval: Interval, now: datetime, decision: Decision | None = None, beginning: Beginning | None = None
+    view: View,
+    interval: Interval,
+    now: datetime,
+    decision: Decision | None = None,
+    beginning: Beginning | None = None,
+    read: View | None = None,
 ) -> tuple[Batch, ...]:
-    """Decide about a publication as advance does, for which everything was prepared on the same ledger."""
-    batch = to_publish(view, interval, decision)
+    """Decide about a publication as advance does. It was prepared on the ledger `read`, or else on the same one."""
+    batch = to_publish(view if read is None else read, interval, decision)
     prepared = None if batch is None else PreparedBatch(batch.id, beginning)
     return decide_publish(view, interval, now, decision, prepared)
 

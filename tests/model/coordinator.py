@@ -9,6 +9,7 @@ Promises, for every interleaving and with a crash after every step:
   its own lease, and its output lies between the ends that were recorded (`published wrongly`);
 - a published or skipped interval gets a new revision only when that is asked for, and a batch is pushed aside only for a
   reason that still holds (`unasked`);
+- a publication begins of the batch that was checked for it, whatever other runs record meanwhile (`unchecked`);
 - a lane is held by one planned batch at most, a publishing lane by one that is being published (`lane shared`); an addition
   that is planned, and may never be written, keeps no interval from being planned (`held up`);
 - of a staged batch a plain reader of the output sees nothing before it is decided that it is published, and nothing more once
@@ -455,7 +456,7 @@ class Coordinator:
             return record_verdict(view, when, operation[2], verdict)
         if word in ("advance", "publish"):
             decision = makers.a_decision("publish") if word == "publish" else None
-            return self.rules.publish(view, when, makers.NOW, decision, ModelBeginning(self, point))
+            return self.rules.publish(view, when, makers.NOW, decision, ModelBeginning(self, point), read)
         if word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         return self.rules.skip(
@@ -829,6 +830,8 @@ class Coordinator:
 
     def _wrong(self, view: View, operation: tuple[Any, ...], records: tuple[Batch, ...], point: Point) -> Fault | None:
         """What is wrong with committing these records now."""
+        if (fault := self._unchecked(operation, records)) is not None:
+            return fault
         operation = _plain(operation)
         latest = view.last(self.intervals[operation[1]])
         fresh = next((b for b in records if b.lease is None), None)
@@ -842,6 +845,16 @@ class Coordinator:
         if operation[0] == "revise" and self._reason(latest, point) is None:
             return Fault("unasked", f"{latest.id} is {latest.state}, and no reason to revise it holds any more")
         return None
+
+    def _unchecked(self, operation: tuple[Any, ...], records: tuple[Batch, ...]) -> Fault | None:
+        """What is published without a check. Facts that were gathered apart are about the newest revision of then."""
+        begun = next((b for b in records if b.state in (State.PUBLISHING, State.PUBLISHED)), None)
+        if begun is None or operation[0] != "apart" or operation[1][0] not in ("advance", "publish"):
+            return None
+        checked = self.views[operation[2]].last(self.intervals[operation[1][1]])
+        if checked is not None and checked.id == begun.id:
+            return None
+        return Fault("unchecked", f"{begun.id} is published, and {checked and checked.id} was checked for it")
 
     def _fenced(self, processes: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """After somebody's init: who had decided decides again, from what it remembers; or gives up, which is a crash."""

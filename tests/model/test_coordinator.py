@@ -6,6 +6,7 @@ Each mutation is searched beside the same bounds with all rules, which has to fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -262,6 +263,13 @@ def without_its_additions(*given: Any) -> tuple[Batch, ...]:
     return tuple(b for b in publish_prepared(*given) if b.adds_to is None or b.state is not State.SUPERSEDED)
 
 
+def whatever_was_prepared(
+    view: View, interval: Interval, now: datetime, decision: Decision | None, beginning: Any, read: View
+) -> tuple[Batch, ...]:
+    """Mutation: whether the batch to publish is the one that was prepared is not asked."""
+    return publish_prepared(view, interval, now, decision, beginning)
+
+
 def of_additions_too(view: View) -> Mapping[PartitionId, int]:
     """Mutation: an addition is taken for its interval's batch."""
     return frontier(View.of(b.model_copy(update={"adds_to": None}) for b in view.all()))
@@ -312,6 +320,7 @@ BESIDE = "two staged intervals are published side by side"
 RESULTS = "rows that are quarantined one by one are replayed"
 REPLAYED = "a quarantined record is replayed, twice and at once, and reprocessed"
 TWO_REPLAYED = "two intervals' quarantined records are replayed one after another"
+APART = "facts are gathered apart"
 SHARED = "two intervals share a lane while settings change"
 SINGLE = "one interval, every step and operator, settings change, batches age"
 
@@ -346,6 +355,12 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
         ),
         pytest.param(
             PARTS, Rules(record=whatever_was_copied), "published wrongly", id="the copy's receipts are not compared"
+        ),
+        pytest.param(
+            APART,
+            Rules(publish=whatever_was_prepared),
+            "unchecked",
+            id="a publication is prepared for one batch and begins for another",
         ),
         pytest.param(BESIDE, Rules(begin=in_the_first_lane), "lane shared", id="a publishing lane is shared"),
         pytest.param(
