@@ -9,12 +9,12 @@ Kafka distinguishes a lost ledger from that of a new pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NoReturn, cast
+from typing import cast
 
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FactsOutdated, GroupInUse, LedgerLost
+from fencepost.errors import GroupInUse, LedgerLost
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
@@ -38,28 +38,38 @@ ADVICE = (
 
 
 def check_complete(deployment: Deployment, view: View, written: Callable[[], Iterable[Named]]) -> None:
-    """Check, before anything is planned, that no batch is missing from the ledger.
+    """Check, before anything is planned, that no batch is missing from the ledger. `view` is the ledger as it was read last.
 
-    `written` gives the batches that own the newest records of output and staging topic. It is called only if nothing was planned
-    in this ledger topic yet, that is, if the topic is new or a copy.
+    1. read the offsets of the pipeline's group;
+    2. if nothing was planned in this ledger topic yet, that is, if the topic is new or a copy, ask `written` for the batches that
+       own the newest records of output and staging topic;
+    3. read the ledger again, because it has to account for what was read before it; decide.
 
     Raises:
         LedgerLost: a batch is missing.
         GroupInUse: the ledger is empty, and the group has offsets, which may be another application's.
-        FactsOutdated: another run changed the ledger since it was read.
     """
     pipeline, source = deployment.pipeline, deployment.cluster.describe(deployment.pipeline.source.topic)
-    have = offsets_of(deployment.cluster, pipeline.group, source, stable=True)
+    have = offsets_of(deployment.cluster, pipeline.group, source, stable=True)  # 1
+    named = tuple(written()) if plans_none(view, deployment.ledger.topic_id) else ()  # 2
+    decide_complete(pipeline, deployment.ledger.read(), source.name, have, named)  # 3
+
+
+def decide_complete(pipeline: Pipeline, view: View, source: str, have: Committed, named: Iterable[Named]) -> None:
+    """Decide whether the ledger accounts for offsets of the source and for named batches that were read before it; pure.
+
+    Raises:
+        LedgerLost, GroupInUse: as in `check_complete`.
+    """
     if view.revisions:
-        check_accounted_for(deployment, view, view, source.name, have)
-    unknown = unknown_batch(view, deployment.ledger.topic_id, written)
+        check_accounted_for(pipeline, view, source, have)
+    unknown = unknown_batch(view, named)
     if unknown is not None:
         batch, place = unknown
-        _lost(deployment, view, f"{place} has records of its batch {batch}")
-    if ahead := unexplained(view, source.name, have):
-        _unless_changed(deployment, view)
+        raise _lost(pipeline, view, f"{place} has records of its batch {batch}")
+    if ahead := unexplained(view, source, have):
         raise GroupInUse(
-            f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source.name, ahead)}. {explain_offsets(pipeline)}"
+            f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source, ahead)}. {explain_offsets(pipeline)}"
         )
 
 
@@ -69,41 +79,37 @@ def offsets_of(cluster: Cluster, group: str, topic: Topic, *, stable: bool = Fal
     return committed_offsets(cluster.settings, group, asked, f"reading offsets of group {group}", stable=stable)
 
 
-def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
-    """A batch that the output or the staging topic has and the ledger lacks, or None. The newest one that has a name comes first.
+def plans_none(view: View, ledger_topic_id: str) -> bool:
+    """Whether nothing was planned in this ledger topic yet; pure."""
+    return all(batch.plan.ledger_topic_id != ledger_topic_id for batch in view.all())
 
-    None once a batch was planned in this ledger topic.
-    """
-    if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
-        return None
+
+def unknown_batch(view: View, named: Iterable[Named]) -> Named | None:
+    """A named batch that the ledger lacks, or None; pure. The newest one that has a name comes first."""
     plans = {batch.plan.staging_timestamp for batch in view.all()}
     known = {*(str(batch.id) for batch in view.all()), *(planned_at(moment) for moment in plans if moment is not None)}
-    unknown = (named for named in written() if named[0] not in known)
-    return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # names before moments
+    unknown = (one for one in named if one[0] not in known)
+    return max(unknown, key=lambda one: ("/" in one[0], one), default=None)  # names before moments
 
 
-def check_accounted_for(deployment: Deployment, read: View, after: View, topic: str, have: Committed) -> None:
-    """Check that the group's offsets are not ahead of `after`, the ledger after the decision.
+def check_accounted_for(pipeline: Pipeline, view: View, topic: str, have: Committed) -> None:
+    """Check that the group's offsets are not ahead of the ledger, which was read after them; pure.
 
-    Missing or lower offsets prove nothing, because offsets expire and a person may set them back. `read` is the ledger that the
-    decision is based on, read before the offsets.
+    Missing or lower offsets prove nothing, because offsets expire and a person may set them back.
 
     Raises:
         LedgerLost: the offsets are ahead, so batches are missing from the ledger.
-        FactsOutdated: another run has changed the ledger since it was read.
     """
-    known, ahead = accounted_for(after), unexplained(after, topic, have)
+    known, ahead = accounted_for(view), unexplained(view, topic, have)
     if not ahead:
         return
-    group = deployment.pipeline.group
-    found = describe_offsets(group, topic, ahead)
     back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
-    _lost(
-        deployment,
-        read,
-        f"{found} that the ledger cannot explain",
-        f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group {group} "
-        "--reset-offsets).",
+    raise _lost(
+        pipeline,
+        view,
+        f"{describe_offsets(pipeline.group, topic, ahead)} that the ledger cannot explain",
+        f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group "
+        f"{pipeline.group} --reset-offsets).",
     )
 
 
@@ -129,21 +135,11 @@ def explain_offsets(pipeline: Pipeline) -> str:
     )
 
 
-def _lost(deployment: Deployment, read: View, found: str, more: str = "") -> NoReturn:
-    """Raise LedgerLost, or FactsOutdated if another run has changed the ledger meanwhile."""
-    _unless_changed(deployment, read)
-    pipeline = deployment.pipeline
-    is_empty = "is empty" if not read.revisions else "is incomplete"
-    raise LedgerLost(
+def _lost(pipeline: Pipeline, view: View, found: str, more: str = "") -> LedgerLost:
+    is_empty = "is empty" if not view.revisions else "is incomplete"
+    return LedgerLost(
         f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} {is_empty}, and {found}. {ADVICE}{more}"
     )
-
-
-def _unless_changed(deployment: Deployment, read: View) -> None:
-    if deployment.ledger.read() != read:
-        raise FactsOutdated(
-            f"pipeline {deployment.pipeline.name}: another run changed the ledger while this one checked it."
-        )
 
 
 def newest_batches(deployment: Deployment, topic: Topic, *, staged: bool = False) -> Iterator[Named]:

@@ -278,7 +278,7 @@ def _commit(
         facts, have = gathered
         batches = transition(view, facts)
         after = view.updated(batches) if batches else view
-        moves = _offsets_to_move(deployment, view, after, have)
+        moves = _offsets_to_move(deployment, after, have)
         for begun in batches:
             if begun.publication is None or begun.publication.lease is not None:
                 continue
@@ -342,10 +342,8 @@ def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Comm
     return found
 
 
-def _offsets_to_move(
-    deployment: Deployment, read: View, after: View, have: Committed
-) -> dict[str, list[TopicPartition]]:
-    """The offsets of both groups that differ from what the changed ledger says.
+def _offsets_to_move(deployment: Deployment, after: View, have: Committed) -> dict[str, list[TopicPartition]]:
+    """The offsets of both groups that differ from what the changed ledger says. It was read after the offsets.
 
     Where another run moves offsets after these were read, `after` has what it recorded, so nothing is moved back.
 
@@ -359,7 +357,7 @@ def _offsets_to_move(
         wanted[pipeline.validated_group] = offsets.validated(after)
     for group, ends in wanted.items():
         if group == pipeline.group:
-            check_accounted_for(deployment, read, after, pipeline.source.topic, have[group])
+            check_accounted_for(pipeline, after, pipeline.source.topic, have[group])
         behind = [
             TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have[group], place, end)
         ]
