@@ -10,7 +10,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`fencepost.read_validated`, imported on first use: importing the package does not import Spark."""
+    """Returns `fencepost.read_validated`, which is imported on first use. So importing the package does not import
+    Spark.
+    """
     if name == "read_validated":
         from fencepost.reading.validated import read_validated
 

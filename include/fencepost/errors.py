@@ -38,7 +38,7 @@ from __future__ import annotations
 
 
 class FencepostError(Exception):
-    """Root of the tree. `exit_code` is the exit code of the command line."""
+    """The root of all errors. `exit_code` is the exit code of the command line."""
 
     exit_code = 4
 
@@ -48,12 +48,12 @@ class FencepostError(Exception):
 
 
 def printable(text: str) -> str:
-    """Returns the text, with escapes instead of invalid characters."""
+    """Returns the text with escapes in place of invalid characters."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Retriable(FencepostError):
-    """Nothing is lost and nothing is half done. Run the same step again."""
+    """Nothing is lost, and nothing is done only in part. Run the same step again."""
 
     exit_code = 3
 
@@ -71,11 +71,13 @@ class TableUnavailable(Retriable):
 
 
 class ConnectionNotFound(Retriable):
-    """Airflow found no connection of that name. It gives the same answer if a secrets backend does not respond."""
+    """Airflow found no connection of that name. Airflow gives the same answer if a secrets backend does not respond."""
 
 
 class CommitStateUnknown(Retriable):
-    """A commit was sent and no response came. The next attempt finds out, by init_transactions or by asking the database."""
+    """A commit was sent and no response came. The next attempt finds the outcome, by init_transactions or by asking the
+    database.
+    """
 
 
 class CoordinatorFenced(Retriable):
@@ -91,11 +93,11 @@ class TransactionTimedOut(WriterFenced):
 
 
 class WriteFailed(Retriable):
-    """A transaction was aborted before its commit; readers with read_committed never see it."""
+    """A transaction was aborted before its commit. Readers with read_committed never see its records."""
 
 
 class JobFailed(Retriable):
-    """A read-only Spark job failed; nothing was changed."""
+    """A read-only Spark job failed. Nothing was changed."""
 
 
 class DriverDied(Retriable):
@@ -107,7 +109,7 @@ class Overtaken(Retriable):
 
 
 class FactsOutdated(Overtaken):
-    """The ledger changed while a step gathered facts for a decision. The step gathers them again, a few times."""
+    """The ledger changed while a step gathered facts for a decision. The step gathers the facts again, a few times."""
 
 
 class NoFreeLane(Retriable):
@@ -135,7 +137,9 @@ class AccessDenied(Terminal):
 
 
 class LoginRefused(AccessDenied):
-    """The credentials themselves were refused. Those of a connection may have been rotated since it was looked up."""
+    """Kafka, the schema registry or the store refused the credentials themselves. If they come from a connection, they
+    may have changed since it was looked up.
+    """
 
 
 class BatchRejected(Terminal):
@@ -145,7 +149,7 @@ class BatchRejected(Terminal):
 
 
 class TableRefusedData(BatchRejected):
-    """The output table does not accept the batch's rows. None of them are in the table, and the batch is rejected.
+    """The output table does not accept the batch's rows. None of the rows are in the table, and the batch is rejected.
 
     `why` has SQLSTATE, column and constraint, and no data of a row.
     """
@@ -168,7 +172,9 @@ class TopicRecreated(NeedsOperator):
 
 
 class AnotherCluster(NeedsOperator):
-    """The pipeline's Kafka is another cluster than that of its last publication, and nobody has confirmed that it moved."""
+    """The pipeline's Kafka is not the cluster of its last publication, and nobody has confirmed that the pipeline
+    moved.
+    """
 
 
 class LedgerUnreadable(NeedsOperator):
@@ -176,8 +182,9 @@ class LedgerUnreadable(NeedsOperator):
 
 
 class LedgerLost(NeedsOperator):
-    """The ledger is empty or an old copy: the offsets of the pipeline's group, or its output, show batches that the ledger
-    lacks."""
+    """The ledger is empty or an old copy. The offsets of the pipeline's group, or its output, show batches that are not
+    in the ledger.
+    """
 
 
 class AnnouncementsLost(NeedsOperator):
@@ -202,7 +209,7 @@ class TransitionRefused(NeedsOperator):
 
 
 class Superseded(NeedsOperator):
-    """A newer revision or a later lease replaced the batch's during this attempt."""
+    """A newer revision or a later lease has replaced the batch's revision or lease during this attempt."""
 
 
 class VerdictUndetermined(NeedsOperator):
@@ -214,12 +221,13 @@ class ReceiptsDisagree(NeedsOperator):
 
 
 class TransformNotDeterministic(NeedsOperator):
-    """A retry's rows differ from those that an earlier attempt committed."""
+    """A retry's rows differ from the rows that an earlier attempt committed."""
 
 
 class RecordRefused(NeedsOperator):
-    """Kafka will never accept one of the output's records, for example because it is too large, or the record does not fit the
-    output's schema."""
+    """Kafka will never accept one of the output's records. For example, the record is too large, or does not fit the
+    output's schema.
+    """
 
 
 class TransformFailed(NeedsOperator):
@@ -243,7 +251,7 @@ class Unexpected(NeedsOperator):
 
 
 class NotRecorded(Unexpected):
-    """The ledger lacks a value of a batch or interval that a step relies on: a defect in Fencepost."""
+    """The ledger lacks a value of a batch or interval that a step relies on. This is a defect in Fencepost."""
 
 
 DEFECT = "This is a defect in Fencepost: report this line."

@@ -19,7 +19,7 @@ _visits: Counter[str] = Counter()
 
 
 def _nothing(name: str, task: int | None = None) -> None:
-    """Failpoints are off."""
+    """Does nothing, because failpoints are off."""
 
 
 def _strike(name: str, task: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The finding of a check: its level, what to do about it, and the command for that."""
+"""The finding of a check has a level, what to do about it, and the command to run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from fencepost.errors import FencepostError, NeedsOperator
 
 
 class Level(StrEnum):
-    """The level of a finding, the worst first. Only an error makes a run fail, or lose its guarantee."""
+    """The level of a finding. Levels are in order, the worst first. Only an error makes a run fail, or lose its
+    guarantee.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,9 +22,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding of a check in a sentence or two, what to do about it, and the command for that, if there is one.
+    """The finding of a check in a sentence or two, what to do about it, and the command to run, if there is one.
 
-    `check` is the check's name, which the caller of the check fills in. `kind` is the error that a step raises for it.
+    `check` is the check's name, which the caller of the check adds. `kind` is the error that a step raises for the
+    finding.
     """
 
     level: Level
@@ -43,20 +46,20 @@ Answer = Finding | Iterable[Finding]
 
 
 def ok(found: str) -> Finding:
-    """All is well."""
+    """Returns the finding that there is no problem."""
     return Finding(Level.OK, found)
 
 
 def warning(found: str, do: str, command: str = "") -> Finding:
-    """A run works, but not for long, or not as well as it could."""
+    """Returns the finding that a run works, but not for long, or not as well as it could."""
     return Finding(Level.WARNING, found, do, command)
 
 
 def error(found: str, do: str, command: str = "", kind: type[FencepostError] = NeedsOperator) -> Finding:
-    """A run would fail, or lose its guarantee."""
+    """Returns the finding that a run would fail or lose its guarantee."""
     return Finding(Level.ERROR, found, do, command, kind=kind)
 
 
 def skipped(reason: str, do: str = "") -> Finding:
-    """The check was not made."""
+    """Returns the finding that the check was not made."""
     return Finding(Level.SKIPPED, reason, do)

@@ -1,4 +1,4 @@
-"""Pauses Python's garbage collector during work that creates many objects which stay."""
+"""Pauses Python's garbage collector during work that creates many permanent objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pauses the collector. With it, creating thousands of batches takes four times as long, and a large import a
-    quarter longer.
+    """Pauses the collector in the block. With the collector, creating thousands of batches takes four times as long,
+    and a large import a quarter longer.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -22,8 +22,8 @@ def without_collector() -> Iterator[None]:
 
 
 def collect_for_the_last_time() -> None:
-    """Collects garbage, and exclude the remaining objects from collection. A process that ends would otherwise walk
-    over all of them several times.
+    """Collects garbage, and excludes the remaining objects from further collections. Otherwise a process that ends
+    would walk over all of them several times.
     """
     gc.collect()  # this also closes Kafka clients, whose threads must not outlive them
     gc.freeze()

@@ -1,6 +1,8 @@
-"""The jars of Spark's Kafka connector and of Avro: downloaded once, and byte for byte those in `jars.lock`.
+"""Downloads the jars of Spark's Kafka connector and of Avro. The jars are downloaded once, and have exactly the bytes
+pinned in `jars.lock`.
 
-Set-up also downloads other sets with this module before any package is installed, so it needs nothing but Python.
+Set-up also downloads other sets with this module, before any package is installed. So the module needs nothing but
+Python.
 
 A lock file has a line for each file: its SHA-256, its set, and its path in a Maven registry. A jar from an archive has its path
 in the archive, with a `!` in front.
@@ -32,7 +34,7 @@ ARCHIVE, INSIDE = ".tar.gz", "!"
 
 
 class JarsError(Retriable):
-    """A jar could not be downloaded, or differs from the pinned one."""
+    """A jar could not be downloaded, or differs from the pinned jar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,19 @@ def digest_of(path: Path) -> str:
 
 
 def is_there(jar_set: JarSet, folder: Path) -> bool:
-    """Returns whether the folder has the pinned jars, byte for byte, and no other jar. Reads them: a tenth of a second."""
+    """Returns whether the folder has the pinned jars, byte for byte, and no other jar. It reads the jars, which takes a
+    tenth of a second.
+    """
     return digests(folder) == jar_set.jars()
 
 
 def download(jar_set: JarSet, folder: Path) -> None:
-    """Downloads the set into `folder`. It replaces the old files only once the new ones match their pins.
+    """Downloads the set into `folder`. The old files are replaced only once the new files match their pins.
 
     An interrupted download is continued.
 
     Raises:
-        JarsError: a file could not be downloaded, or differs from the pinned one; it names each.
+        JarsError: a file could not be downloaded, or differs from the pinned file. The message names each such file.
     """
     fresh = folder.with_name(f".{folder.name}-download")
     fresh.mkdir(parents=True, exist_ok=True)
@@ -106,7 +110,7 @@ def download(jar_set: JarSet, folder: Path) -> None:
 
 
 def ensure_connector(folder: Path) -> bool:
-    """Makes sure that a folder has the pinned jars of Spark's Kafka connector; returns whether that needed a download.
+    """Makes sure that a folder has the pinned jars of Spark's Kafka connector. Returns whether that needed a download.
 
     Raises:
         JarsError: the folder has other files, or the jars could not be downloaded.
@@ -121,7 +125,7 @@ def ensure_connector(folder: Path) -> bool:
 
 
 def _fetch(path: str, pinned: str, folder: Path) -> str:
-    """Downloads one file, unless it is present. Returns what is wrong with it; empty if nothing.
+    """Downloads one file, unless it is present. Returns what is wrong with the file, or an empty text.
 
     If a registry does not answer, or says that it is busy, the request is repeated.
     """
@@ -153,15 +157,15 @@ def _fetch(path: str, pinned: str, folder: Path) -> str:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Returns whether a registry that gave this answer may soon give another."""
+    """Returns whether a registry that gave this answer may soon give another answer."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code >= 500 or error.code == TOO_MANY_REQUESTS
     return isinstance(error, OSError)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Extracts the jars of an archive to their paths in it. Other members, and paths that lead out of the folder, are
-    left out.
+    """Extracts the jars of an archive to their paths in the archive. Other members are left out, and so are paths that
+    lead out of the folder.
     """
     with tarfile.open(archive) as members:
         for member in members:
@@ -186,7 +190,9 @@ def _failure(jar_set: JarSet, failures: list[str]) -> str:
 
 
 def java() -> str:
-    """The Java to run: that of JAVA_HOME if it is set, otherwise the one on PATH. Raises JarsError if there is none."""
+    """Returns the Java to run. The Java of JAVA_HOME takes precedence over the Java on PATH. Raises JarsError if there
+    is none.
+    """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(f"{home}/bin/java" if home else "java")
     if found is None:
@@ -196,7 +202,9 @@ def java() -> str:
 
 
 def log_tail(path: Path, lines: int = 25) -> str:
-    """The last lines of a log, indented, for the end of an error message. It says so if there is no log."""
+    """Returns the last lines of a log, indented, for the end of an error message. If there is no log, the text says
+    that.
+    """
     try:
         text = path.read_text(errors="replace")
     except OSError:

@@ -1,6 +1,7 @@
 """The frozen values that pass between the steps. They are validated when they are read from JSON.
 
-Units: offsets are Kafka's (the first of a range inclusive, the end exclusive); times are UTC; durations are seconds.
+Units: offsets are Kafka's (the first offset of a range is inclusive, the end exclusive), times are UTC, and durations
+are seconds.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class State(StrEnum):
 
 
 class Layout(StrEnum):
-    """What a task-partition holds: the range of one source partition, or the rows of one output partition."""
+    """What a task-partition has: the range of one source partition, or the rows of one output partition."""
 
     SOURCE = "source"
     OUTPUT = "output"
@@ -67,7 +68,7 @@ class Layout(StrEnum):
 class TaskKind(StrEnum):
     """What a task-partition writes: rows of the transform's result, or records that bypass the transform.
 
-    Malformed records bypass it and, in a replay, result rows.
+    Malformed records bypass the transform. In a replay, result rows bypass the transform too.
     """
 
     ROWS = "rows"
@@ -83,7 +84,7 @@ class Outcome(StrEnum):
 
 
 class Interval(Frozen):
-    """The half-open time `[start, end)` that one DAG run is for."""
+    """The half-open time `[start, end)` of one DAG run."""
 
     start: AwareDatetime
     end: AwareDatetime
@@ -96,7 +97,7 @@ class Interval(Frozen):
 
     @classmethod
     def of(cls, start: datetime, end: datetime) -> Interval:
-        """Returns the interval in UTC. A time without a zone is taken as UTC."""
+        """Returns the interval in UTC. A time without a zone is read as UTC."""
         return cls(start=to_utc(start), end=to_utc(end))
 
     def __str__(self) -> str:
@@ -104,7 +105,7 @@ class Interval(Frozen):
 
     @property
     def description(self) -> str:
-        """Returns the interval in a message: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
+        """Returns the interval for a message, such as `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
     def command(self, verb: str, pipeline: str, *options: str) -> str:
@@ -160,14 +161,15 @@ class OffsetRange(Frozen):
 
 
 class UnreadRange(OffsetRange):
-    """Offsets before the first range of a partition. `last_timestamp` is the timestamp, in milliseconds, of the last committed
-    record among them: None if it is not known, negative if the record has none."""
+    """Offsets before the first range of a partition. `last_timestamp` is the timestamp of the last committed record
+    among them, in milliseconds. `last_timestamp` is None if it is not known, and negative if the record has none.
+    """
 
     last_timestamp: int | None = None
 
 
 def by_partition(topic: str, offsets: Sequence[int]) -> dict[PartitionId, int]:
-    """Returns a dictionary of the offsets, which are in the order of the topic's partitions."""
+    """Returns the offsets as a dictionary. The given offsets are in the order of the topic's partitions."""
     return {(topic, partition): offset for partition, offset in enumerate(offsets)}
 
 
@@ -188,10 +190,10 @@ _RANGES_OF_INPUT = frozenset({"ranges", "lost", "unread"})
 class TopicInput(Frozen):
     """The part of a batch's input that is in one topic: an offset range for each partition.
 
-    `lost` are ranges that were deleted from the topic before they could be planned, which only a pipeline with `on_expired: skip`
-    accepts. `unread` are the offsets before the ranges, if no earlier interval was planned.
+    `lost` are ranges that were deleted from the topic before they could be planned. Only a pipeline with `on_expired:
+    skip` accepts them. `unread` are the offsets before the ranges, if no earlier interval was planned.
 
-    All of them are of `topic`, which JSON has once and not in each of them, so that a record of the ledger stays small.
+    All ranges belong to `topic`. The JSON has the topic only once, so that a record of the ledger stays small.
     """
 
     kind: Literal["topic"] = "topic"
@@ -233,7 +235,7 @@ PlannedInput = TopicInput  # the only kind of input so far; `kind` names it
 
 
 class TopicEnds(Frozen):
-    """A topic and its ends: `ends[p]` is the high watermark of partition `p`.
+    """A topic and its ends. `ends[p]` is the high watermark of partition `p`.
 
     A topic that was deleted and created again has a new `topic_id`.
     """
@@ -244,8 +246,8 @@ class TopicEnds(Frozen):
 
 
 def _of_kind(name: str) -> Callable[[object], object]:
-    """Returns a validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`), and
-    keeps other values.
+    """Returns a validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`). It does
+    not change other values.
     """
 
     def read(value: object) -> object:
@@ -260,7 +262,7 @@ def _of_kind(name: str) -> Callable[[object], object]:
 
 
 class PlannedOutput(Frozen):
-    """The output of a batch, as its plan freezes it. Each kind of output has its own class."""
+    """The output of a batch in the form that a plan freezes. Each kind of output has its own class."""
 
     kind: str
     # Whether a batch without records has to be published too, because it may replace records.
@@ -278,7 +280,7 @@ class PlannedOutput(Frozen):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Returns the Kafka topics that hold the output's records; none by default."""
+        """Returns the Kafka topics that hold the output's records. By default there are none."""
         return ()
 
     @property
@@ -287,11 +289,13 @@ class PlannedOutput(Frozen):
         return None
 
     def ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Returns the batch's ranges in the output topic (`Batch.published_ranges`); none by default."""
+        """Returns the batch's ranges in the output topic (`Batch.published_ranges`). By default there are none."""
         return ()
 
     def announced(self, batch: Batch) -> dict[str, Any]:
-        """Returns the fields of the batch's `Announcement` that only this kind of output has; none by default."""
+        """Returns the fields of the batch's `Announcement` that only this kind of output has. By default there are
+        none.
+        """
         return {}
 
 
@@ -300,10 +304,10 @@ P = TypeVar("P", bound=PlannedOutput)
 
 
 class RegisteredSchema(Frozen):
-    """A schema of the registry, as a plan freezes it. `text` is its JSON, without documentation.
+    """A schema of the registry in the form that a plan freezes. `text` is its JSON, without documentation.
 
-    `version` is None for a schema that was looked up by its id. A frozen writer's schema uses the reader's names. Its text is
-    empty if only the reader's schema is needed.
+    `version` is None for a schema that was looked up by its id. A frozen writer's schema uses the reader's names. The
+    text of a writer's schema is empty if only the reader's schema is needed.
     """
 
     subject: str
@@ -317,10 +321,11 @@ class RegisteredSchema(Frozen):
 
 
 class ReadSchemas(Frozen):
-    """How the keys or the values of a source are decoded: from the schema with the record's id, into the schema `reader`.
+    """How the keys or the values of a source are decoded. The schema with the record's id is resolved into the schema
+    `reader`.
 
-    Records with an id in `refused` are malformed, for the reason given there. The schema of any other id is looked up when a
-    record has it.
+    Records with an id in `refused` are malformed, for the reason in `refused`. The schema of any other id is looked up
+    when a record has the id.
     """
 
     reader: RegisteredSchema
@@ -329,15 +334,15 @@ class ReadSchemas(Frozen):
 
     @property
     def ids(self) -> set[int]:
-        """Returns the known ids, refused ones included."""
+        """Returns the known ids. Refused ids are included."""
         return {writer.id for writer in self.writers} | self.refused.keys()
 
 
 class Schemas(Frozen):
     """The schemas of a batch's keys and values, for source and output if their formats use a registry.
 
-    With `auto_register` a plan may lack the output's schema. The write job then registers the schema of the transform's result,
-    and records it here before it writes.
+    With `auto_register` a plan may lack the output's schema. The write job then registers the schema of the transform's
+    result, and records it in the ledger before it writes.
     """
 
     source: ReadSchemas | None = None
@@ -347,7 +352,7 @@ class Schemas(Frozen):
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """Returns the schema of each part as text, without parts that have none."""
+        """Returns the schema of each part as text. Parts without a schema are left out."""
         found = {}
         for part, read in (("source", self.source), ("source key", self.source_key)):
             if read is not None:
@@ -365,7 +370,8 @@ NO_SCHEMAS = Schemas()
 class Tally(Frozen):
     """The records committed to one topic: their number, their fingerprint, and the bytes of their keys and values.
 
-    The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. It does not depend on order.
+    The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. The fingerprint does not
+    depend on the order of the records.
     """
 
     rows: int = Field(default=0, ge=0)
@@ -392,10 +398,11 @@ class TaskBlock(Frozen):
 
 
 class TaskPartition(NamedTuple):
-    """One task-partition: its number in the batch, which is in its receipt, and its topic and partition.
+    """One task-partition. It has its number in the batch, which is also in its receipt, and its topic and partition.
 
-    Its mark is the offset of that partition in the group of its kind. Its transactional id consists of the lane and the
-    partition's number. So a mark always belongs to the same id: after that id is fenced, no late transaction commits the mark.
+    The task-partition's mark is the offset of that partition in the group of its kind. The transactional id consists of
+    the lane and the partition's number. So a mark always belongs to the same id. After that id is fenced, no late
+    transaction commits the mark.
     """
 
     number: int
@@ -404,9 +411,10 @@ class TaskPartition(NamedTuple):
 
 
 class Replayed(Frozen):
-    """The records that an addition replays: all that `batch` sent to quarantine, with their tally.
+    """The records that an addition replays. These are all records that `batch` sent to quarantine, with their tally.
 
-    `attempt` is how often the records that fail again will have failed: 2 for the first addition to an interval's batch.
+    `attempt` is how often the records that fail again will have failed. `attempt` is 2 for the first addition to an
+    interval's batch.
     """
 
     batch: str
@@ -415,32 +423,33 @@ class Replayed(Frozen):
 
 
 class Plan(Frozen):
-    """A frozen batch: what it reads, and the ids that it writes under. It is never computed again.
+    """A frozen batch: what it reads, and the ids that it writes under. A plan is never computed again.
 
-    `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and reaches `output` when
-    it is published. The `ends` of topics are their ends when the batch was planned. `lane` names the batch's transactional ids
-    and the groups of its marks: a number, or `replay-<n>` for an addition. Ids of the lane below `fence_up_to` that the batch
-    does not use may have open transactions of earlier, wider batches; they are fenced first. `digests` has a digest for each
-    part that decides the output. `software` names the versions that write it. The batch's lease is an offset of the ledger topic
-    with the id `ledger_topic_id`.
+    `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and reaches
+    `output` when it is published. The `ends` of topics are their ends when the batch was planned. `lane` names the
+    batch's transactional ids and the groups of its marks: a number, or `replay-<n>` for an addition. Ids of the lane
+    below `fence_up_to` that the batch does not use may have open transactions of earlier, wider batches, so these ids
+    are fenced first. `digests` has a digest for each part that decides the output. `software` names the versions that
+    write it. The batch's lease is an offset of the ledger topic with the id `ledger_topic_id`.
 
-    `staging_timestamp` is set with `staging`: the timestamp, in milliseconds, of all of the batch's records in the staging
-    topic. No other batch in the ledger has the same one, so it identifies the records. In the output a header does. A header
-    costs a writer of small records as much time as all else *(measured: librdkafka allocates its memory in one thread and frees
-    it in another)*.
+    `staging_timestamp` is set with `staging`. All of the batch's records in the staging topic have this timestamp, in
+    milliseconds. No other batch in the ledger has the same timestamp, so it identifies the records. In the output a
+    header identifies the batch's records. In the staging topic a header would cost a writer of small records as much
+    time as everything else *(measured: librdkafka allocates its memory in one thread and frees it in another)*.
 
-    `tasks` has a block of task-partitions for each kind; they are numbered through all blocks. The first block is for rows: under
-    layout `source` it has the partitions of the input, under `output` those of the written topic. `quarantine` is set if the
-    pipeline quarantines records. With `on_malformed: quarantine` a second block, with the partitions of the input, writes the
-    malformed records if there are any. It begins when the whole first block has committed, and uses the same transactional ids.
+    `tasks` has a block of task-partitions for each kind. The task-partitions are numbered through all blocks. The first
+    block is for rows. Under layout `source` it has the partitions of the input, and under `output` the partitions of
+    the written topic. `quarantine` is set if the pipeline quarantines records. With `on_malformed: quarantine` a second
+    block, with the partitions of the input, writes the malformed records if there are any. The second block begins when
+    the whole first block has committed, and uses the same transactional ids.
 
     An addition's input is the quarantine topic, where it reads the records that `replays` names. Records that are still malformed
     or cannot be replayed are quarantined again by the task-partitions for malformed records, which an addition always has.
 
-    `also_covers` is set if the batch has records and the preceding planned interval ended before this one begins: no interval was
-    planned for the time between, so its records belong to this batch too.
+    `also_covers` is set if the batch has records and the preceding planned interval ended before this interval begins.
+    No interval was planned for the time between, so its records belong to this batch too.
 
-    Before it writes, the write job may add schemas to `schemas` whose ids the plan did not know.
+    The write job may add schemas to `schemas` before it writes, because the plan may not know the ids of all records.
     """
 
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
@@ -470,7 +479,9 @@ class Plan(Frozen):
 
     @model_validator(mode="after")
     def _has_one_block_of_a_kind(self) -> Self:
-        """Two blocks of one kind would be written at the same time under the same transactional ids."""
+        """Checks that no two blocks have the same kind. Blocks of one kind would be written at the same time under the
+        same transactional ids.
+        """
         kinds = [block.kind for block in self.tasks]
         if kinds[0] is not TaskKind.ROWS or len({*kinds}) != len(kinds):
             raise ValueError(f"tasks has to begin with the block of rows, and to have one block of each kind: {kinds}")
@@ -478,7 +489,9 @@ class Plan(Frozen):
 
     @property
     def coverage_note(self) -> str:
-        """Returns the time that the batch covers besides its own interval, as a sentence; empty if there is none."""
+        """Returns a sentence about the time that the batch covers besides its own interval. The text is empty if there
+        is none.
+        """
         return (
             f"It also covers {self.also_covers.description}, for which no interval was planned"
             if self.also_covers
@@ -487,7 +500,9 @@ class Plan(Frozen):
 
     @property
     def attempt(self) -> int:
-        """Returns how often the records that the batch quarantines have failed: once, unless they come from a replay."""
+        """Returns how often the records that the batch quarantines have failed. Records that do not come from a replay
+        have failed once.
+        """
         return self.replays.attempt if self.replays else 1
 
     @property
@@ -569,11 +584,11 @@ class Plan(Frozen):
 
 
 class Receipt(Frozen):
-    """The content of a mark: what task-partition `task` has committed under `lease`, by topic.
+    """The content of a mark. It says what task-partition `task` has committed under `lease`, by topic.
 
-    `ledger` is the id of the ledger topic that the lease is an offset of. `rules` has the number of quarantined rows by the
-    position of the failed rule in the suite. `withheld` is the number of rows that were not written because another row of their
-    source record went to quarantine.
+    `ledger` is the id of the ledger topic in which the lease is an offset. `rules` has the number of quarantined rows
+    by the position of the failed rule in the suite. `withheld` is the number of rows that were not written because
+    another row of their source record went to quarantine.
     """
 
     task: int = Field(ge=0)
@@ -589,7 +604,7 @@ class Receipt(Frozen):
         return sum(t.rows for t in self.topics.values())
 
     def tally(self, topic: str) -> Tally:
-        """Returns the tally of that topic; `NOTHING` if the receipt does not have the topic."""
+        """Returns the tally of that topic, or `NOTHING` if the receipt does not have the topic."""
         return self.topics.get(topic, NOTHING)
 
 
@@ -597,17 +612,20 @@ NOTHING = Tally()
 
 
 class WriteSummary(Frozen):
-    """All that the task-partitions of a batch have committed, and the ends of its topics after that. All records lie before them.
+    """A summary of what all task-partitions of a batch have committed, with the ends of the batch's topics after the
+    write. All of the batch's records lie before these ends.
 
-    It has the sums of the receipts; the receipts themselves stay in the marks. `tasks` is their number, `topics` has the tally of
-    each topic, and `withheld` is the number of rows that were not written because another row of their source record went to
-    quarantine. If the pipeline has quarantine rules, `rules` has the number of rows that failed each rule, in the suite's order,
-    and `results` is the number of rows of the transform's result, as Spark counted them before anything was written.
+    The receipts themselves stay in the marks. `tasks` is the number of receipts, and `topics` has the tally of each
+    topic. `withheld` is the number of rows that were not written because another row of their source record went to
+    quarantine. If the pipeline has quarantine rules, `rules` has the number of rows that failed each rule, in the
+    suite's order. `results` is then the number of rows of the transform's result, as Spark counted them before anything
+    was written.
 
     `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
 
-    An addition's `rows_in` is the number of records that it replayed. `result_rows` of them are result rows, which the rules
-    judged as they were. Result rows that no longer fit the output's format count as malformed.
+    An addition's `rows_in` is the number of records that it replayed. `result_rows` is the number of result rows among
+    them. The rules judged result rows without the transform. Result rows that no longer fit the output's format count
+    as malformed.
     """
 
     tasks: int = Field(ge=1)
@@ -648,17 +666,17 @@ class WriteSummary(Frozen):
 
     @property
     def rows(self) -> int:
-        """Returns the number of these records."""
+        """Returns the number of records in the topic that the batch was written to."""
         return self.tally.rows
 
     @property
     def fingerprint(self) -> int:
-        """Returns the fingerprint of these records."""
+        """Returns the fingerprint of the records in the topic that the batch was written to."""
         return self.tally.fingerprint
 
     @property
     def bytes(self) -> int:
-        """Returns the bytes of these records' keys and values."""
+        """Returns the bytes of keys and values in the topic that the batch was written to."""
         return self.tally.bytes
 
     @property
@@ -671,7 +689,7 @@ class WriteSummary(Frozen):
 
     @property
     def bypassed(self) -> int:
-        """Returns the number of records that bypass the transform: malformed ones and result rows."""
+        """Returns the number of records that bypass the transform. Malformed records and result rows bypass it."""
         return self.malformed + self.result_rows
 
     @property
@@ -681,10 +699,11 @@ class WriteSummary(Frozen):
 
 
 class Publication(Frozen):
-    """The publication of a staged batch, from the decision on. Each kind of output has its own class.
+    """The publication of a staged batch, from its beginning on. Each kind of output has its own class.
 
-    `lease` is the offset of the record that began the publication, in the ledger topic with the id `ledger`. The ledger's reader
-    fills it in, as for a plan. `refused` is why the output refused the batch at the last attempt.
+    `lease` is the offset of the record that began the publication, in the ledger topic with the id `ledger`. The
+    ledger's reader fills it in, as it does for a plan. `refused` is why the output refused the batch at the last
+    attempt.
     """
 
     kind: str
@@ -704,33 +723,33 @@ class Publication(Frozen):
 
     @property
     def method(self) -> str:
-        """Returns how the batch is published, in a message, for example `in one transaction`."""
+        """Returns how the batch is published, for a message, such as `in one transaction`."""
         raise NotImplementedError
 
     @property
     def target(self) -> str:
-        """Returns what accepts or refuses the batch, in a message, for example `Kafka`."""
+        """Returns what accepts or refuses the batch, for a message, such as `Kafka`."""
         raise NotImplementedError
 
     @property
     def needs_spark(self) -> bool:
-        """Returns whether Spark has to publish the batch; False by default."""
+        """Returns whether Spark has to publish the batch. By default it does not."""
         return False
 
     @property
     def transaction_seconds(self) -> float | None:
-        """Returns how long the one Kafka transaction with the whole batch was open; None by default."""
+        """Returns how long the only Kafka transaction of the publication was open. By default it returns None."""
         return None
 
     def without_marks(self, batch: Batch) -> str:
-        """Returns what the next attempt does after the publication's marks have expired, in a message; empty if it has
-        no marks.
+        """Returns what the next attempt does after the publication's marks have expired, for a message. The text is
+        empty if the publication has no marks.
         """
         return ""
 
     @property
     def require_lease(self) -> int:
-        """The lease of a publication read from the ledger."""
+        """Returns the publication's lease. Only a publication that was read from the ledger has a lease."""
         if self.lease is None:
             raise NotRecorded(f"a publication has no lease before it is read from the ledger. {DEFECT}")
         return self.lease
@@ -760,7 +779,9 @@ class Verdict(Frozen):
 
 
 class AskedBatch(Frozen):
-    """The rejected batch that a question was about: its name, its lease, and the number of the validation that rejected it."""
+    """The rejected batch that a question is about: its name, its lease, and the number of the validation that rejected
+    it.
+    """
 
     batch: str
     lease: Offset
@@ -774,7 +795,8 @@ PUBLISH_ANYWAY = "publish anyway"  # the action of the answer in Airflow; that o
 class Decision(Frozen):
     """An operator's decision about a batch: who, when and why.
 
-    A decision that answers a question holds only for the batch in `asked`, as it was then. `asked` itself is not recorded.
+    A decision that answers a question holds only for the batch in `asked`, in its state at that time. `asked` itself is
+    not recorded.
     """
 
     action: str
@@ -793,14 +815,14 @@ class HistoryEntry(Frozen):
 
 
 class Batch(Frozen):
-    """A ledger record: everything known about one revision of one interval.
+    """A ledger record with everything that is known about one revision of one interval.
 
-    A revision with `adds_to` is an addition to that revision: it has the records of its quarantine that passed, and replaces
-    nothing. `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
-    ledger's reader fills it in.
+    A revision with `adds_to` is an addition to that revision. It has those records of the revision's quarantine that
+    passed, and replaces nothing. `lease` is the ledger offset of the record that planned the batch. A record cannot
+    contain its own offset, so the ledger's reader fills the lease in.
 
-    `requests` are the requests that this revision answers: the one that planned it, and those that found it under way. One
-    revision answers each request.
+    `requests` are the requests that this revision answers. One request planned the revision, and the other requests
+    found it under way. Each request is answered by only one revision.
     """
 
     version: int = Field(default=LEDGER_VERSION, ge=LEDGER_VERSION, le=LEDGER_VERSION)
@@ -828,14 +850,14 @@ class Batch(Frozen):
         return self.interval.command(verb, self.pipeline, *options)
 
     def output_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
-        """Returns the batch's ranges in the written topic: in each partition, from its end at the plan to its end after
-        the write.
+        """Returns the batch's ranges in the written topic. In each partition they go from its end at the plan to its
+        end after the write.
         """
         return between(self.plan.write_topic, written.output)
 
     @property
     def require_written(self) -> WriteSummary:
-        """`written`, which has to be recorded.
+        """Returns `written`, which has to be recorded.
 
         Raises:
             NotRecorded: the batch is not written.
@@ -844,10 +866,10 @@ class Batch(Frozen):
 
     @property
     def require_publication(self) -> Publication:
-        """`publication`, which has to be recorded.
+        """Returns `publication`, which has to be recorded.
 
         Raises:
-            NotRecorded: it has not begun.
+            NotRecorded: the publication has not begun.
         """
         return self._recorded(self.publication, "publication")
 
@@ -862,7 +884,7 @@ class Batch(Frozen):
 
     @property
     def require_verdict(self) -> Verdict:
-        """`verdict`, which has to be recorded.
+        """Returns `verdict`, which has to be recorded.
 
         Raises:
             NotRecorded: the batch was not judged.
@@ -902,8 +924,8 @@ class Batch(Frozen):
         return value
 
     def publication_under(self, lease: int) -> Publication | None:
-        """Returns the batch's publication, if it has that lease and is under way, that is, neither given up nor ended;
-        else None.
+        """Returns the batch's publication if it has this lease and is under way. Otherwise it returns None. A
+        publication under way is neither given up nor ended.
         """
         publication = self.publication
         if self.state is not State.PUBLISHING or publication is None or publication.require_lease != lease:
@@ -915,7 +937,7 @@ class Batch(Frozen):
         """Returns the batch's ranges in the output topic, by partition. A batch that was written without records has
         empty ranges.
 
-        None at all before it is published there, or if the output is not a topic.
+        There are none before the batch is published there, or if the output is not a topic.
         """
         return self.plan.output.ranges(self)
 
@@ -926,14 +948,14 @@ class Batch(Frozen):
 
     @property
     def needs_publish_step(self) -> bool:
-        """Returns whether the batch has to be published to its output: a staged one, or one without records for an
-        output like a table.
+        """Returns whether the batch has to be published to its output. A staged batch has to be. A batch without
+        records has to be too, if its output is a table, for example.
         """
         return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 
     def quarantine_ranges(self, written: WriteSummary) -> tuple[OffsetRange, ...]:
-        """Returns the batch's ranges in the quarantine topic, as in `output_ranges`; none if the pipeline quarantines
-        nothing.
+        """Returns the batch's ranges in the quarantine topic, as in `output_ranges`. There are none if the pipeline
+        quarantines nothing.
         """
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
@@ -946,12 +968,12 @@ class Batch(Frozen):
 
     @property
     def require_lease(self) -> int:
-        """The lease of a batch read from the ledger."""
+        """Returns the batch's lease. Only a batch that was read from the ledger has a lease."""
         return self._recorded(self.lease, "lease before it is read from there")
 
 
 def between(begun: TopicEnds, ended: TopicEnds) -> tuple[OffsetRange, ...]:
-    """The ranges between two ends of a topic, by partition. A partition that is younger than `begun` starts at 0."""
+    """Returns the ranges between two ends of a topic, by partition. A partition that is newer than `begun` starts at 0."""
     starts = begun.ends
     return tuple(
         OffsetRange(topic=ended.topic, partition=p, start=starts[p] if p < len(starts) else 0, end=end)
@@ -988,7 +1010,7 @@ class StepResult(Frozen):
 
 
 def offsets_of(details: object) -> int | None:
-    """Returns the number of source offsets in the details of a plan's result; None for other details."""
+    """Returns the number of source offsets in the details of a plan's result, or None for other details."""
     found = details.get("offsets") if isinstance(details, Mapping) else None
     return found if isinstance(found, int) else None
 
@@ -999,19 +1021,19 @@ def utc_now() -> datetime:
 
 
 def to_utc(moment: datetime) -> datetime:
-    """Returns the time in UTC. A time without a zone is taken as UTC."""
+    """Returns the time in UTC. A time without a zone is read as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Returns a record's timestamp as a time. A producer may write any number, so it is limited to the years 1970 to
-    5931.
+    """Returns a record's timestamp as a time. A producer may write any number, so the time is limited to the years 1970
+    to 5931.
     """
     return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
 
 
 def describe_timestamp(milliseconds: int) -> str:
-    """Returns a record's timestamp in a message."""
+    """Returns a record's timestamp for a message."""
     if milliseconds < FAR:
         return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
     return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"

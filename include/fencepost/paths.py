@@ -1,8 +1,8 @@
 """The folders of DAGs, pipelines, reports, jars and state.
 
-In a checkout of the repository they are in the checkout. If the package is installed, the user's files are in Airflow's home, and
-the state is in the user's state folder. An environment variable overrides each. This module imports nothing else of the package,
-so set-up can use it.
+In a checkout of the repository these folders are in the checkout. If the package is installed, the user's files are in
+Airflow's home, and the state is in the user's state folder. An environment variable overrides each folder. This module
+imports nothing else of the package, so set-up can use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ CHECKOUT = checkout_of(PACKAGE)
 
 
 def state_folder() -> Path:
-    """`FENCEPOST_STATE`, or `.fencepost` in the checkout, or `fencepost` in the user's state folder; absolute.
+    """Returns `FENCEPOST_STATE`, or `.fencepost` in the checkout, or `fencepost` in the user's state folder. The path
+    is absolute.
 
     The user's state folder is `XDG_STATE_HOME`, or `~/.local/state`.
     """
@@ -35,32 +36,32 @@ def state_folder() -> Path:
 
 
 def jars_folder() -> Path:
-    """`FENCEPOST_JARS`, or the folder for jars in the state folder."""
+    """Returns `FENCEPOST_JARS`, or the folder for jars in the state folder."""
     return named_folder("FENCEPOST_JARS") or state_folder() / "jars"
 
 
 def connector_folder() -> Path:
-    """`FENCEPOST_SPARK_JARS`, or the folder where set-up puts the Kafka connector's jars."""
+    """Returns `FENCEPOST_SPARK_JARS`, or the folder where set-up puts the Kafka connector's jars."""
     return named_folder("FENCEPOST_SPARK_JARS") or jars_folder() / "spark"
 
 
 def reports_folder() -> Path:
-    """`FENCEPOST_REPORTS`, or the folder for reports in the state folder."""
+    """Returns `FENCEPOST_REPORTS`, or the folder for reports in the state folder."""
     return named_folder("FENCEPOST_REPORTS") or state_folder() / "reports"
 
 
 def pipelines_folder() -> Path:
-    """`FENCEPOST_PIPELINES`, or `include/pipelines` in the checkout, or `pipelines` in Airflow's home."""
+    """Returns `FENCEPOST_PIPELINES`, or `include/pipelines` in the checkout, or `pipelines` in Airflow's home."""
     return named_folder("FENCEPOST_PIPELINES") or _folder_of_user("include/pipelines")
 
 
 def dags_folder() -> Path:
-    """Returns the local stack's DAGs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
+    """Returns the DAGs of the local stack: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
     return named_folder("FENCEPOST_DAGS") or _folder_of_user("dags")
 
 
 def plugins_folder() -> Path:
-    """Your plugins for the local stack: `FENCEPOST_PLUGINS`, or `plugins` in the checkout or in Airflow's home."""
+    """Returns your plugins for the local stack: `FENCEPOST_PLUGINS`, or `plugins` in the checkout or in Airflow's home."""
     return named_folder("FENCEPOST_PLUGINS") or _folder_of_user("plugins")
 
 
@@ -71,6 +72,6 @@ def _folder_of_user(in_checkout: str) -> Path:
 
 
 def named_folder(variable: str) -> Path | None:
-    """Returns the folder that an environment variable names, absolute, or None if it is not set."""
+    """Returns the absolute path of the folder that an environment variable names, or None if the variable is not set."""
     value = os.environ.get(variable)
     return Path(value).expanduser().absolute() if value else None

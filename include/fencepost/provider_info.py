@@ -1,4 +1,6 @@
-"""The entry for this package in Airflow's list of providers. Airflow loads it early, so it imports nothing of Fencepost."""
+"""The entry for this package in Airflow's list of providers. Airflow loads this module early, so it imports nothing of
+Fencepost.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Kafka, a schema registry, PostgreSQL and Airflow on one machine, and the demo. The product does not import this package."""
+"""Runs Kafka, a schema registry, PostgreSQL and Airflow on one machine, and the demo. The product does not import this
+package.
+"""

@@ -1,8 +1,9 @@
-"""Airflow for one machine: its components one by one, with LocalExecutor on the stack's PostgreSQL, all on 127.0.0.1.
+"""Runs Airflow on one machine, each component by itself, with LocalExecutor on the stack's PostgreSQL. Everything
+listens on 127.0.0.1.
 
-Settings and secrets go into `airflow.cfg`, which only its owner can read, never into process arguments. The user's AIRFLOW__
-variables take precedence, as always in Airflow. `airflow standalone` is no alternative: it opens ports on all interfaces and
-leaves its children behind.
+Settings and secrets are in `airflow.cfg`, which only its owner can read, and never in process arguments. The user's
+AIRFLOW__ variables take precedence, as always in Airflow. `airflow standalone` is no alternative, because it opens
+ports on all interfaces and leaves its children behind.
 """
 
 import configparser
@@ -50,7 +51,7 @@ class Folders:
 
     @classmethod
     def default(cls) -> "Folders":
-        """Returns the folders that the environment names, or those of the checkout or of Airflow's home."""
+        """Returns the folders that the environment names, or the folders of the checkout or of Airflow's home."""
         return cls(dags_folder(), plugins_folder(), pipelines_folder())
 
 
@@ -125,7 +126,7 @@ class AirflowPlan:
         return env
 
     def fingerprint(self) -> str:
-        """Returns a value that changes if running components need a restart to follow this plan."""
+        """Returns a value that changes if running components need a restart to use this plan."""
         env = self.environment()
         ours = {
             key: env[key]
@@ -143,7 +144,7 @@ class Airflow:
     names = tuple(COMPONENTS)
 
     def __init__(self, plan: AirflowPlan, processes: Mapping[str, Process] | None = None) -> None:
-        """`processes` are components that an earlier command started."""
+        """Creates the object. `processes` are components that an earlier command started."""
         self.plan = plan
         self.processes: dict[str, Process] = dict(processes or {})
         self._launched_at: datetime | None = None
@@ -169,7 +170,7 @@ class Airflow:
         self._make_database()
 
     def launch(self, component: str) -> Process:
-        """Starts one component without waiting."""
+        """Starts one component without waiting for it."""
         self._launched_at = self._launched_at or datetime.now(UTC)
         self.processes[component] = spawn(
             [_program(), *COMPONENTS[component]],
@@ -180,7 +181,9 @@ class Airflow:
         return self.processes[component]
 
     def await_ready(self, timeout: float = 180.0) -> None:
-        """Waits until the API says that every component is healthy. Raises ServiceFailed naming the one that is not."""
+        """Waits until the API says that every component is healthy. Raises ServiceFailed with the name of a component
+        that is not.
+        """
         unhealthy: list[str] = list(COMPONENTS)
 
         def ready() -> bool:
@@ -207,7 +210,9 @@ class Airflow:
         return not self.unhealthy()
 
     def unhealthy(self) -> list[str]:
-        """Returns the components that do not run or do not report. Reports from before a start here do not count."""
+        """Returns the components that do not run, or do not report. A report from before a component's last start does
+        not count.
+        """
         dead = [name for name in COMPONENTS if name not in self.processes or not self.processes[name].alive()]
         if dead:
             return dead
@@ -257,10 +262,10 @@ def _program() -> str:
 
 
 def _escaped(section: Mapping[str, str]) -> dict[str, str]:
-    """Returns the text with `%` escaped: Airflow's settings file takes it for an interpolation."""
+    """Returns the settings with `%` escaped, because Airflow's settings file takes `%` for an interpolation."""
     return {key: value.replace("%", "%%") for key, value in section.items()}
 
 
 def stop_order(names: Sequence[str]) -> list[str]:
-    """Components in the order in which to stop them."""
+    """Returns the components in the order in which to stop them."""
     return [name for name in reversed(COMPONENTS) if name in names]

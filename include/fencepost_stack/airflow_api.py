@@ -1,4 +1,4 @@
-"""The client of Airflow's REST API, with additions for the demo and the tests: backfills, and waiting for runs and tasks.
+"""Adds to the client of Airflow's REST API what the demo and the tests need: backfills, and waiting for runs and tasks.
 
 with StackAirflow.of_stack() as api:
     api.await_dag("nyc_flights")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class StackAirflow(AirflowApi):
-    """A session with the local stack's Airflow, or another."""
+    """A session with the local stack's Airflow, or with another Airflow."""
 
     @classmethod
     def of_stack(cls, state: StateFolder | None = None, *, viewer: bool = False) -> "StackAirflow":
@@ -60,9 +60,10 @@ class StackAirflow(AirflowApi):
         conf: Mapping[str, Any] | None = None,
         max_active_runs: int = 1,
     ) -> Json:
-        """Creates a backfill of the intervals that begin between `first` and `last`, both included.
+        """Creates a backfill of the intervals that begin from `first` to `last`. Both times are included.
 
-        `reprocess` is none, failed or completed: which existing runs are run again. Both times need a time zone.
+        `reprocess` is none, failed or completed, and says which existing runs are run again. Both times need a time
+        zone.
         """
         body = {
             "dag_id": dag_id,
@@ -84,7 +85,7 @@ class StackAirflow(AirflowApi):
         return await_value(completed, f"backfill {backfill_id} to complete", timeout)
 
     def dag_runs(self, dag_id: str) -> list[Json]:
-        """All runs, the earliest interval first: dag_run_id, state, data_interval_start, data_interval_end, ..."""
+        """Returns all runs, the earliest interval first: dag_run_id, state, data_interval_start, data_interval_end, ..."""
         return list(self.call("GET", f"/dags/{dag_id}/dagRuns", limit=100, order_by="logical_date")["dag_runs"])
 
     def await_run(self, dag_id: str, run_id: str, states: Iterable[str] = ENDED, timeout: float = 600.0) -> Json:
@@ -104,7 +105,7 @@ class StackAirflow(AirflowApi):
         timeout: float = 600.0,
         seen: Callable[[Json], None] | None = None,
     ) -> list[Json]:
-        """Waits until there is an ended run for each of these interval starts; `seen` gets every run polled."""
+        """Waits until there is an ended run for each of these interval starts. `seen` gets every run that was polled."""
         wanted = sorted(starts)
 
         def ended() -> list[Json] | None:
@@ -118,7 +119,7 @@ class StackAirflow(AirflowApi):
         return await_value(ended, f"{len(wanted)} runs of {dag_id} to end", timeout)
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Json]:
-        """Returns the latest try of each task: task_id, state, try_number, start_date, end_date, duration, ..."""
+        """Returns the latest attempt of each task: task_id, state, try_number, start_date, end_date, duration, ..."""
         return list(self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=100)["task_instances"])
 
     def await_task(
@@ -134,7 +135,7 @@ class StackAirflow(AirflowApi):
         return await_value(reached, f"{dag_id}.{task_id} of {run_id} to be {' or '.join(sorted(wanted))}", timeout)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """Returns one try's log, a line per event."""
+        """Returns the log of one attempt, with a line for each event."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", path, full_content=True)["content"]
         return "\n".join(line if isinstance(line, str) else str(line["event"]) for line in content)
@@ -145,7 +146,7 @@ class StackAirflow(AirflowApi):
         return self.call("GET", path, deserialize=True)["value"]
 
     def clear(self, dag_id: str, run_id: str, task_ids: Iterable[str], *, downstream: bool = True) -> list[Json]:
-        """Clears tasks of a run, whatever their state, so that they run again; returns the cleared instances."""
+        """Clears tasks of a run, whatever their state, so that they run again. Returns the cleared instances."""
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
@@ -157,7 +158,7 @@ class StackAirflow(AirflowApi):
         return list(self.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)["task_instances"])
 
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
-        """The pool with this many slots; made or changed if necessary."""
+        """Makes sure that the pool exists and has this many slots."""
         found = self.pool(name)
         if found is None:
             self.call("POST", "/pools", {"name": name, "slots": slots, "description": description})

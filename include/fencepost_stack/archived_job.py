@@ -1,4 +1,5 @@
-"""The job whose classes are archived: it writes and validates a batch with every kind of work. See `class_archive.py`.
+"""Runs the job whose classes are archived. It writes and validates a batch with every kind of work
+(`class_archive.py`).
 
 Usage: spark-submit archived_job.py FOLDER, with KAFKA_BOOTSTRAP set.
 """
@@ -58,7 +59,7 @@ def main(work: Path) -> None:
 
 
 def _fill(bootstrap: str) -> Interval:
-    """Produces records in two partitions; returns their interval."""
+    """Produces records in two partitions, and returns their interval."""
     Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("in", 2)
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(ROWS):

@@ -1,7 +1,7 @@
-"""Four records for the demo's quarantine. They look like flights, but each has an error.
+"""Four records for the demo's quarantine. The records look like flights, but each record has an error.
 
-No flight of the data set has their carrier, number and airport on their day, so a corrected record that is sent again duplicates
-no flight.
+No flight of the data set has their carrier, number and airport on their day. So when a corrected record is sent again,
+it duplicates no flight.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ BROKEN = (
 
 
 def broken_flights(day: date) -> list[Record]:
-    """Returns the broken records of a New York day, in order of scheduled departure; most days have none."""
+    """Returns the broken records of a New York day, in order of scheduled departure. Most days have none."""
     return [Record(round(at.timestamp() * 1000), key, value) for at, key, value in BROKEN if at.date() == day]

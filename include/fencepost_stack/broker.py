@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker in KRaft mode: one node, for one machine.
+"""Runs a real Apache Kafka broker in KRaft mode, as one node on one machine.
 
 It listens on 127.0.0.1 only, and its data survive a stop. You can use it alone, with a folder of its own:
 
@@ -63,7 +63,7 @@ PROPERTIES: dict[str, str] = {
 
 
 class Broker(Service):
-    """One broker on one folder. Not safe if two users share a folder at the same time."""
+    """One broker on one folder. Two users must not use a folder at the same time."""
 
     ready_within, stop_grace = READY, STOP_GRACE
     log4j = LOG4J
@@ -81,9 +81,11 @@ class Broker(Service):
         process: Process | None = None,
         java_options: Sequence[str] = (COLLECTOR,),
     ) -> None:
-        """`properties` override ours. `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
-        `sasl_bootstrap`. `extra_listener` (name, port, advertised port) opens one behind a proxy. `process` was started on
-        this folder by an earlier command. `java_options` name a collector, and override ours: a larger heap, say."""
+        """Creates the object. `properties` override Fencepost's. `sasl_users` (name to password) opens a second
+        listener with SASL/PLAIN, at `sasl_bootstrap`. `extra_listener` (name, port, advertised port) opens a listener
+        behind a proxy. `process` was started on this folder by an earlier command. `java_options` override Fencepost's,
+        for example with a collector or a larger heap.
+        """
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
@@ -101,16 +103,16 @@ class Broker(Service):
 
     @property
     def sasl_bootstrap(self) -> str:
-        """Returns the address of the listener with name and password; needs `sasl_users`."""
+        """Returns the address of the listener with name and password. It needs `sasl_users`."""
         return f"{LOOPBACK}:{self.sasl_port}"
 
     def launch(self) -> Process:
-        """Starts without waiting. Format a new folder first."""
+        """Starts the broker without waiting for it. A new folder is formatted first."""
         self.process = spawn(self.prepare(), env=os.environ, log=self.log, cwd=self.folder)
         return self.process
 
     def prepare(self) -> list[str]:
-        """Writes the settings, and format a new folder; the command that starts the broker."""
+        """Writes the settings, formats a new folder, and returns the command that starts the broker."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "server.properties"
         properties = self._all_properties()
@@ -136,9 +138,10 @@ class Broker(Service):
             return False
 
     def kill(self) -> None:
-        """SIGKILL, like the death of a machine; the data stay.
+        """Kills the process with SIGKILL, like the death of a machine. The data stay.
 
-        The next start takes ten seconds longer: the controller waits for the dead broker's `broker.session.timeout.ms`.
+        The next start takes ten seconds longer, because the controller waits for the dead broker's
+        `broker.session.timeout.ms`.
         """
         super().kill()
 
@@ -185,7 +188,7 @@ class Broker(Service):
         }
 
     def _controller_port(self) -> int:
-        """Returns the port used before if it is free, because the quorum has recorded it."""
+        """Returns the port that was used before, if it is free. The quorum has recorded that port."""
         memory = self.folder / "controller.port"
         port = int(memory.read_text()) if memory.exists() else any_free_port()
         if not is_free(port):
@@ -194,7 +197,7 @@ class Broker(Service):
         return port
 
     def _identity(self) -> list[str]:
-        """Returns the options for formatting a new folder: the cluster's id, and the controllers."""
+        """Returns the options for formatting a new folder. The options have the cluster's id and the controllers."""
         return ["--standalone", "--cluster-id", new_cluster_id()]
 
     def _format(self, config: Path) -> None:
@@ -213,7 +216,7 @@ class Broker(Service):
 
 
 def new_cluster_id() -> str:
-    """Returns a random cluster id: sixteen bytes in Kafka's form. It has no leading `-`, which Kafka's tools would take
-    for an option.
+    """Returns a random cluster id, which is sixteen bytes in Kafka's form. It has no leading `-`, because Kafka's tools
+    would take that for an option.
     """
     return "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]

@@ -1,6 +1,7 @@
-"""Certificates for a cluster on this machine: an authority of its own, and the certificates that it has signed.
+"""Makes certificates for a cluster on this machine: an authority, and the certificates that it has signed.
 
-Every file is PEM. A key's file also has its certificate, because Java reads both from one file; only its owner can read it.
+Every file is PEM. A key's file also has its certificate, because Java reads both from one file. Only its owner can read
+it.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ def authority_file(folder: Path) -> Path:
 
 
 def pair_file(folder: Path, name: str) -> Path:
-    """Returns a certificate and its key."""
+    """Returns the file with a certificate and its key."""
     return folder / f"{name}-pair.pem"
 
 
 def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str] = ()) -> bool:
-    """Creates an authority, and a certificate for each name, for 127.0.0.1, localhost and `hosts`. Returns whether any
-    was new.
+    """Creates an authority, and a certificate for each name. The certificates are for 127.0.0.1, localhost and `hosts`.
+    Returns whether any certificate was new.
 
-    Existing certificates stay until a month before they expire. Then all are created again, so that all have the same authority.
+    Existing certificates are kept until a month before they expire. Then all are created again, so that all have the
+    same authority.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hold(folder, names):
@@ -56,8 +58,8 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
 
 
 def make_certificates(folder: Path, names: Iterable[str], hosts: Iterable[str] = ()) -> Pair:
-    """Creates an authority, and a certificate for each name, as in `ensure_certificates`. Returns the authority, to
-    sign more.
+    """Creates an authority, and a certificate for each name, as in `ensure_certificates`. Returns the authority, so
+    that it can sign more.
     """
     authority = sign("Fencepost local authority", None)
     authority_file(folder).write_bytes(authority[0].public_bytes(Encoding.PEM))
@@ -67,20 +69,20 @@ def make_certificates(folder: Path, names: Iterable[str], hosts: Iterable[str] =
 
 
 def write_pair(folder: Path, name: str, pair: Pair) -> None:
-    """A certificate and its key, in one file that only its owner can read."""
+    """Writes a certificate and its key to one file that only its owner can read."""
     certificate, key = pair
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     write_private(pair_file(folder, name), (secret + certificate.public_bytes(Encoding.PEM)).decode())
 
 
 def hold(folder: Path, names: Sequence[str]) -> bool:
-    """Returns whether all certificates exist and none expires within a month."""
+    """Returns whether all certificates exist, and none expires within a month."""
     files = [authority_file(folder), *(pair_file(folder, name) for name in names)]
     return all(file.exists() and _holds(file) for file in files)
 
 
 def read_pair(folder: Path, name: str) -> tuple[str, str]:
-    """Returns the certificate and the key of a name, each as PEM: librdkafka takes them one by one."""
+    """Returns the certificate and the key of a name, each as PEM. librdkafka takes them separately."""
     text = pair_file(folder, name).read_bytes()
     certificate = x509.load_pem_x509_certificate(text).public_bytes(Encoding.PEM)
     key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -92,9 +94,9 @@ def _holds(file: Path) -> bool:
 
 
 def sign(subject: str, issuer: Pair | None, hosts: Iterable[str] = LOCAL, valid: timedelta = VALID) -> Pair:
-    """Returns a certificate by this issuer, or an authority's own, with its new key.
+    """Returns a certificate from this issuer, with its new key. Without an issuer it is an authority's own certificate.
 
-    It is valid from yesterday on, and ends after `valid`, which may be negative.
+    The certificate is valid from yesterday on, for the duration `valid`, which may be negative.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     signer = issuer[1] if issuer else key
@@ -118,7 +120,7 @@ def sign(subject: str, issuer: Pair | None, hosts: Iterable[str] = LOCAL, valid:
 
 
 def _usage(is_authority: bool) -> x509.KeyUsage:
-    """Returns what a key may do: from 3.13 on, Python asks for it."""
+    """Returns the permitted uses of a key. Python requires them from version 3.13 on."""
     others = dict.fromkeys(
         ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False
     )
@@ -128,7 +130,7 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
 
 
 def _host(text: str) -> x509.GeneralName:
-    """Returns an address or a name."""
+    """Returns an address or a host name in the form of a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

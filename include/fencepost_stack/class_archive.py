@@ -1,11 +1,12 @@
 """Makes an archive of the classes that a job loads, so that Spark's JVM starts and compiles in about half the time.
 
-This is Java's class data sharing (JEP 350). A JVM started with `-XX:ArchiveClassesAtExit` writes its loaded classes to a file,
-parsed and verified; a JVM started with `-XX:SharedArchiveFile` maps that file. The archive belongs to one Java and one class
-path; with any other, the JVM warns and ignores it. It lies beside the connector's jars.
+This is Java's class data sharing (JEP 350). A JVM started with `-XX:ArchiveClassesAtExit` writes its loaded classes to
+a file, parsed and verified. A JVM started with `-XX:SharedArchiveFile` maps that file. The archive belongs to one Java
+and one class path. With any other, the JVM prints a warning and ignores the archive. The archive is in the folder of
+the connector's jars.
 
-`python -m fencepost_stack.class_archive` is the last step of `make setup`. It runs real write and validate steps on a broker of
-its own. Without an archive, jobs do the same work more slowly.
+`python -m fencepost_stack.class_archive` is the last step of `make setup`. It runs real write and validate steps on its
+own broker. Without an archive, jobs do the same work more slowly.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ TIMEOUT = 300.0  # seconds
 
 
 def key_of(folder: Path) -> str:
-    """Returns a value that changes if this folder needs a new archive: with Java, PySpark, the connector or the job."""
+    """Returns a value that changes if this folder needs a new archive. It depends on Java, PySpark, the connector and
+    the job.
+    """
     files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return f"{folder} {stamps} {CONNECTOR.jars()}"
@@ -41,7 +44,9 @@ def is_made(folder: Path) -> bool:
 
 
 def make(folder: Path, log: Path) -> bool:
-    """Runs the two steps and keeps the archive of their JVM; returns whether that worked. The log has its output."""
+    """Runs the two steps, and keeps the archive of their JVM. Returns whether that worked. The output of the steps is
+    in the log.
+    """
     from fencepost_stack.broker import Broker
 
     key = key_of(folder)
@@ -86,7 +91,7 @@ def _environment(work: Path, bootstrap: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Makes the archive if it is missing. Set-up does not fail without it."""
+    """Makes the archive if it is missing. Set-up does not fail if this fails."""
     folder = StateFolder.default().jars_spark
     if is_made(folder):
         return 0

@@ -1,4 +1,4 @@
-"""`fencepost cluster`: the demo on a cluster, in which a broker and a Spark worker are killed half-way."""
+"""Runs `fencepost cluster`, the demo on a cluster. A broker and a Spark worker are killed half-way."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ VICTIMS = (("kafka", "broker-2"), ("spark", "worker-2"))
 
 
 class Strike:
-    """Kills the victims once, when a task writes and has an executor on every worker."""
+    """Kills the victims once, when a task writes and every worker has an executor."""
 
     def __init__(self, stack: ClusterStack) -> None:
         self._stack = stack
         self.done = False
 
     def __call__(self, running: Sequence[str]) -> None:
-        """A look at what runs now."""
+        """Gets the labels of the tasks that run now."""
         if self.done or not any(label.endswith(" write") for label in running):
             return
         workers = self._stack.spark.state().get("workers", [])

@@ -1,7 +1,7 @@
-"""The local stack as a team has it: three secured Kafka brokers, a Spark cluster, and Airflow on top.
+"""Runs the local stack as a team has it: three secured Kafka brokers, a Spark cluster, and Airflow that uses them.
 
-It has a state folder of its own beside the local stack's, with its own topics, Airflow and logins. Every pipeline logs in as a
-user of its name, with a password of its own and the rights of `fencepost acls`.
+The cluster's state folder is separate from the local stack's, with its own topics, Airflow and logins. Every pipeline
+logs in as a user of its name, with its own password and the rights of `fencepost acls`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class ClusterStack(Stack):
         folders: Folders | None = None,
         usual_ports: Mapping[str, int] = USUAL_PORTS,
     ) -> None:
-        """The cluster's state is in a folder inside that of the local stack; the jars are the same."""
+        """Creates the object. The cluster's state is in a folder inside the local stack's state folder. The jars are
+        the same.
+        """
         local = local or StateFolder.default()
         super().__init__(state_of(local), folders, usual_ports)
 
@@ -65,11 +67,13 @@ class ClusterStack(Stack):
 
     @property
     def environment_file(self) -> Path:
-        """For a shell: what `fencepost` needs to work on this cluster. Holds passwords; mode 0600."""
+        """Returns the file from which a shell gets the environment for `fencepost` on this cluster. It has passwords
+        and mode 0600.
+        """
         return self.state.root / "environment"
 
     def services(self) -> dict[str, Any]:
-        """As those of the local stack, and Spark's master."""
+        """Returns the services of the local stack, and Spark's master."""
         found = super().services()
         logs = self.state.logs
         alive = {service: set(self._registry.alive(service)) for service in ("kafka", "spark")}
@@ -90,16 +94,16 @@ class ClusterStack(Stack):
         return found | {"environment": str(self.environment_file)}
 
     def kill(self, service: str, name: str) -> None:
-        """Ends a broker or a worker with all that it started, at once: like the death of its machine."""
+        """Kills a broker or a worker and all processes that it started, like the death of its machine."""
         for process in family([self._registry.processes(service)[name]]):
             process.send(SIGKILL)
 
     def pipelines(self) -> list[str]:
-        """The names of the pipelines, in the folder that Airflow uses."""
+        """Returns the names of the pipelines in the folder that Airflow uses."""
         return names_of(self.folders.pipelines)
 
     def environment(self) -> dict[str, str]:
-        """Returns what pipelines read from the environment, passwords included, and what a step needs on this cluster."""
+        """Returns the environment that pipelines read, with passwords, and what a step needs on this cluster."""
         return {
             **self._kafka_environment(),
             **self._reporting_environment(),
@@ -172,7 +176,9 @@ class ClusterStack(Stack):
         return self.kafka.bootstrap
 
     def _secret(self, name: str) -> str:
-        """Returns a password or secret of the cluster: created once, and kept in a file that only its owner can read."""
+        """Returns a password or secret of the cluster. The secret is created once, and kept in a file that only its
+        owner can read.
+        """
         file = self.state.root / "cluster-secrets.json"
         known = read_json(file)
         if name not in known:

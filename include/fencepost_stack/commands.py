@@ -47,11 +47,11 @@ Only = Annotated[Service | None, typer.Option(help="Only this service and what i
 
 
 def _silent(service: str, event: str, seconds: float) -> None:
-    """A Report that does nothing."""
+    """Does nothing, as a Report."""
 
 
 class Progress:
-    """Prints a line for each service, with its seconds; on a terminal a spinner while one starts."""
+    """Prints a line for each service, with its seconds. On a terminal it shows a spinner while a service starts."""
 
     def __init__(self) -> None:
         self._status = out.status("")
@@ -78,7 +78,9 @@ class Progress:
 
 
 def start_stack(only: str | None = None, seen: Report = _silent) -> dict[str, Any]:
-    """`Stack.up` with progress on the terminal, which `seen` gets too; returns what `fencepost services --json` prints."""
+    """Runs `Stack.up` with progress on the terminal. `seen` gets the progress too. Returns what `fencepost services
+    --json` prints.
+    """
     progress = Progress()
 
     def report(service: str, event: str, seconds: float) -> None:
@@ -184,7 +186,7 @@ def _stack() -> Stack:
 
 
 def _cluster() -> ClusterStack | None:
-    """Returns the cluster of this machine, if it ever ran."""
+    """Returns the cluster of this machine, or None if it never ran."""
     from fencepost_stack.state_folder import StateFolder
 
     if not (StateFolder.default().root / "cluster" / "services.json").exists():
@@ -200,7 +202,7 @@ def _is_running(services: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Prints an error of Fencepost's and exits with its code."""
+    """Prints an error of Fencepost in the block, and exits with the error's code."""
     try:
         yield
     except FencepostError as error:

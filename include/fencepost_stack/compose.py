@@ -1,9 +1,9 @@
-"""What docker-compose.yaml runs for Kafka: `python -m fencepost_stack.compose prepare`, `broker NAME`, and `users`; and
+"""docker-compose.yaml runs `python -m fencepost_stack.compose prepare`, `broker NAME` and `users` for Kafka, and
 `reporting` for the table of `nyc_delays`.
 
-The brokers are those of `fencepost cluster`, each in a container of its own. `prepare` runs once before them, and makes
-certificates and the secret of the Spark cluster; `users` runs once after them, and lets the pipelines in. `reporting` runs once
-PostgreSQL is there, and makes the table's database and users.
+The brokers are those of `fencepost cluster`, each in a container of its own. `prepare` runs once before the brokers,
+and makes certificates and the secret of the Spark cluster. `users` runs once after the brokers, and makes the
+pipelines' users. `reporting` runs once PostgreSQL answers, and makes the table's database and users.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PORTS = {"clients": 19092, "host": 9092, "brokers": 19093, "controller": 19094}
 
 
 class ComposeKafka(SecuredKafka):
-    """The brokers, by the names of their containers. `host` is for clients on the machine that runs compose."""
+    """The brokers, by the names of their containers. Clients on the machine that runs compose use `host`."""
 
     listeners = tuple(PORTS)
 
     def __init__(self) -> None:
-        """The environment names the folders, and the brokers' names in the network."""
+        """Creates the object. The environment names the folders, and the brokers' names in the network."""
         super().__init__(Path(os.environ["FENCEPOST_CLUSTER"]), data=Path(os.environ["FENCEPOST_BROKER"]))
         self.hosts = dict(zip(BROKERS, os.environ["FENCEPOST_KAFKA_HOSTS"].split(","), strict=True))
 
@@ -42,17 +42,18 @@ class ComposeKafka(SecuredKafka):
         return f"{self.hosts[name]}:{PORTS[listener]}"
 
     def advertised(self, name: str, listener: str) -> str:
-        """Returns where others find it."""
+        """Returns the address under which others find a broker."""
         if listener == "host":
             return f"{LOOPBACK}:{os.environ['FENCEPOST_KAFKA_PORT']}"
         return self.address(name, listener)
 
 
 def prepare() -> None:
-    """Certificates, the cluster's id and Spark's settings: made once, and kept.
+    """Makes certificates, the cluster's id and Spark's settings, unless they exist.
 
-    A broker reads its certificate when it starts. So expiring certificates are created again only while no broker runs: clients
-    would trust the new authority and refuse a broker that still presents a certificate of the old one.
+    A broker reads its certificate when it starts. So expiring certificates are created again only while no broker runs.
+    Otherwise clients would trust the new authority, and refuse a broker that still presents a certificate of the old
+    authority.
     """
     kafka = ComposeKafka()
     names = (BROKER, ADMIN)
@@ -71,19 +72,19 @@ def prepare() -> None:
 
 
 def broker(name: str) -> None:
-    """Becomes this broker."""
+    """Becomes the broker of this name."""
     command = ComposeKafka().broker(name).prepare()
     os.execvp(command[0], command)  # noqa: S606  # the container's one process, which gets its signals
 
 
 def users() -> None:
-    """Makes the pipelines' users, with the passwords that the environment has."""
+    """Makes the pipelines' users, with the passwords in the environment."""
     wanted = {name: os.environ.get(password_variable(name)) for name in names_of(pipelines_folder())}
     let_in(ComposeKafka(), pipelines_folder(), {name: password for name, password in wanted.items() if password})
 
 
 def make_reporting() -> None:
-    """Makes the database and the users of `reporting`; the environment has the superuser's login, by libpq's variables."""
+    """Makes the database and the users of `reporting`. The environment has the superuser's login in libpq's variables."""
     passwords = {WRITER: os.environ["REPORTING_PASSWORD"], READER: os.environ["REPORTING_READER_PASSWORD"]}
     ensure_reporting(lambda database: psycopg2.connect(dbname=database), passwords)
 

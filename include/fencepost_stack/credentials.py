@@ -1,4 +1,6 @@
-"""Passwords and keys of the local stack: made once, and kept in a file that only its owner can read."""
+"""The passwords and keys of the local stack. The secrets are made once, and kept in a file that only its owner can
+read.
+"""
 
 import base64
 import secrets
@@ -23,7 +25,7 @@ class Credentials:
 
     @classmethod
     def ensure(cls, state: StateFolder) -> "Credentials":
-        """Returns the credentials in the state folder; makes and keeps missing ones first."""
+        """Returns the credentials in the state folder. Missing credentials are made and kept first."""
         known = read_json(state.secrets_file)
         made = {field.name: known.get(field.name) or _make(field.name) for field in fields(cls)}
         if made != known:

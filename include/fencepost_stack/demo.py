@@ -1,7 +1,8 @@
 """`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
 
-The pipeline of delays by carrier and hour, a PostgreSQL table, reads the published flights, so its days run after those of
-flights. A second run changes nothing: the records exist already, and published intervals are no-ops.
+The pipeline of delays by carrier and hour has a PostgreSQL table as its output. It reads the published flights, so its
+days run after the days of flights. A second run changes nothing, because the records exist already and published
+intervals are no-ops.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class DemoFailed(Retriable):
 
 
 def demo() -> None:
-    """Starts all services, load real flights and weather, run three daily intervals of each in Airflow, show the
+    """Starts all services, loads real flights and weather, runs three daily intervals of each in Airflow, and shows the
     results.
     """
     out.print("[bold]1[/] Services")
@@ -57,7 +58,7 @@ def demo() -> None:
         loads: list[Future[Loaded]] = []
 
         def load_meanwhile(service: str, event: str, seconds: float) -> None:
-            """Loads as soon as Kafka and the registry are ready, while Airflow starts."""
+            """Loads the records as soon as Kafka and the registry are ready, while Airflow starts."""
             if service == "airflow" and not loads:
                 found = Stack().services()
                 kafka = {"bootstrap.servers": found["kafka"]["bootstrap"]}
@@ -80,7 +81,7 @@ def play(
     days: Sequence[date] = DAYS,
 ) -> None:
     """Runs these days of the pipelines on the loaded records, and shows the results. Until all tasks have ended,
-    `watch` is called repeatedly with the labels of those that run.
+    `watch` is called repeatedly with the labels of the running tasks.
 
     Raises:
         DemoFailed: a run did not succeed.
@@ -133,8 +134,8 @@ def _if_added(text: str, added: bool) -> str:
 
 
 def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
-    """Backfills the days, those of delays once those of flights are published; the runs of each. Existing runs run
-    again and find their intervals published.
+    """Backfills the days, and returns the runs of each pipeline. The days of delays follow once those of flights are
+    published. Existing runs run again, and find their intervals published.
     """
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
@@ -156,8 +157,8 @@ def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
 
 
 def _finish_earlier(api: StackAirflow) -> None:
-    """Waits for the backfills of an earlier demo: Airflow runs only one backfill of a DAG at a time, and ends one
-    within 30 s of its last run.
+    """Waits for the backfills of an earlier demo. Airflow runs only one backfill of a DAG at a time, and ends a
+    backfill within 30 s of its last run.
     """
     for dag in PIPELINES:
         for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
@@ -167,7 +168,9 @@ def _finish_earlier(api: StackAirflow) -> None:
 
 
 def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[datetime], watch: Watch) -> Sequence[str]:
-    """Begins the backfills, and prints a line for every task that ends, until their runs have; the DAGs that were run."""
+    """Begins the backfills, and prints a line for every task that ends, until their runs have ended. Returns the DAGs
+    that were run.
+    """
     text: set[tuple[str, str, str]] = set()
     began = time.monotonic()
     begun = list(PIPELINES if _are_published(api, starts) else [dag for dag in PIPELINES if dag != DELAYS])
@@ -209,7 +212,7 @@ def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[dateti
 
 
 def _is_recent(task: Json, began: float) -> bool:
-    """Returns whether a task ended after the demo began: a repeated run keeps its old tasks for a moment."""
+    """Returns whether a task ended after the demo began. A repeated run keeps its old tasks for a moment."""
     age = datetime.now(NEW_YORK) - datetime.fromisoformat(task["end_date"])
     return age < timedelta(seconds=time.monotonic() - began + 1)
 
@@ -230,8 +233,8 @@ def _show(api: StackAirflow, runs: dict[str, list[Json]], services: Json) -> Non
 
 
 def _show_pipeline(api: StackAirflow, pipeline: str, runs: list[Json], failed: list[str]) -> set[str]:
-    """Shows a pipeline's table and reports; returns the batches that its runs published. Adds to `failed` those that
-    failed.
+    """Shows a pipeline's table and reports, and returns the batches that its runs published. Failed runs are added to
+    `failed`.
     """
     table = Table(title=pipeline, title_justify="left")
     for name in ("day", "in", "out", "quarantined", "verdict", "result"):
@@ -267,5 +270,5 @@ def _show_pipeline(api: StackAirflow, pipeline: str, runs: list[Json], failed: l
 
 
 def _short(path: str) -> str:
-    """Returns a path relative to the current folder, if it lies there."""
+    """Returns a path relative to the current folder if it is in that folder."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

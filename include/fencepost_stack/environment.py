@@ -9,10 +9,10 @@ from fencepost_stack.state_folder import StateFolder
 
 
 def use_stack() -> None:
-    """Sets KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL, and REPORTING_HOST and FENCEPOST_AIRFLOW_URL with their logins, to the
-    services that run here.
+    """Sets KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL, REPORTING_HOST and FENCEPOST_AIRFLOW_URL, the last two with their
+    logins. The variables name the services that run on this machine.
 
-    A variable that is set already stays as it is.
+    A variable that is set already does not change.
     """
     names = {"KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL", "REPORTING_HOST", "FENCEPOST_AIRFLOW_URL"}
     missing = names - os.environ.keys()

@@ -1,10 +1,10 @@
-"""Errors of the local stack. Each message names the thing and the next step."""
+"""Errors of the local stack. Each message names the cause and the next step."""
 
 from fencepost.errors import FencepostError
 
 
 class LocalStackError(FencepostError):
-    """Root of the errors of the local stack. Nothing that was started is left running."""
+    """The root of the errors of the local stack. Nothing that was started still runs."""
 
     exit_code = 3
 

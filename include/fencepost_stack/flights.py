@@ -14,7 +14,7 @@ from fencepost_stack.nycflights import read_flights
 
 @dataclass(frozen=True)
 class LoadedFlights:
-    """The numbers of loaded records. `added` is False if the topic had records before, so that nothing was loaded."""
+    """The numbers of loaded records. `added` is False if nothing was loaded because the topic had records before."""
 
     flights: int
     broken: int
@@ -22,10 +22,10 @@ class LoadedFlights:
 
 
 def load_flights(kafka: Mapping[str, str], days: Sequence[date], topic: str = "flights") -> LoadedFlights:
-    """Loads every flight of these days (New York's), with their broken records, if the topic holds no records.
+    """Loads every flight of these days in New York, with their broken records, if the topic has no records.
 
-    In each of four partitions records are in order of scheduled departure; flights of one minute are in the data set's order,
-    before broken records. `kafka` are librdkafka's settings.
+    In each of four partitions records are in order of scheduled departure. Flights of the same minute are in the data
+    set's order, and come before broken records. `kafka` are librdkafka's settings.
 
     Raises:
         ValueError: a day lies outside 2013, or the data set contradicts itself.

@@ -1,6 +1,6 @@
-"""The jars of the broker and of the schema registry, beside those of Spark's connector.
+"""Downloads the jars of the broker and of the schema registry, in addition to those of Spark's connector.
 
-`make setup` runs `python -m fencepost_stack.jars` while it installs packages, so this module needs nothing but Python.
+`make setup` runs `python -m fencepost_stack.jars` while it installs packages. So this module needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JAR_SETS = (BROKER, CONNECTOR, SCHEMA_REGISTRY)
 
 
 def ensure(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
-    """Downloads the sets that do not match their pins, side by side; returns those."""
+    """Downloads the sets that do not match their pins, in parallel. Returns these sets."""
     wanted = [jar_set for jar_set in jar_sets if not is_there(jar_set, state.jars / jar_set.name)]
     with ThreadPoolExecutor(max_workers=len(JAR_SETS)) as pool:
         list(pool.map(lambda jar_set: download(jar_set, state.jars / jar_set.name), wanted))
@@ -35,7 +35,7 @@ def class_path(folder: Path) -> str:
 
 
 def main() -> int:
-    """Downloads what is missing and prints it; returns 0, or 1 with the reason on stderr."""
+    """Downloads what is missing, and prints it. Returns 0, or 1 with the reason on stderr."""
     state, begin = StateFolder.default(), time.monotonic()
     try:
         wanted = ensure(state)

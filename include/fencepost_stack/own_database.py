@@ -1,6 +1,6 @@
-"""A database for a user's own pipeline, with a role that owns it and has no other right in the server.
+"""Makes a database for a user's own pipeline. A role owns it, and has no other right in the server.
 
-A libpq password file beside the server's data has the password, so it is in no setting and no variable.
+A libpq password file beside the server's data has the password, so no setting and no variable has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Connect = Callable[[str], Any]  # a superuser's connection to the database of th
 
 
 def check_name(name: str) -> None:
-    """Raises LocalStackError if no database can have this name here."""
+    """Raises LocalStackError if no database on this server can have this name."""
     if name in TAKEN or not NAME.fullmatch(name):
         why = (
             "the local stack uses it"
@@ -36,7 +36,9 @@ def check_name(name: str) -> None:
 
 
 def ensure_own_database(connect: Connect, name: str, passfile: Path) -> None:
-    """Creates the database and its owner if they are missing, and sets the owner's password from the file. Idempotent."""
+    """Creates the database and its owner if they are missing, and sets the owner's password from the file. It is
+    idempotent.
+    """
     made, password = sql.Identifier(name), _password(name, passfile)
     with closing(connect("postgres")) as connection:
         connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
@@ -51,19 +53,21 @@ def ensure_own_database(connect: Connect, name: str, passfile: Path) -> None:
 
 
 def own_login(host: str, port: int, name: str, passfile: Path) -> dict[str, str]:
-    """The owner's login in libpq's names; its password is in the file."""
+    """Returns the owner's login in libpq's names. The login's password is in the file."""
     return {"host": host, "port": str(port), "dbname": name, "user": name, "passfile": str(passfile)}
 
 
 def settings(login: Mapping[str, str]) -> str:
-    """The section of pipeline.yaml with this login, wherever the local server is when the pipeline runs."""
+    """Returns the section of pipeline.yaml with this login. The section is correct wherever the local server is when
+    the pipeline runs.
+    """
     address = {"host": f"${{REPORTING_HOST:-{LOOPBACK}}}", "port": "${REPORTING_PORT:-5432}"}
     return "postgres:\n" + "".join(f"  {name}: {value}\n" for name, value in {**login, **address}.items())
 
 
 def _password(name: str, passfile: Path) -> str:
-    """Returns the password in the file; a new one, and the file, if there is none. It is good for this machine's
-    address alone.
+    """Returns the password in the file. If there is none, it makes a new password and the file. The password is only
+    for this machine's address.
     """
     place = f"{LOOPBACK}:*:{name}:{name}:"
     known = passfile.read_text() if passfile.exists() else ""

@@ -1,6 +1,7 @@
-"""`make pins`: resolves the jars with the Ivy that PySpark includes, and writes their digests to each package's `jars.lock`.
+"""`make pins` resolves the jars with the Ivy that PySpark includes, and writes their digests to each package's
+`jars.lock`.
 
-The next `git diff` shows what changed; set-up then downloads these files and no others.
+The next `git diff` shows what changed. Set-up then downloads these files and no others.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ SCHEMA_REGISTRY_VERSION = "3.0.9"  # later ones need Java 21
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A Maven coordinate; `transitive` also resolves its dependencies at run time.
+    """A Maven coordinate. With `transitive` its dependencies at run time are resolved too.
 
-    `archive` is the classifier of a tar.gz to take in place of the jar: it brings jars in folders of its own.
+    `archive` is the classifier of a tar.gz to take in place of the jar. The jars of an archive are in its own folders.
     """
 
     org: str
@@ -41,7 +42,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a set is resolved from."""
+    """The dependencies that a set is resolved from."""
 
     jar_set: JarSet
     dependencies: tuple[Dependency, ...]
@@ -82,7 +83,7 @@ def renew(wanted: Sequence[Wanted] = WANTED) -> None:
     """Resolves the sets, and writes their files of pins.
 
     Raises:
-        JarsError: a dependency could not be resolved; it ends with Ivy's log.
+        JarsError: a dependency could not be resolved. The message ends with Ivy's log.
     """
     lines: dict[Path, str] = defaultdict(str)
     for one in wanted:
@@ -93,7 +94,7 @@ def renew(wanted: Sequence[Wanted] = WANTED) -> None:
 
 
 def artifact_name(jar: Path) -> str:
-    """Returns a jar's name without version: `kafka_2.13-4.3.0.jar` is `kafka_2.13`."""
+    """Returns a jar's name without its version. For example, `kafka_2.13-4.3.0.jar` becomes `kafka_2.13`."""
     return _VERSION.sub("", jar.stem)
 
 
@@ -141,9 +142,9 @@ def _resolve(wanted: Wanted) -> dict[str, str]:
 
 
 def _ivy_settings(wanted: Wanted) -> str:
-    """Returns Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names.
+    """Returns Ivy's settings. Ivy uses Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names.
 
-    A set of lone artifacts needs no poms, and some registries lack the parents of these.
+    A set without transitive dependencies needs no poms, and some registries lack the parents of these poms.
     """
     poms = str(any(dependency.transitive for dependency in wanted.dependencies)).lower()
     mirror = os.environ.get("FENCEPOST_MAVEN_MIRROR")
@@ -172,7 +173,7 @@ def _ivy_file(wanted: Wanted) -> str:
 
 
 def _ivy_artifact(dependency: Dependency) -> str:
-    """Returns the archive to fetch in place of the jar, if the dependency is one."""
+    """Returns the archive to fetch in place of the jar. The text is empty if the dependency is a jar."""
     if not dependency.archive:
         return ""
     return f'<artifact name="{dependency.name}" type="tar.gz" ext="tar.gz" m:classifier="{dependency.archive}"/>'

@@ -27,7 +27,7 @@ log = logging.getLogger("fencepost_stack.pipeline_users")
 
 
 def names_of(pipelines: Path) -> list[str]:
-    """Returns the pipelines of a folder, by name; their settings may be wrong."""
+    """Returns the pipelines of a folder, by name. The settings of a pipeline may be wrong."""
     return sorted(file.parent.name for file in pipelines.glob("[!._]*/pipeline.yaml"))
 
 
@@ -39,7 +39,7 @@ def password_variable(pipeline: str) -> str:
 def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -> None:
     """Creates the users of these pipelines, and gives them their rights. Existing users and rights stay.
 
-    A pipeline whose settings are wrong gets a user and no rights: it has no DAG either.
+    A pipeline whose settings are wrong gets a user without rights. Such a pipeline has no DAG either.
     """
     kafka.ensure_users(passwords)
     bindings: list[AclBinding] = []
@@ -52,7 +52,7 @@ def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -
 
 
 def bindings_of(pipeline: Pipeline) -> Iterator[AclBinding]:
-    """Returns the ACLs of a pipeline's user, whose name is the pipeline's."""
+    """Yields the ACLs of a pipeline's user, whose name is the pipeline's."""
     return (binding_of(right, pipeline.name) for right in rights_of(pipeline))
 
 

@@ -1,4 +1,4 @@
-"""Chooses ports on 127.0.0.1: the user's own, the one used before, or the usual one."""
+"""Chooses ports on 127.0.0.1. A port is the user's own choice, the port used before, or the usual port."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(host: str, port: int | str) -> bool:
-    """Returns whether something accepts connections there, within a few seconds."""
+    """Returns whether a server accepts connections at this address, within a few seconds."""
     try:
         with socket.create_connection((host, int(port)), timeout=3.0):
             return True
@@ -34,14 +34,14 @@ def answers(host: str, port: int | str) -> bool:
 
 
 def any_free_port() -> int:
-    """Returns a port that was free a moment ago, chosen by the kernel."""
+    """Returns a free port that the kernel chose. Another process may take it afterwards."""
     with closing(socket.socket()) as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def listeners(port: int) -> set[int]:
-    """Returns the pids of the processes that accept connections on a port, as far as the kernel shows them."""
+    """Returns the pids of the processes that accept connections on a port. It has only pids that the kernel shows."""
     found = psutil.net_connections(kind="tcp")
     return {c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid}
 
@@ -68,7 +68,7 @@ def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
 
 
 def _owner(port: int) -> str:
-    """` by PID (command)`, if the kernel shows it."""
+    """Returns ` by PID (command)` for the owner of a port, or an empty text if the kernel does not show it."""
     with suppress(psutil.Error, OSError):
         for pid in listeners(port):
             return f" by process {pid} ({psutil.Process(pid).name()})"

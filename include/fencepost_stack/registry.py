@@ -1,4 +1,4 @@
-"""The record of the stack's running processes and their ports: `services.json`.
+"""Records the stack's running processes and their ports in `services.json`.
 
 A process is recorded as soon as it starts. Only one command at a time holds the lock.
 """
@@ -21,11 +21,11 @@ class Registry:
         self._state = state
 
     def known(self, service: str) -> dict[str, Any]:
-        """Returns everything recorded about a service; empty if it never ran."""
+        """Returns everything that is recorded about a service. It is empty if the service never ran."""
         return dict(read_json(self._state.services_file).get(service, {}))
 
     def record(self, service: str, **values: Any) -> None:
-        """Sets some values of a service; the others stay."""
+        """Sets some values of a service. The other values of the service do not change."""
         known = read_json(self._state.services_file)
         known[service] = {**known.get(service, {}), **values}
         write_private_json(self._state.services_file, known)
@@ -35,7 +35,7 @@ class Registry:
         self.record(service, processes={name: process.dump() for name, process in processes.items()})
 
     def processes(self, service: str) -> dict[str, Process]:
-        """Returns the processes started last, by component; some may have ended."""
+        """Returns the processes that were started last, by component. Some may have ended."""
         recorded = self.known(service).get("processes", {})
         return {name: Process.load(record) for name, record in recorded.items()}
 
@@ -45,7 +45,7 @@ class Registry:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the lock: one `up` or `down` of this state runs at a time, and a second one waits."""
+        """Holds the lock. Only one `up` or `down` of this state runs at a time, and a second command waits."""
         with self._state.lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -55,7 +55,8 @@ class Registry:
 def ending_by_exception() -> Iterator[None]:
     """Turns SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C.
 
-    The sender may repeat the signal during the clean-up: after the first one, these signals do nothing in this process.
+    The sender may repeat the signal during the clean-up. After the first signal, further signals do nothing in this
+    process.
     """
     numbers = (signal.SIGTERM, signal.SIGHUP)
 
@@ -78,4 +79,4 @@ def ending_by_exception() -> Iterator[None]:
 
 
 def _leaving_already(number: int, frame: FrameType | None) -> None:
-    """A handler that does nothing. SIG_IGN would be inherited by processes that are started meanwhile."""
+    """Does nothing, as a signal handler. SIG_IGN would be inherited by processes that are started afterwards."""

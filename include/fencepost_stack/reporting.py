@@ -1,7 +1,8 @@
-"""The database of `nyc_delays`: a role that writes there, and one that reads, each with no other right in the server.
+"""Makes the database of `nyc_delays`, with a role that writes there and a role that reads. The two roles have no other
+right in the server.
 
-The writer makes its tables itself, so it may create some in the schema; the reader may read what the writer makes. Airflow's
-database is closed to both.
+The writer creates its tables itself, so it may create tables in the schema. The reader may read the writer's tables.
+Airflow's database is closed to both.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Connect = Callable[[str], Any]  # a superuser's connection to the database of th
 
 
 def ensure_reporting(connect: Connect, passwords: Mapping[str, str]) -> None:
-    """Makes database and roles that are missing; gives the roles these passwords and their rights. Idempotent."""
+    """Makes the database and the roles that are missing. Gives the roles these passwords and their rights. It is
+    idempotent.
+    """
     database, writer, reader = (sql.Identifier(name) for name in (DATABASE, WRITER, READER))
     with closing(connect("postgres")) as connection:
         connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
@@ -56,18 +59,18 @@ def variables(host: str, port: int, password: str) -> dict[str, str]:
 
 
 def reader_login(host: str, port: int, passfile: Path) -> dict[str, str]:
-    """The reader's login in libpq's names; its password is in the file."""
+    """Returns the reader's login in libpq's names. The login's password is in the file."""
     return {"host": host, "port": str(port), "dbname": DATABASE, "user": READER, "passfile": str(passfile)}
 
 
 def write_passfile(login: Mapping[str, str], password: str) -> None:
-    """Writes the file that the login names; only its owner can read it."""
+    """Writes the password file that the login names. Only its owner can read it."""
     place = ":".join(login[name] for name in ("host", "port", "dbname", "user"))
     write_private(Path(login["passfile"]), f"{place}:{password}\n")
 
 
 def query(login: Mapping[str, str], text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Returns the columns and rows that the reader gets."""
+    """Returns the columns and rows of a query as the reader."""
     with closing(psycopg2.connect(**login)) as connection, connection.cursor() as cursor:
         cursor.execute(text)
         return [column.name for column in cursor.description], cursor.fetchall()

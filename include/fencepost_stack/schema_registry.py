@@ -1,4 +1,5 @@
-"""A real schema registry: Apicurio Registry, with the REST interface of Confluent's. One node, for one machine.
+"""Runs a real schema registry, Apicurio Registry, with Confluent's REST interface. The registry is one node on one
+machine.
 
 It listens on 127.0.0.1 only, and its schemas survive a stop. You can use it alone, with a folder of its own:
 
@@ -46,7 +47,7 @@ PROPERTIES: dict[str, str] = {
 
 
 class SchemaRegistry(Service):
-    """One registry on one folder. Not safe if two users share a folder at the same time."""
+    """One registry on one folder. Two users must not use a folder at the same time."""
 
     ready_within, stop_grace = 180.0, STOP_GRACE
 
@@ -61,8 +62,9 @@ class SchemaRegistry(Service):
         jars: Path | None = None,
         process: Process | None = None,
     ) -> None:
-        """`properties` (Apicurio's and Quarkus's) override ours. `users` (name to password) have to log in, by HTTP's basic
-        authentication. `process` was started on this folder by an earlier command."""
+        """Creates the object. `properties` (Apicurio's and Quarkus's) override Fencepost's. `users` (name to password)
+        have to log in with HTTP's basic authentication. `process` was started on this folder by an earlier command.
+        """
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
@@ -73,11 +75,11 @@ class SchemaRegistry(Service):
 
     @property
     def url(self) -> str:
-        """Returns what a client of Confluent's registry takes as its URL."""
+        """Returns the URL for a client of Confluent's registry."""
         return f"http://{LOOPBACK}:{self.port}{API}"
 
     def launch(self) -> Process:
-        """Starts without waiting."""
+        """Starts the registry without waiting for it."""
         config = self.folder / "config"  # a folder and a file name that Quarkus looks for where it starts
         config.mkdir(parents=True, exist_ok=True)
         write_private(
@@ -98,7 +100,9 @@ class SchemaRegistry(Service):
         return self.process
 
     def await_ready(self, timeout: float | None = None) -> None:
-        """Waits until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
+        """Waits until the registry answers. A new registry gets its compatibility level. Raises ServiceFailed with the
+        log's tail.
+        """
         if self.process is None:
             raise ServiceFailed(f"no schema registry was started on {self.folder}.")
         await_ready("The schema registry", self.process, self.log, self.healthy, timeout or self.ready_within)
@@ -128,7 +132,7 @@ class SchemaRegistry(Service):
         return {**PROPERTIES, **address, **login, **self.properties}
 
     def _set_compatibility(self) -> None:
-        """Once for a folder, so that the level a user sets later stays."""
+        """Sets the compatibility level once for a folder, so that a level that a user sets later is kept."""
         done = self.folder / "compatibility"
         if done.exists():
             return
@@ -138,7 +142,7 @@ class SchemaRegistry(Service):
         done.write_text(f"{COMPATIBILITY}\n")
 
     def _call(self, method: str, path: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Returns the JSON object that the registry answers with; empty if it answers with none."""
+        """Returns the JSON object in the registry's answer. It is empty if the answer has none."""
         import httpx  # every command would wait a tenth of a second for it
 
         try:
@@ -151,7 +155,7 @@ class SchemaRegistry(Service):
 
 
 def runner(jars: Path) -> Path:
-    """The jar to run. Raises JarsError if set-up has not run."""
+    """Returns the jar to run. Raises JarsError if set-up has not run."""
     (jar,) = (jars / name for name in SCHEMA_REGISTRY.jars() if name.endswith("-runner.jar"))
     if not jar.exists():
         raise JarsError(f"no {jar.name} in {jars}. Run `make setup`.")
@@ -159,8 +163,8 @@ def runner(jars: Path) -> Path:
 
 
 def used_by(pipelines: Path) -> list[str]:
-    """Returns the pipelines of a folder that use a registry of this machine, by name; their settings may be wrong
-    otherwise.
+    """Returns the pipelines of a folder that use a registry of this machine, by name. The other settings of these
+    pipelines may be wrong.
     """
     return [file.parent.name for file in sorted(pipelines.glob("[!._]*/pipeline.yaml")) if _uses_local(file)]
 
@@ -179,12 +183,14 @@ def _uses_local(file: Path) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Returns a key or value of a properties file: Java reads the backslash, `=`, `:` and line ends as its own."""
+    """Returns a key or value of a properties file, escaped. Java gives the backslash, `=`, `:` and line ends a meaning."""
     for character, escaped in (("\\", "\\\\"), ("=", "\\="), (":", "\\:"), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(character, escaped)
     return text
 
 
 def _environment() -> Mapping[str, str]:
-    """This process's environment without variables of Apicurio and Quarkus, which would override the settings file."""
+    """Returns this process's environment without variables of Apicurio and Quarkus, which would override the settings
+    file.
+    """
     return {key: value for key, value in os.environ.items() if not key.startswith(("APICURIO_", "QUARKUS_"))}

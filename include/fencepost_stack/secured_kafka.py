@@ -1,7 +1,8 @@
-"""Three real Kafka brokers as a team has them: replicas, TLS, SCRAM, ACLs. Each is broker and controller, all on 127.0.0.1.
+"""Runs three real Kafka brokers as a team has them: with replicas, TLS, SCRAM and ACLs. Each is both broker and
+controller, and all listen on 127.0.0.1.
 
-Clients log in at the listener CLIENTS (SASL_SSL, SCRAM-SHA-512) and may do what an ACL allows. Brokers, controllers and the
-administrator show a certificate, at BROKERS and CONTROLLER. Any one broker may die.
+Clients log in at the listener CLIENTS (SASL_SSL, SCRAM-SHA-512) and may do what an ACL allows. Brokers, controllers and
+the administrator show a certificate, at BROKERS and CONTROLLER. Any one of the brokers may fail.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ Ports = dict[str, dict[str, int]]  # by broker and listener
 
 
 class SecuredBroker(Broker):
-    """One of the three."""
+    """One of the three brokers."""
 
     def __init__(self, brokers: SecuredKafka, name: str) -> None:
         super().__init__(brokers.data / name, log=brokers.logs / f"{name}.log", jars=brokers.jars)
@@ -101,7 +102,7 @@ class SecuredBroker(Broker):
 
 
 class SecuredKafka:
-    """The three brokers on one folder. Not safe if two users share a folder at the same time."""
+    """The three brokers on one folder. Two users must not use a folder at the same time."""
 
     names: Sequence[str] = BROKERS
     controllers: Sequence[str] = BROKERS
@@ -117,8 +118,9 @@ class SecuredKafka:
         jars: Path | None = None,
         processes: Mapping[str, Process] | None = None,
     ) -> None:
-        """`data` has the brokers' folders, `folder` by default. `properties` override the brokers' own. `processes` were
-        started on this folder by an earlier command."""
+        """Creates the object. `data` has the brokers' folders, and is `folder` by default. `properties` override the
+        brokers' own. `processes` were started on this folder by an earlier command.
+        """
         self.folder = folder
         self.data = data or folder
         self.properties = dict(properties or {})
@@ -143,7 +145,7 @@ class SecuredKafka:
         return (self.folder / "cluster.id").read_text().strip()
 
     def prepare(self) -> None:
-        """Certificates, ports and the cluster's id: made once, and kept."""
+        """Makes certificates, ports and the cluster's id, unless they exist."""
         self.folder.mkdir(parents=True, exist_ok=True)
         renewed = ensure_certificates(self.certificates, (BROKER, ADMIN))
         running = any(process.alive() for process in self.processes.values())
@@ -157,7 +159,7 @@ class SecuredKafka:
         self.write_admin_file()
 
     def make_identity(self) -> None:
-        """The cluster's id: made once, and kept."""
+        """Makes the cluster's id, unless it exists."""
         file = self.folder / "cluster.id"
         if not file.exists():
             file.write_text(f"{new_cluster_id()}\n")
@@ -167,12 +169,12 @@ class SecuredKafka:
         return SecuredBroker(self, name)
 
     def launch(self, name: str) -> Process:
-        """Starts one broker without waiting. A new one's folder is formatted first."""
+        """Starts one broker without waiting for it. A new broker's folder is formatted first."""
         self.processes[name] = self.broker(name).launch()
         return self.processes[name]
 
     def await_ready(self, timeout: float = 90.0) -> None:
-        """Waits until all serve. Raises ServiceFailed with the log's tail of one that ended."""
+        """Waits until all brokers serve. Raises ServiceFailed with the log's tail of a broker that ended."""
 
         def ready() -> bool:
             for name, process in self.processes.items():
@@ -184,9 +186,9 @@ class SecuredKafka:
         await_ready("Kafka", self.processes[first], self.logs / f"{first}.log", ready, timeout)
 
     def healthy(self) -> bool:
-        """Returns whether all have joined the cluster and serve, and each of them knows it.
+        """Returns whether all brokers have joined the cluster and serve, and each broker knows it.
 
-        If one broker reports another one and a second broker does not, a client cancels its requests to that broker
+        If one broker reports another broker and a third broker does not, a client cancels its requests to that broker
         (librdkafka's _DESTROY_BROKER).
         """
         if not all(name in self.processes and self.processes[name].alive() for name in self.names):
@@ -199,7 +201,7 @@ class SecuredKafka:
             return False
 
     def admin_settings(self) -> dict[str, str]:
-        """librdkafka's settings of the administrator, who may do everything and logs in by certificate."""
+        """Returns librdkafka's settings of the administrator, who may do everything and logs in by certificate."""
         certificate, key = read_pair(self.certificates, ADMIN)
         return {
             "bootstrap.servers": self._all("brokers"),
@@ -210,7 +212,9 @@ class SecuredKafka:
         }
 
     def write_admin_file(self) -> None:
-        """The same for Kafka's own tools, as `admin.properties`: `kafka-acls.sh --command-config`."""
+        """Writes the administrator's settings for Kafka's own tools to `admin.properties`, as in `kafka-acls.sh
+        --command-config`.
+        """
         settings = {
             "bootstrap.servers": self._all("brokers"),
             "security.protocol": "SSL",
@@ -223,7 +227,7 @@ class SecuredKafka:
         write_private(self.folder / "admin.properties", "".join(lines))
 
     def login(self, user: str, password: str) -> dict[str, str]:
-        """librdkafka's settings of a user."""
+        """Returns librdkafka's settings of a user."""
         return {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "SASL_SSL",
@@ -234,7 +238,7 @@ class SecuredKafka:
         }
 
     def ensure_users(self, passwords: Mapping[str, str]) -> None:
-        """Makes users with these passwords, or gives existing ones these. Raises Retriable."""
+        """Makes users with these passwords, or gives existing users these passwords. Raises Retriable."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
         wanted: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user, info, secret.encode()) for user, secret in passwords.items()
@@ -244,13 +248,13 @@ class SecuredKafka:
             self._await("users", admin.alter_user_scram_credentials(wanted).values())
 
     def ensure_rights(self, bindings: list[AclBinding]) -> None:
-        """Adds these ACLs; those that are there stay. Raises Retriable."""
+        """Adds these ACLs. Existing ACLs do not change. Raises Retriable."""
         if bindings:
             admin = self._admin()
             self._await("ACLs", admin.create_acls(bindings).values())
 
     def stop(self, grace: float = STOP_GRACE) -> None:
-        """A controlled shutdown of all."""
+        """Shuts all brokers down, and kills them with SIGKILL after `grace` seconds."""
         stop(list(self.processes.values()), grace=grace)
         self.processes = {}
 
@@ -262,7 +266,9 @@ class SecuredKafka:
             raise Retriable(f"the cluster's {what} could not be set: {error}") from error
 
     def _admin(self, first: str | None = None) -> AdminClient:
-        """Returns a new client of the administrator, which asks the broker `first` before any other, if one is named."""
+        """Returns a new client of the administrator. If `first` names a broker, the client asks that broker before any
+        other.
+        """
         settings = self.admin_settings()
         if first is not None:
             settings["bootstrap.servers"] = self.advertised(first, "brokers")
@@ -273,14 +279,14 @@ class SecuredKafka:
         return f"{LOOPBACK}:{self.ports[name][listener]}"
 
     def advertised(self, name: str, listener: str) -> str:
-        """Returns where others find it."""
+        """Returns the address under which others find a broker."""
         return self.address(name, listener)
 
     def _all(self, listener: str) -> str:
         return ",".join(self.advertised(name, listener) for name in self.names)
 
     def _port(self, name: str, listener: str) -> int:
-        """Returns the port used before, if it is free."""
+        """Returns the port that was used before, if it is free."""
         before = self.ports.get(name, {}).get(listener)
         return before if before and is_free(before) else any_free_port()
 

@@ -43,7 +43,7 @@ Wait = Callable[[float], None]
 
 
 class Server(Protocol):
-    """What the services that are one process have in common."""
+    """The methods of a service that is one process."""
 
     def launch(self) -> Process: ...
     def await_ready(self, timeout: float) -> None: ...
@@ -51,13 +51,13 @@ class Server(Protocol):
 
 
 class Members(Protocol):
-    """What the services of several processes have in common."""
+    """The methods of a service of several processes."""
 
     processes: dict[str, Process]
 
     @property
     def names(self) -> Sequence[str]:
-        """In the order of their start."""
+        """Returns the names in the order of their start."""
 
     def prepare(self) -> None: ...
     def launch(self, name: str) -> Process: ...
@@ -66,15 +66,15 @@ class Members(Protocol):
 
 
 def _silent(service: str, event: str, seconds: float) -> None:
-    """A Report that does nothing."""
+    """Does nothing, as a Report."""
 
 
 def is_ready(timeout: float) -> None:
-    """A Wait for a service that runs already."""
+    """Does nothing, as the Wait for a service that runs already."""
 
 
 def await_ready(service: str, started: Server | Members, report: Report, begin: float, timeout: float) -> None:
-    """Waits for a service that was started at `begin`, and report it."""
+    """Waits for a service that was started at `begin`, and reports it."""
     started.await_ready(timeout)
     report(service, "ready", time.monotonic() - begin)
 
@@ -91,7 +91,7 @@ class Stack:
         folders: Folders | None = None,
         usual_ports: Mapping[str, int] = USUAL_PORTS,
     ) -> None:
-        """The defaults are the state and folders that the environment names, or the checkout's."""
+        """Creates the object. The defaults are the state and folders that the environment names, or the checkout's."""
         self.state = state or StateFolder.default()
         self.folders = folders or Folders.default()
         self._usual_ports = usual_ports
@@ -99,7 +99,8 @@ class Stack:
         self._registry = Registry(self.state)
 
     def up(self, only: str | None = None, report: Report = _silent, timeout: float = 180.0) -> dict[str, Any]:
-        """Starts what does not run yet; returns the same as `services`. `only` names one service (and what it needs).
+        """Starts what does not run yet, and returns the result of `services`. `only` names one service. The services
+        that it needs are started too.
 
         1. leave a healthy service with unchanged settings alone;
         2. start the dead parts of any other service again: services side by side, and Airflow once what it needs is ready;
@@ -125,7 +126,7 @@ class Stack:
             return self.services()
 
     def down(self, only: str | None = None, report: Report = _silent) -> None:
-        """Stops what runs, in reverse order, and nothing that this stack did not start."""
+        """Stops what runs, in reverse order. It stops nothing that this stack did not start."""
         with self._registry.locked():
             for service in reversed(self.order):
                 needed_by = [user for user, needs in NEEDS.items() if only in needs]
@@ -152,7 +153,7 @@ class Stack:
             starting.pop(0)(timeout)
 
     def _up(self, service: str, report: Report, started: list[str]) -> Wait:
-        """Starts a service unless it runs; what is returned waits until it is ready."""
+        """Starts a service unless it runs. The returned function waits until the service is ready."""
         up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
         return up(report, started)
 
@@ -226,8 +227,8 @@ class Stack:
         return Postgres(self.state.postgres, self._port("postgres"), credentials, log, process)
 
     def make_database(self, name: str) -> dict[str, str]:
-        """Makes a database and its owner in the PostgreSQL that runs, if they are missing; the owner's login in libpq's
-        names.
+        """Makes a database and its owner in the running PostgreSQL, if they are missing. Returns the owner's login in
+        libpq's names.
         """
         with self._registry.locked():
             return self._postgres().make_database(name)
@@ -247,11 +248,11 @@ class Stack:
         return Airflow(plan, self._registry.processes("airflow"))
 
     def _reporting_environment(self) -> dict[str, str]:
-        """Returns what a pipeline reads from the environment to reach the database of `reporting`, password included."""
+        """Returns the environment from which a pipeline reaches the database of `reporting`, with the password."""
         return reporting.variables(LOOPBACK, self._port("postgres"), Credentials.ensure(self.state).reporting)
 
     def _stop(self, service: str) -> bool:
-        """Stops one service's processes; returns whether there were any. Its port and settings stay."""
+        """Stops one service's processes. Returns whether there were any. The service's port and settings are kept."""
         processes = self._registry.processes(service)
         if service == "airflow":
             for name in airflow.stop_order(list(processes)):
@@ -265,7 +266,7 @@ class Stack:
         return bool(processes)
 
     def services(self) -> dict[str, Any]:
-        """Returns the address and login of each service, and whether it runs. Has passwords."""
+        """Returns the address and login of each service, and whether it runs. The result has passwords."""
         logs = self.state.logs
         airflow_alive = self._registry.alive("airflow")
         found: dict[str, Any] = {
@@ -294,13 +295,15 @@ class Stack:
         return found
 
     def _state_of(self, service: str) -> dict[str, Any]:
-        """Returns the state of a service in `services`. The user may have named a server of their own for it."""
+        """Returns the state of a service in the form of `services`. The user may have named another server for the
+        service.
+        """
         external = bool(self._registry.known(service).get("external"))
         running = external or bool(self._registry.alive(service))
         return {"running": running, "external": external, "log": str(self.state.logs / f"{service}.log")}
 
     def _stays(self, service: str) -> dict[str, Process]:
-        """The service's living processes, unless the user names a port that they do not use."""
+        """Returns the service's living processes. Returns none if the user names a port that they do not use."""
         explicit = os.environ.get(PORT_VARIABLES[service])
         return {} if explicit and explicit != str(self._port(service)) else self._registry.alive(service)
 

@@ -1,7 +1,7 @@
-"""A standalone Spark cluster: a master and two workers, each a process of its own, all on 127.0.0.1.
+"""Runs a standalone Spark cluster. A master and two workers are separate processes, all on 127.0.0.1.
 
-Drivers, master and executors authenticate each other by a secret, and encrypt their traffic and their files. The secret is in
-`spark-defaults.conf`, which only its owner can read; Spark finds it by SPARK_CONF_DIR.
+Drivers, master and executors authenticate each other by a secret, and encrypt their traffic and their files. The secret
+is in `spark-defaults.conf`, which only its owner can read. Spark finds that file by SPARK_CONF_DIR.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StandaloneSpark:
     def __init__(
         self, folder: Path, secret: str, *, logs: Path | None = None, processes: Mapping[str, Process] | None = None
     ) -> None:
-        """`processes` were started on this folder by an earlier command."""
+        """Creates the object. `processes` were started on this folder by an earlier command."""
         self.folder = folder
         self.logs = logs or folder
         self.processes: dict[str, Process] = dict(processes or {})
@@ -58,7 +58,7 @@ class StandaloneSpark:
 
     @property
     def master(self) -> str:
-        """For Spark: `spark://...`."""
+        """Returns the master's address for Spark: `spark://...`."""
         return f"spark://{LOOPBACK}:{self._ports['port']}"
 
     @property
@@ -67,11 +67,11 @@ class StandaloneSpark:
         return f"http://{LOOPBACK}:{self._ports['page']}"
 
     def environment(self) -> dict[str, str]:
-        """Returns what a driver needs besides the master's address: settings, and an address to listen at."""
+        """Returns what a driver needs besides the master's address: settings, and an address to listen on."""
         return {"SPARK_CONF_DIR": str(self.folder / "conf"), "SPARK_LOCAL_IP": LOOPBACK}
 
     def prepare(self) -> None:
-        """Settings and ports."""
+        """Writes the settings and chooses the ports."""
         conf = self.folder / "conf"
         conf.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_settings(conf / "spark-defaults.conf", ON_ONE_MACHINE, self._secret)
@@ -80,7 +80,7 @@ class StandaloneSpark:
             write_private(self.folder / "ports.json", json.dumps(self._ports))
 
     def launch(self, name: str) -> Process:
-        """Starts the master or a worker without waiting."""
+        """Starts the master or a worker without waiting for it."""
         at = ["--host", self.hosts.get(name, LOOPBACK)]
         environment = {**os.environ, **self.environment(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
         environment |= {"SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable}
@@ -113,7 +113,7 @@ class StandaloneSpark:
         return self.logs / f"spark-{name}.log"
 
     def await_ready(self, timeout: float = 90.0) -> None:
-        """Waits until both workers have registered. Raises ServiceFailed with the log's tail of one that ended."""
+        """Waits until both workers have registered. Raises ServiceFailed with the log's tail of a process that ended."""
 
         def ready() -> bool:
             for name, process in self.processes.items():
@@ -129,7 +129,7 @@ class StandaloneSpark:
         return alive and self.state().get("aliveworkers") == len(WORKERS)
 
     def state(self) -> dict[str, Any]:
-        """Returns the master's report about workers and applications; empty if it does not answer."""
+        """Returns the master's report about workers and applications. It is empty if the master does not answer."""
         import httpx  # every command would wait a tenth of a second for it
 
         try:
@@ -138,13 +138,15 @@ class StandaloneSpark:
             return {}
 
     def _port(self, name: str) -> int:
-        """Returns the port used before, if it is free."""
+        """Returns the port that was used before, if it is free."""
         before = self._ports.get(name)
         return before if before and is_free(before) else any_free_port()
 
 
 def write_settings(file: Path, settings: Mapping[str, str], secret: str) -> None:
-    """Spark's settings for master, workers and drivers, with the secret that they share and what it needs."""
+    """Writes Spark's settings for master, workers and drivers. The settings include the secret that all share, and what
+    a secret needs.
+    """
     lines = {**ENCRYPTED, **NO_REST, **SHARED, **settings, "spark.authenticate.secret": secret}
     write_private(file, "".join(f"{name} {value}\n" for name, value in lines.items()))
 

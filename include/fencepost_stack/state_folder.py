@@ -1,4 +1,4 @@
-"""The folder with the local stack's state; git ignores it."""
+"""The folder with the local stack's state. git ignores it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class StateFolder:
 
     @property
     def jars(self) -> Path:
-        """`shared_jars`, or the folder in `FENCEPOST_JARS`, or a folder of this state's own."""
+        """Returns `shared_jars`, or the folder in `FENCEPOST_JARS`, or a folder in this state folder."""
         return self.shared_jars or paths.named_folder("FENCEPOST_JARS") or self.root / "jars"
 
     @property
     def jars_spark(self) -> Path:
-        """Returns the jars of the connectors to Kafka and Avro, which PySpark does not include."""
+        """Returns the folder of the connectors to Kafka and Avro, which PySpark does not include."""
         return self.jars / "spark"
 
     @property
     def jars_kafka(self) -> Path:
-        """Returns the whole class path of the broker and of Kafka's command line tools."""
+        """Returns the folder with the whole class path of the broker and of Kafka's command line tools."""
         return self.jars / "kafka"
 
     @property
     def jars_schema_registry(self) -> Path:
-        """Returns the schema registry's runner, with its class path in a folder beside it."""
+        """Returns the folder with the schema registry's runner. The runner's class path is in a folder beside it."""
         return self.jars / "schema-registry"
 
     @property
@@ -58,7 +58,7 @@ class StateFolder:
 
     @property
     def airflow(self) -> Path:
-        """AIRFLOW_HOME."""
+        """Returns AIRFLOW_HOME."""
         return self.root / "airflow"
 
     @property
@@ -71,12 +71,12 @@ class StateFolder:
 
     @property
     def secrets_file(self) -> Path:
-        """Generated passwords and keys; mode 0600."""
+        """Returns the file of the generated passwords and keys. It has mode 0600."""
         return self.root / "secrets.json"
 
     @property
     def services_file(self) -> Path:
-        """Returns the running processes and their ports; mode 0600."""
+        """Returns the file of the running processes and their ports. It has mode 0600."""
         return self.root / "services.json"
 
     @property
@@ -85,9 +85,10 @@ class StateFolder:
 
     def make_folders(self) -> None:
         """Makes the folder and the subfolders that services write to. Other users may not read the records and reports
-        there.
+        in them.
 
-        Existing folders are closed to them too. PostgreSQL makes its own, which may belong to another user.
+        Existing folders are closed to other users too. PostgreSQL makes its own folder, which may belong to another
+        user.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.kafka, self.schema_registry, self.airflow, self.logs, self.reports):
@@ -96,7 +97,7 @@ class StateFolder:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces a file as a whole. From its first byte on, only its owner can read it."""
+    """Replaces a file as a whole. Only its owner can ever read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -107,12 +108,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_private_json(path: Path, value: Mapping[str, Any]) -> None:
-    """`write_private` of a JSON object."""
+    """Writes a JSON object with `write_private`."""
     write_private(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file; empty if there is no file."""
+    """Returns the JSON object in a file. It is empty if there is no file."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:

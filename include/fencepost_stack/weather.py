@@ -21,7 +21,7 @@ from fencepost_stack.nycweather import FIRST, SECOND, Observation, read_weather,
 
 @dataclass(frozen=True)
 class LoadedWeather:
-    """The numbers of a load. `added` is False if the topic had records before, so that nothing was loaded."""
+    """The numbers of a load. `added` is False if nothing was loaded because the topic had records before."""
 
     observations: int
     added: bool
@@ -30,10 +30,10 @@ class LoadedWeather:
 def load_weather(
     kafka: Mapping[str, str], registry: str, days: Sequence[date], topic: str = "weather"
 ) -> LoadedWeather:
-    """Loads every observation of these days (New York's) into three partitions, if the topic holds no records.
+    """Loads every observation of these days in New York into three partitions, if the topic has no records.
 
-    Values are Avro, by the schema in force at their hour; both schemas are registered under the topic's name at the URL
-    `registry`. The key is the airport, the timestamp the full hour. `kafka` are librdkafka's settings.
+    Values are Avro, by the schema that was valid at their hour. Both schemas are registered under the topic's name at
+    the URL `registry`. The key is the airport, and the timestamp is the full hour. `kafka` are librdkafka's settings.
 
     Raises:
         NeedsOperator: the registry refuses a schema.
@@ -46,7 +46,9 @@ def load_weather(
 
 
 def _serializer(registry: str, topic: str) -> Callable[[Observation], bytes]:
-    """Registers both schemas, the first one first, and returns what turns an observation into a record's value."""
+    """Registers both schemas, the earlier schema first. Returns the function that encodes an observation as a record's
+    value.
+    """
     client, subject = SchemaRegistryClient({"url": registry}), f"{topic}-value"
     context = SerializationContext(topic, MessageField.VALUE)
     by_version = {}

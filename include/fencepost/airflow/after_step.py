@@ -79,7 +79,9 @@ def after_step(
 
 
 def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
-    """Sends what follows a step that ended with a verdict, or with a refusal by the table. Both are in the ledger."""
+    """Sends what follows a step that ended with a verdict, or with a refusal by the table. The verdict and the refusal
+    are in the ledger.
+    """
     if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
     with _guarded(f"{operator.task_id} ended with a verdict"):

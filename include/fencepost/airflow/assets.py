@@ -100,8 +100,8 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
 def _events(pipeline: Pipeline) -> InletEventsAccessor:
     """Returns all events of the output.
 
-    They are looked up by the asset, and not by the alias or as an inlet. The event of a command has no alias, and a
-    command may have published what a run planned.
+    The events are looked up by the asset, and not by the alias or as an inlet. The event of a command has no alias, and
+    a command may have published what a run planned.
     """
     asset = output_asset(pipeline.name, pipeline.output.name)
     return InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri)

@@ -51,7 +51,7 @@ ANOTHER_CLUSTER_HELP = (
 
 @dataclass(frozen=True)
 class Team:
-    """A team's settings for all of its DAGs. `folder` has the pipelines. None means this machine's folder."""
+    """A team's settings for all of its DAGs. `folder` has the pipelines. A folder of None means this machine's folder."""
 
     folder: Path | None = None
     dag_args: Mapping[str, Any] = field(default_factory=dict)

@@ -60,9 +60,7 @@ def of_step(
 
 
 def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
-    """Returns the lineage of a step that ended with a verdict which stops the batch. It has the judged dataset and the
-    result.
-    """
+    """Returns the lineage of a step whose verdict stops the batch. It has the judged dataset and the result."""
     report, verdict, written = report_of(batch), batch.verdict, batch.written
     details = {
         "verdict": str(verdict.outcome) if verdict else None,

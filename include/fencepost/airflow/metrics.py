@@ -3,9 +3,9 @@ changed.
 
 Gauges of `advance` come from the ledger, so they include what a person's decision or a command has changed.
 
-Plain StatsD has no tags, and Airflow drops them for it. So with StatsD the name has the pipeline and everything else
-that distinguishes the figure. Other receivers get tags. A receiver that is down does not delay a task, because Airflow
-sends packets, or exports from a separate thread.
+Plain StatsD has no tags, so Airflow sends it none. So with StatsD the name has the pipeline and everything else that
+distinguishes the figure. Other receivers get tags. A receiver that is down does not delay a task, because Airflow sends
+packets, or exports from a separate thread.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
-    """Yields the figures of a step that ended with a verdict which stops the batch, or with the table's refusal of a
-    batch that had passed.
-    """
+    """Yields the figures of a step whose verdict stops the batch, or whose passed batch the table refused."""
     if batch.verdict is None:
         return
     quarantined = batch.written.quarantined if batch.written else {}

@@ -195,7 +195,7 @@ def send(
 
 
 def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> None:
-    """Renders and runs a new notifier. It is new because rendering changes a notifier in place.
+    """Renders and runs a new notifier. The notifier is new because rendering changes a notifier in place.
 
     The notifier is not called directly, because a call logs the error's message, which may quote an address with a
     token.

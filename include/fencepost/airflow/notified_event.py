@@ -156,8 +156,8 @@ class NotifiedEvent:
 
     @property
     def subject(self) -> str:
-        """Returns the subject that an event is sent once about. It is the batch, or the interval if there is no batch
-        yet, with the number of the validation.
+        """Returns the subject that an event is sent once about. The subject is the batch, or the interval if there is
+        no batch yet, with the number of the validation.
         """
         return f"{self.facts.batch or f'{self.pipeline}/{self.interval}'} {self.facts.number}"
 

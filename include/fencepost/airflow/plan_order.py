@@ -109,8 +109,8 @@ def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
     """Raises an error if this run and an earlier run wait for each other.
 
     A backfill's runs share its `max_active_runs`, and all other runs share the DAG's. An earlier run of the same kind
-    that stays queued waits for a place that later runs hold. This happens if the backfill runs backwards, or if the run
-    was cleared.
+    that stays queued waits for a place that later runs hold. A backfill that runs backwards causes this, and so does a
+    cleared run.
     """
     if (kind == "backfill") == (context["dag_run"].run_type == "backfill"):
         raise AirflowFailException(

@@ -42,7 +42,7 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """The request in a run's parameters. If no backfill made it, its name is the run's id."""
+    """The request in a run's parameters. A request that no backfill made has the run's id as its name."""
 
     name: str
     reprocess: bool = False

@@ -31,8 +31,8 @@ NO_MANUAL_RUNS = (
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow's timetable with the same boundaries as the commands. It is serialized, so its arguments are the
-    arguments of Airflow's timetable.
+    """Airflow's timetable with the same boundaries as the commands. The timetable is serialized, so its arguments are
+    the arguments of Airflow's timetable.
 
     For a manual run, Airflow calls the last two methods and answers with the error's text.
 

@@ -1,4 +1,4 @@
-"""The Airflow that the environment names, for commands."""
+"""Connects commands to the Airflow that the environment names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def known_airflow() -> AirflowApi | None:
     """Returns the Airflow that FENCEPOST_AIRFLOW_URL names, or None if the variable is not set.
 
     Raises:
-        AirflowUnavailable: it does not answer.
-        AirflowRefused: it refuses the login.
+        AirflowUnavailable: Airflow does not answer.
+        AirflowRefused: Airflow refuses the login.
     """
     url = os.environ.get(AIRFLOW_URL)
     if not url:
@@ -41,9 +41,10 @@ def known_airflow() -> AirflowApi | None:
 
 
 def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
-    """Emits the asset event if this step has published. A further result says whether Airflow accepted it.
+    """Yields the result, and emits the asset event if the step has published. Another result then says whether Airflow
+    accepted the event.
 
-    The publication is complete before and does not depend on the event.
+    The publication is complete before that, and does not depend on the event.
     """
     if (result.step, result.state, result.changed) != ("advance", State.PUBLISHED, True):
         return

@@ -18,7 +18,7 @@ class AirflowUnavailable(Retriable):
 
 
 class AirflowRefused(Retriable):
-    """Airflow answered with an error; `status` is HTTP's."""
+    """Airflow answered with an error. `status` is the HTTP status."""
 
     def __init__(self, method: str, path: str, status: int, text: str) -> None:
         super().__init__(f"Airflow refused {method} {path} with {status}: {text[:2000]}")
@@ -29,11 +29,11 @@ class AirflowApi:
     """One logged-in session. A refused call raises AirflowRefused with Airflow's own message."""
 
     def __init__(self, url: str, username: str, password: str, timeout: float = 60.0) -> None:
-        """Logs in at once. `timeout` is for one answer, in seconds.
+        """Logs in immediately. `timeout` is the longest wait for an answer, in seconds.
 
         Raises:
-            AirflowUnavailable: it does not answer.
-            AirflowRefused: it refuses the login.
+            AirflowUnavailable: Airflow does not answer.
+            AirflowRefused: Airflow refuses the login.
         """
         self.url = url
         self._login = {"username": username, "password": password}
@@ -53,7 +53,7 @@ class AirflowApi:
         self._client.close()
 
     def call(self, method: str, path: str, body: Json | None = None, **query: Any) -> Json:
-        """Returns one request below /api/v2, and its JSON answer. Logs in again if the token has expired."""
+        """Sends a request below /api/v2, and returns its JSON answer. It logs in again if the token has expired."""
         answer = self._client.request(method, f"/api/v2{path}", json=body, params=query)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self._log_in()
@@ -63,7 +63,7 @@ class AirflowApi:
         return dict(answer.json() or {}) if answer.content else {}
 
     def dag(self, dag_id: str) -> Json | None:
-        """Returns the DAG as the API shows it; None until it is parsed."""
+        """Returns the DAG as the API shows it, or None until the DAG is parsed."""
         return self._found(f"/dags/{dag_id}")
 
     def pool(self, name: str) -> Json | None:
@@ -71,11 +71,11 @@ class AirflowApi:
         return self._found(f"/pools/{name}")
 
     def connection(self, connection_id: str) -> Json | None:
-        """Returns the connection as the API shows it, or None if Airflow's database has none of that id."""
+        """Returns the connection as the API shows it. Returns None if Airflow's database has no connection of that id."""
         return self._found(f"/connections/{connection_id}")
 
     def import_errors(self) -> list[Json]:
-        """Files that could not be parsed: filename, stack_trace, timestamp."""
+        """Returns the files that could not be parsed, each with filename, stack_trace and timestamp."""
         return list(self.call("GET", "/importErrors", limit=100)["import_errors"])
 
     def health(self) -> Json:
@@ -83,8 +83,8 @@ class AirflowApi:
         return self.call("GET", "/monitor/health")
 
     def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
-        """Creates an event of that asset. False if Airflow has no such asset, because no task emits it and no DAG reads
-        it.
+        """Creates an event of that asset. Returns False if Airflow has no such asset, because no task emits it and no
+        DAG reads it.
         """
         # `_` is a wildcard in a pattern. An asset that tasks emit and no DAG reads is not active.
         found = self.call("GET", "/assets", uri_pattern=uri, only_active=False, limit=100)["assets"]

@@ -1,4 +1,4 @@
-"""The command line: the four steps without Airflow, a look at the ledger, and what other packages add to it.
+"""The command line has the four steps without Airflow, views of the ledger, and the commands that other packages add.
 
 Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth another run; 4 a person has to act.
 `--json` prints one JSON document on standard output, of a failure too; everything else goes to standard error.
@@ -41,8 +41,8 @@ from fencepost.steps.jobs import start_log
 
 
 class Commands(TyperGroup):
-    """Catches errors that Typer would misinterpret. It takes an EOFError for a closed terminal and a BrokenPipeError for a closed
-    output, and exits with 1.
+    """Catches errors that Typer would misinterpret. Typer takes an EOFError for a closed terminal and a BrokenPipeError
+    for a closed output, and exits with 1.
     """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
@@ -121,7 +121,9 @@ mount_commands(app)
 
 
 def main() -> None:
-    """The console script. An error of Fencepost becomes one line and an exit code, and with `--json` a document."""
+    """Runs the console script. An error of Fencepost becomes one line and an exit code. With `--json` the error also
+    becomes a document.
+    """
     as_json = "--json" in sys.argv
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))

@@ -21,7 +21,7 @@ COMPLETION = 2.0  # seconds that a completion waits for Kafka
 
 
 def names_like(incomplete: str) -> list[str]:
-    """The names of pipelines with this prefix, for shell completion."""
+    """Returns the names of pipelines with this prefix, for shell completion."""
     folder = pipelines_folder()
     files = folder.glob("*/pipeline.yaml") if folder.is_dir() else ()
     return sorted(file.parent.name for file in files if file.parent.name.startswith(incomplete))
@@ -35,8 +35,8 @@ def formats_like(incomplete: str) -> list[str]:
 
 
 def topics_like(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Returns the topics with this prefix, for shell completion of `new`. They are those of the Kafka that the command
-    line names so far; none if it does not answer within a moment.
+    """Returns the topics with this prefix, for shell completion of `new`. The topics are those of the Kafka that the
+    command line names so far. The list is empty if Kafka does not answer within a moment.
     """
     from fencepost.drafting.connection import connection_of
     from fencepost.drafting.draft import known_topics
@@ -63,7 +63,7 @@ Reason = Annotated[
 
 
 def interval_of(start: str, end: str) -> Interval:
-    """The interval of --start and --end; SettingsError if they are not times, or in the wrong order."""
+    """Returns the interval of --start and --end. Raises SettingsError if they are not times, or in the wrong order."""
     first, last = moment_of("--start", start), moment_of("--end", end)
     if last <= first:
         raise SettingsError(f"--end {end} is not after --start {start}. An interval's end is later than its start.")
@@ -71,7 +71,7 @@ def interval_of(start: str, end: str) -> Interval:
 
 
 def moment_of(option: str, text: str) -> datetime:
-    """Returns a time in ISO 8601, in UTC; otherwise a SettingsError that names `option`."""
+    """Returns a time in ISO 8601, in UTC. Raises a SettingsError that names `option` if the text is not a time."""
     try:
         return to_utc(datetime.fromisoformat(text))
     except ValueError:
@@ -81,15 +81,15 @@ def moment_of(option: str, text: str) -> datetime:
 
 
 def decision_of(action: str, reason: str) -> Decision:
-    """Returns an operator's decision, with name and time; SettingsError if the reason is blank."""
+    """Returns an operator's decision, with name and time. Raises SettingsError if the reason is blank."""
     if not reason.strip():
         raise SettingsError("--reason: give a reason, for later readers of the ledger.")
     return Decision(action=action, by=user_name(), reason=reason, decided_at=utc_now())
 
 
 def user_name() -> str:
-    """Returns the name of the user who decides: that of LOGNAME or USER, and the user of the process if that is
-    another.
+    """Returns the name of the user who decides, from LOGNAME or USER. If the user of the process is another user, the
+    name has both.
 
     Anybody can set the variables. In a container a user may have only a number.
     """
@@ -108,8 +108,8 @@ def pipeline_of(name: str) -> Pipeline:
 
 
 def with_connections(pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported
-    only if there are any.
+    """Returns the pipeline with the settings of its connections, which are looked up where Airflow would. Airflow is
+    imported only if the pipeline has connections.
     """
     if not pipeline.connections:
         return pipeline

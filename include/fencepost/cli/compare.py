@@ -25,7 +25,9 @@ TWO = "--revisions 1 2"
 
 
 class DiffCommand(TyperCommand):
-    """Explains --revisions if its second value is missing. The parser alone would take the next option for it."""
+    """Explains the option --revisions if its second value is missing. The parser alone would take the next option for
+    that value.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Returns the remaining arguments."""

@@ -1,4 +1,4 @@
-"""Consoles of the commands: results go to standard output, everything else to standard error."""
+"""The consoles of the commands. Results go to standard output, and everything else to standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSED_PIPE = 141  # like a program that ends with SIGPIPE: 128 + 13
 
 
 def end_quietly(*_: object) -> NoReturn:
-    """Ends the command because nobody reads its output any more: `fencepost status orders | head -1`."""
+    """Ends the command because its output has no reader any more, as in `fencepost status orders | head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python complains at exit
     raise SystemExit(CLOSED_PIPE)
 
@@ -37,7 +37,7 @@ out = Console(highlight=False)
 
 @contextmanager
 def working(doing: str, *, line: bool = True) -> Iterator[None]:
-    """Says on stderr what takes a while. On a terminal the text disappears when the block ends; elsewhere it is a line,
+    """Says on stderr what takes a while. On a terminal the text disappears when the block ends. Elsewhere it is a line,
     unless `line` is false.
     """
     if err.is_terminal and not err.is_dumb_terminal:

@@ -69,10 +69,10 @@ def doctor(
 
 
 def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """Returns the pipeline of that name, or all of them, and the errors of those that cannot be loaded.
+    """Returns the pipeline of that name, or all pipelines, and the errors of pipelines that cannot be loaded.
 
     Raises:
-        SettingsError: there is none of that name, or none at all.
+        SettingsError: there is no pipeline of that name, or no pipeline.
     """
     if name is None:
         return load_pipelines()
@@ -86,7 +86,7 @@ def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, Setting
 def examine_all(
     good: Mapping[str, Pipeline], bad: Mapping[str, SettingsError], *, spark_job: bool | None
 ) -> dict[str, list[Finding]]:
-    """Returns the findings about each pipeline, by name, and those about what all of them share."""
+    """Returns the findings about each pipeline by its name, and the findings about what all pipelines share."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
     from fencepost.doctor.run_check import run_check
@@ -107,8 +107,8 @@ def examine_all(
 
 
 def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
-    """Returns the pipeline with the settings of its connections, and the findings about these, or None if they cannot
-    be looked up.
+    """Returns the pipeline with the settings of its connections, and the findings about the connections. The pipeline
+    is None if they cannot be looked up.
     """
     from fencepost.doctor.run_check import run_check
     from fencepost.doctor.settings import check_connections
@@ -127,7 +127,9 @@ def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
 
 
 def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
-    """Returns the findings about reports, Airflow and Spark, and the connection to Airflow, if there is one."""
+    """Returns the findings about reports, Airflow and Spark. It also returns the connection to Airflow, or None if
+    there is none.
+    """
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
     from fencepost.doctor.run_check import run_check
@@ -167,8 +169,8 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
 
 
 def show(about: str, findings: Sequence[Finding]) -> None:
-    """Prints the problems in a table, the worst first. Below it are their commands, each unbroken, and a line for each
-    other level.
+    """Prints the problems in a table, the worst first. Below the table are their commands, each in one piece, and a
+    line for each other level.
     """
     by_level: dict[str, list[Finding]] = defaultdict(list)
     for one in findings:

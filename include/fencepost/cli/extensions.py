@@ -1,7 +1,9 @@
-"""What other installed packages add to the command line, by entry point: commands, and settings for commands about a pipeline.
+"""Adds what other installed packages have for the command line. By entry point they have commands, and settings for
+commands about a pipeline.
 
-An entry point of the group `fencepost.commands` is a function, mounted under its name. One of the group `fencepost.environment`
-is called before a command works on a pipeline. It may set environment variables that are not set yet.
+An entry point of the group `fencepost.commands` is a function that is mounted under its name. An entry point of the
+group `fencepost.environment` is called before a command works on a pipeline. Such an entry point may set environment
+variables that are not set yet.
 """
 
 from __future__ import annotations
@@ -18,6 +20,6 @@ def mount_commands(app: typer.Typer) -> None:
 
 
 def use_environment() -> None:
-    """Lets other packages set environment variables that they know, such as the address of the Kafka that runs here."""
+    """Lets other packages set environment variables that they know, such as the address of the Kafka on this machine."""
     for found in entry_points(group="fencepost.environment"):
         found.load()()

@@ -1,7 +1,8 @@
-"""What a command does when it is interrupted: by Ctrl-C, by SIGTERM, or by the end of its terminal.
+"""Handles the interruption of a command by Ctrl-C, by SIGTERM, or by the end of its terminal.
 
-Invariant: Spark's JVM is told to end before the command unwinds. A call into a busy JVM waits until the work is done, and a call
-into one that has ended may raise any error. So any error that leaves a command after the signal means that it was interrupted.
+Invariant: Spark's JVM is told to end before the command unwinds. A call into a busy JVM waits until the work is done,
+and a call into a JVM that has ended may raise any error. So any error that leaves a command after the signal means that
+the command was interrupted.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def was_interrupted(error: BaseException | None = None) -> bool:
-    """Returns whether a signal ended the command, or this error means that one did."""
+    """Returns whether a signal ended the command, or `error` means that a signal did."""
     return bool(_received) or isinstance(error, KeyboardInterrupt)
 
 
 def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted | None:
-    """Returns the error to report if a signal ended the command with this error, or None if none did."""
+    """Returns the error to report if a signal ended the command with this error. Returns None if no signal did."""
     if isinstance(error, Interrupted) and error.args:
         return error
     return Interrupted(f"interrupted. {left()}.") if was_interrupted(error) else None
@@ -51,10 +52,11 @@ def interrupted_by(error: BaseException, left: Callable[[], str]) -> Interrupted
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Makes signals raise an error within the block, which is a whole command line. A process of another program keeps
-    its own handlers.
+    """Makes signals raise an error within the block, which is a whole command line. If the process belongs to another
+    program, its own handlers stay.
 
-    Signals that are ignored, as SIGHUP is under nohup, stay ignored. A second signal during the cleanup ends the cleanup.
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored. A second signal during the cleanup ends the
+    cleanup.
     """
     _received.clear()
     before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -70,8 +72,8 @@ def heeding_signals() -> Iterator[None]:
 
 @contextmanager
 def saying_how_to_go_on(command: Callable[[], str], *, as_json: bool) -> Iterator[None]:
-    """If the block was interrupted: print a line on stderr, and a document with `as_json`, and exit with the signal's exit
-    code.
+    """Prints a line on stderr if the block was interrupted, and a document with `as_json`. The command then exits with
+    the signal's exit code.
     """
     try:
         yield
@@ -99,7 +101,9 @@ def show_interrupted(interrupted: Interrupted) -> None:
 
 
 def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
-    """Ends the process here after a signal. Otherwise threads that wait for an answer of Kafka would keep it alive."""
+    """Ends the process immediately after a signal. Otherwise threads that wait for an answer of Kafka would keep the
+    process alive.
+    """
     done = isinstance(ended, SystemExit) and not ended.code
     code = (
         0 if done else 128 + (_received[0] if _received else signal.SIGINT)
@@ -112,8 +116,8 @@ def leave_if_interrupted(ended: SystemExit | KeyboardInterrupt) -> None:
 
 
 def _heed_no_more() -> None:
-    """Ignores further signals once one has arrived. SIG_IGN would not do, because a process started meanwhile would
-    inherit it.
+    """Ignores further signals once a signal has arrived. SIG_IGN cannot be used, because a process started afterwards
+    would inherit it.
     """
     if _received:
         for number in SIGNALS:

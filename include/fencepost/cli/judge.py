@@ -139,7 +139,9 @@ def _print_judged(title: str, judged: list[JudgedRevision]) -> None:
 
 
 def _published(pipeline: Any, over: int) -> tuple[Deployment, View, list[PastRevision]]:
-    """The deployment, what its ledger has, and the newest published intervals there. SettingsError if there are none."""
+    """Returns the deployment, what its ledger has, and the newest published intervals. Raises SettingsError if there
+    are none.
+    """
     from fencepost.ledger.deployment import Deployment
     from fencepost.preview.past import newest_published
 

@@ -99,7 +99,7 @@ def quarantine(
 
 
 def descriptions_of(pipeline: Pipeline) -> dict[str, str]:
-    """Returns the descriptions in today's suite of its rules, by rule; empty while the suite cannot be read."""
+    """Returns the descriptions of the rules in today's suite, by rule. It is empty if the suite cannot be read."""
     try:
         rules = pipeline.suite.rules
     except SettingsError:
@@ -125,7 +125,8 @@ def quarantined_batches(
 ) -> Iterable[Batch]:
     """Yields the batches with quarantined records whose intervals overlap the time, in order. Pure.
 
-    For each published interval it is the batch, or its last published addition. With `every` it is every batch.
+    For each published interval it yields the batch, or its last published addition. With `every` the function yields
+    every batch.
     """
     for row in snapshot.rows:
         if (start and row.interval.end <= start) or (end and row.interval.start >= end):
@@ -135,7 +136,7 @@ def quarantined_batches(
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
-    """Returns a batch's quarantined records as JSON, for programs: counts by rule, and the offset ranges."""
+    """Returns a batch's quarantined records as JSON, for programs. It has counts by rule, and the offset ranges."""
     written = batch.require_written
     return {
         **identity(batch),

@@ -57,7 +57,8 @@ def remove(
 
 
 def _named_by_others(own: Pipeline) -> dict[str, str]:
-    """Returns the topics that other pipelines in the folder name, each with one of these pipelines.
+    """Returns the topics that other pipelines in the folder name. Each topic comes with the name of a pipeline that
+    names it.
 
     Raises:
         SettingsError: a pipeline.yaml cannot be read.

@@ -44,7 +44,9 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:
-    """Returns the interval with exactly these times; otherwise the intervals within them that have something to replay."""
+    """Returns the interval with exactly these times. Otherwise it returns the intervals within these times that have
+    something to replay.
+    """
     from fencepost.protocol.view import View
 
     view = ledger.read() if ledger.exists() else View()

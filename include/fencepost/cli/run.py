@@ -94,7 +94,7 @@ def left_after(steps: list[StepResult], interval: Interval, *, reprocess: bool) 
 
 
 def _asked_for(start: str | None, end: str | None, last: int | None) -> Interval | int:
-    """Returns the interval between the times, or the number of the newest intervals."""
+    """Returns the interval between the times, or the number of newest intervals that was requested."""
     if last is not None:
         if start is not None or end is not None:
             raise SettingsError("--last takes the newest intervals of the schedule: give it, or --start and --end.")

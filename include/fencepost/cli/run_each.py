@@ -29,8 +29,8 @@ SHOWN_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan w
 
 
 def run_each(pipeline: Pipeline, asked: Interval | int, *, allow_future: bool, as_json: bool) -> None:
-    """Runs the intervals between two times, or this many of the newest, in order. Prints a line for each, and stops at
-    the first that is not published or skipped.
+    """Runs the intervals between two times, or this many of the newest intervals, in order. Prints a line for each
+    interval, and stops at the first that is not published or skipped.
     """
     began = time.monotonic()
     done: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
     """Returns the schedule's intervals between these times.
 
     Raises:
-        SettingsError: there is none, or one has not ended.
+        SettingsError: there is no interval, or an interval has not ended.
     """
     schedule, now = pipeline.schedule, utc_now()
     cuts = f"its schedule (cron {schedule.cron!r} in {schedule.timezone})"
@@ -124,10 +124,10 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
 
 
 def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
-    """This many of the newest intervals of the schedule that have ended, oldest first; fewer if there are fewer.
+    """Returns this many of the newest intervals of the schedule that have ended, the oldest first. There may be fewer.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is no such interval.
     """
     schedule = pipeline.schedule
     newest = list(islice(newest_ended(schedule, utc_now()), number))
@@ -142,8 +142,8 @@ def newest_intervals(pipeline: Pipeline, number: int) -> list[Interval]:
 def steps_of_each(
     pipeline: Pipeline, intervals: list[Interval], *, allow_future: bool
 ) -> Iterator[tuple[Interval, Iterator[StepResult]]]:
-    """Yields the intervals, each with the results of its steps. A step runs when its result is requested. All share one
-    ledger and one JVM.
+    """Yields the intervals, each with the results of its steps. A step runs when its result is requested. All steps
+    share one ledger and one JVM.
     """
     from fencepost.ledger.deployment import Deployment
     from fencepost.steps.plan import finished_before, plan_batch
@@ -163,7 +163,7 @@ def steps_of_each(
 
 
 class _Progress:
-    """Prints a line for each interval, and messages of a step. A message that repeats is printed once."""
+    """Prints a line for each interval, and the messages of its steps. A message that repeats is printed once."""
 
     def __init__(self, total: int) -> None:
         self._total, self._number, self._began = total, 0, 0.0
@@ -177,7 +177,7 @@ class _Progress:
         self._label = f"{number}  {interval.start:%Y-%m-%d %H:%M} → {interval.end:%m-%d %H:%M}"
 
     def heed(self, result: StepResult) -> None:
-        """Prints messages of the step that the line of the interval does not have."""
+        """Prints the messages of the step that the interval's line does not have."""
         matters = result.step == "event" or any(name in result.details for name in SHOWN_OF_A_PLAN)
         if matters and result.message not in self._shown:
             self._shown.add(result.message)

@@ -156,7 +156,7 @@ def _awaiting(one: Awaiting) -> dict[str, Any]:
 
 
 def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
-    """Prints what awaits a person: the newest in full, and the number of the others."""
+    """Prints what awaits a person. The newest entry is printed in full, and the others are counted."""
     if not awaiting:
         return
     out.print("[bold red]awaiting a person[/]")
@@ -195,7 +195,7 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 
 def identity(batch: Batch) -> dict[str, Any]:
-    """Identity and state of a batch as JSON, for programs."""
+    """Returns the identity and the state of a batch as JSON, for programs."""
     return {
         "batch": str(batch.id),
         "start": batch.interval.start.isoformat(),

@@ -1,4 +1,4 @@
-"""Helpers of the commands that run steps: the steps after a plan, their Spark session, and how results are shown."""
+"""Helps the commands that run steps: the steps after a plan, their Spark session, and how results are shown."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def show_steps(
     as_json: bool,
     left: Callable[[list[StepResult]], str] = lambda steps: GO_ON,
 ) -> None:
-    """Runs the steps and shows what each did. If one fails, exit with the failure's code. `left` says what remains
-    after these steps if a signal comes, and how to continue.
+    """Runs the steps and shows what each step did. If a step fails, it exits with the failure's code. `left` says what
+    remains after these steps if a signal comes, and how to continue.
     """
     steps: list[StepResult] = []
     failure: FencepostError | Interrupted | None = None
@@ -55,7 +55,7 @@ def show_steps(
 
 
 def failure_of(error: BaseException, left: Callable[[], str], *, as_json: bool) -> FencepostError | Interrupted:
-    """Returns the error for the JSON document. Without `as_json` it is raised, and `main` shows it."""
+    """Returns the error for the JSON document. Without `as_json` it raises the error, and `main` shows it."""
     interrupted = interrupted_by(error, left)
     if not as_json:
         raise interrupted or error
@@ -75,8 +75,8 @@ def steps_of(
     *,
     line: bool = True,
 ) -> Iterator[StepResult]:
-    """Yields the results of the four steps and of the asset event, as they complete. Says on stderr what Spark is
-    doing.
+    """Yields the results of the four steps and of the asset event, when each is complete. It says on stderr what Spark
+    is doing.
     """
     from fencepost.steps.run_interval import run_interval
 
@@ -104,8 +104,8 @@ def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[
 
 @contextmanager
 def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[Any]:
-    """A separate Spark session for a command that only reads. Says on stderr what it is doing. What Spark raises in the block
-    becomes Fencepost's error.
+    """Yields a separate Spark session for a command that only reads. It says on stderr what the command is doing. An
+    error of Spark in the block becomes Fencepost's error.
 
     Raises:
         JobFailed, AccessDenied, DriverDied: the message names the command.
@@ -123,9 +123,11 @@ def spark_that_reads(pipeline: Pipeline, command: str, doing: str) -> Iterator[A
 
 @contextmanager
 def spark_session(pipeline: Pipeline, records: int | None = None, step: str = "run") -> Iterator[Callable[[], Any]]:
-    """A function that returns the session. Its first call starts the session, and the end of the block stops it.
+    """Yields a function that returns the session. The function's first call starts the session, and the end of the
+    block stops it.
 
-    `records` is the number of records that it will process, if that is known. `step` is that of `build_session`.
+    `records` is the number of records that the session will process, if that is known. `step` has the meaning of
+    `build_session`.
     """
     from fencepost.spark.session import build_session
 

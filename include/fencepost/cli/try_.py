@@ -88,7 +88,7 @@ def _load_ahead() -> None:
 
 
 def _choose_input(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Deployment, TrialInput]:
-    """The deployment, and the records that the trial reads."""
+    """Returns the deployment, and the records that the trial reads."""
     from fencepost.doctor.folder import check_pipeline
     from fencepost.ledger.deployment import Deployment
     from fencepost.preview.trial_input import newest, of_interval
@@ -106,7 +106,7 @@ def _tried(spark: Any, deployment: Deployment, trial_input: TrialInput) -> Trial
 
 
 def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:
-    """Tries, and again at each change of a file, until Ctrl-C."""
+    """Runs the trial, and runs it again at each change of a file, until Ctrl-C."""
     while True:
         before = state_of(folder)
         began = time.monotonic()
@@ -123,7 +123,9 @@ def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Returns the modification time, size and inode of each file in the folder. They show whether a file has changed."""
+    """Returns the modification time, size and inode of each file in the folder. These values show whether a file has
+    changed.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         try:

@@ -92,7 +92,7 @@ class ClientConfig(Names, BaseModel):
         return settings
 
     def plain(self, service: Service) -> dict[str, str]:
-        """Returns the whole settings of a service as texts, with their secrets. Only clients may get them.
+        """Returns the whole settings of a service as texts, with their secrets. Only clients may get these settings.
 
         Raises:
             SettingsError: see `require_resolved`.

@@ -29,16 +29,16 @@ def resolved(
     connection gave.
 
     Raises:
-        SettingsError: says what is wrong with the merged settings. It names section, connection and setting, and never
-            a secret.
+        SettingsError: says what is wrong with the merged settings. The message names section, connection and setting,
+            and never a secret.
     """
     given = {section: SERVICES[section].of_connection(look_up(name)) for section, name in config.connections.items()}
     return with_settings(config, {section: one.settings for section, one in given.items()}), given
 
 
 def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig:
-    """Returns the pipeline or reader with these settings merged into its own, by section. Its own settings take
-    precedence, under whatever name they have.
+    """Returns the pipeline or reader with these settings merged into its own, by section. The config's own settings
+    take precedence, whatever name of a setting they use.
 
     Raises:
         SettingsError: see `resolved`.
@@ -65,8 +65,8 @@ def _reasons(error: ValidationError) -> Iterator[str]:
 
 
 def settings_of(config: ClientConfig) -> dict[str, dict[str, str]]:
-    """Returns the whole settings of each section that has a connection. They are plain texts with their secrets, for
-    `with_settings`.
+    """Returns the whole settings of each section that has a connection. The settings are plain texts with their
+    secrets, for `with_settings`.
     """
     return {section: config.own(SERVICES[section]) for section in config.connections}
 

@@ -39,8 +39,8 @@ def read_file(file: Path) -> bytes:
 
 
 def unreadable(path: Path, error: OSError | str) -> SettingsError:
-    """Returns the error for a file or folder that is missing or cannot be read. For a link it says where the link
-    leads.
+    """Returns the error for a file or folder that is missing or cannot be read. The error for a link says where the
+    link leads.
     """
     link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises where the folder is closed
     if isinstance(error, FileNotFoundError) and not link:

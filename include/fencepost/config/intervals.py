@@ -97,8 +97,8 @@ def _start_warnings(schedule: Schedule) -> Iterator[ScheduleWarning]:
 
 
 def left_out(schedule: Schedule, known: Sequence[Interval]) -> Iterator[Interval]:
-    """Yields the schedule's intervals that lie before a `known` interval and overlap no known interval. They are in
-    order, from the schedule's start on.
+    """Yields the schedule's intervals that lie before a `known` interval and overlap no known interval. The intervals
+    are in order, from the schedule's start on.
 
     Under `catchup` Airflow makes runs only for intervals after its latest run, and a backfill's run counts as the
     latest too. So Airflow makes no runs for these intervals. Without `catchup` intervals are left out on purpose.

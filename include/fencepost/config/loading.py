@@ -121,11 +121,11 @@ def pipeline_of_values(
 ) -> Pipeline:
     """Returns the pipeline with these fields, and values from the environment.
 
-    `unset` replaces a variable that is not set. `readable` limits the variables that are read; without it, all except Airflow's
-    own are read. `at_parse` is as in `load_pipeline`.
+    `unset` replaces a variable that is not set. `readable` limits the variables that are read. Without it, all
+    variables except Airflow's own are read. `at_parse` has the meaning of `load_pipeline`.
 
     Raises:
-        SettingsError: as `load_pipeline`.
+        SettingsError: see `load_pipeline`.
     """
     file = folder / "pipeline.yaml"
     _check_fields(raw, file)
@@ -200,7 +200,7 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 
 def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
-    """The fields that are allowed where an unknown one was found. Those that an output needs come first."""
+    """Returns the fields that are allowed in the place of an unknown field. The fields that an output needs come first."""
     if loc[0] == "output" and kind is not None:
         fields = settings_of(kind).model_fields
         return sorted(fields, key=lambda name: not fields[name].is_required())

@@ -1,22 +1,20 @@
 """The names of a pipeline's topics, consumer groups and transactional ids. Fencing depends on these names.
 
-A broker knows nothing of pipelines, lanes and batches. It fences a writer once another writer takes the same
+A broker knows nothing of pipelines, lanes and batches. A broker fences a writer once another writer takes the same
 transactional id, and it keeps one offset for each partition of a group. So names decide which writer fences which
 writer, and which mark overwrites which mark:
 
-1. **A name belongs to one pipeline.** A pipeline's name has no dot. Its groups and ids are that name, or begin with it and a dot.
-Its
-   topics begin with `fencepost.`, that name and a dot. So no two pipelines share a name, and one prefix grants them all
-   (`config/rights.py`).
-2. **One id changes the ledger**, the coordinator's. If two runs change it at once, the later one fences the earlier.
-3. **A task-partition of a lane has one id for ever**, whichever batch holds the lane. So each attempt fences every earlier one,
-   also those of earlier batches, and aborts the transaction that it left open.
-4. **A mark is in the group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite only marks
-of
-   its own lane, and the lease in a mark says which batch it belongs to.
+1. **A name belongs to one pipeline.** A pipeline's name has no dot. A pipeline's groups and ids are its name, or begin
+   with the name and a dot. A pipeline's topics begin with `fencepost.`, its name and a dot. So no two pipelines share a
+   name, and one prefix grants them all (`config/rights.py`).
+2. **One id changes the ledger**, the coordinator's. If two runs change the ledger at once, the later run fences the
+   earlier run.
+3. **A task-partition of a lane has one id for ever**, whichever batch holds the lane. So each attempt fences every
+   earlier one, also those of earlier batches, and aborts the transaction that it left open.
+4. **A mark is in the group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite
+   only marks of its own lane, and the lease in a mark says which batch it belongs to.
 5. **Lanes never share a name.** The lane of a batch is a number, that of an addition `replay-` and a number, that of a
-publication
-   `publish-` and a number.
+   publication `publish-` and a number.
 
 A writer that still runs is fenced by its name alone. If these names changed, nothing would fence it.
 """

@@ -61,7 +61,7 @@ class OutputSettings(Section):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Returns the Kafka topics of the output. They are empty unless the output is a topic."""
+        """Returns the Kafka topics of the output. The tuple is empty unless the output is a topic."""
         return ()
 
     @property
@@ -71,14 +71,14 @@ class OutputSettings(Section):
 
     @property
     def is_copied(self) -> bool:
-        """Returns whether publishing a batch needs as many resources as writing a batch. If so, Airflow's pool counts
-        it.
+        """Returns whether publishing a batch needs as many resources as writing a batch. If it does, Airflow's pool
+        counts the publication.
         """
         return False
 
     @property
     def records(self) -> RecordSettings:
-        """Returns how staged records are written. If the output is a topic, these are its own records."""
+        """Returns how staged records are written. For a topic these are the settings of the topic's own records."""
         raise NotImplementedError
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
@@ -86,7 +86,9 @@ class OutputSettings(Section):
         raise NotImplementedError
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
-        """Returns the statements that grant rights outside Kafka, by their use. They are empty if the kind needs none."""
+        """Returns the statements that grant rights outside Kafka, by their use. The list is empty if the kind needs no
+        such rights.
+        """
         return []
 
 
@@ -97,7 +99,7 @@ def settings_of(kind: str) -> type[OutputSettings]:
 
 
 def kind_of(output: Any) -> str | None:
-    """The output's kind, or the default if it names none; None if there is no such kind."""
+    """Returns the output's kind, or None if there is no such kind. If the output names no kind, this is the default."""
     return known_kind(
         output.get("kind", DEFAULT_KIND) if isinstance(output, Mapping) else getattr(output, "kind", None)
     )

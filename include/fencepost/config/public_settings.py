@@ -1,5 +1,5 @@
-"""The settings that a pipeline's DAG carries to machines without the pipeline's folder. They are as written, without
-secrets.
+"""The settings that a pipeline's DAG carries to machines without the pipeline's folder. The settings are carried as
+written, without secrets.
 
 References to the environment stay references. For a setting that is or may be a secret, only its name is carried. An
 error that needs the setting says how to provide it.
@@ -57,11 +57,11 @@ def _json(value: Any) -> Any:
 
 
 def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
-    """Returns the pipeline with the settings that this DAG carries. Its name is the DAG's id. It has no folder, so
-    pages can show it but nothing can run it.
+    """Returns the pipeline with the settings that this DAG carries. The pipeline's name is the DAG's id. It has no
+    folder, so pages can show it but nothing can run it.
 
-    It may use the environment variables that `FENCEPOST_PAGES_ENVIRONMENT` lists, and no others. Of this machine's
-    files it may use only certificates of authorities.
+    The pipeline may use only the environment variables that `FENCEPOST_PAGES_ENVIRONMENT` lists. The pipeline may use
+    no files of this machine except certificates of authorities.
 
     Raises:
         SettingsError: a variable is not listed or not set on this machine, a login is in a file, or the folder has a

@@ -37,7 +37,7 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource. `name` is a key of `NAMES`. In a right of a pipeline (`rights_of`) it is the
+    """An operation on a resource. `name` is a key of `NAMES`. In a right of a pipeline (`rights_of`) `name` is the
     resource's own name.
     """
 
@@ -147,8 +147,8 @@ READER_GROUP = "fencepost-reader"
 
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
-    """Returns the rights of a reader of the output in a consumer group of that name. They do not include the pipeline's
-    own rights.
+    """Returns the rights of a reader of the output in a consumer group of that name. The pipeline's own rights are not
+    included.
     """
     return (
         *(Right(T, topic, "Read", "reads what is published") for topic in pipeline.output.topics),

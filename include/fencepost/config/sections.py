@@ -1,4 +1,4 @@
-"""The sections of `pipeline.yaml` except output, services and notifications. They are frozen values that check
+"""The sections of `pipeline.yaml` except output, services and notifications. The sections are frozen values that check
 themselves.
 
 This module does not import Spark, Airflow or Great Expectations, because Airflow's DAG processor loads it every few seconds.
@@ -216,7 +216,7 @@ class Schedule(Section):
 
 
 def _as_written(number: object) -> object:
-    """Returns the number with the digits that it is written with; any other value unchanged."""
+    """Returns the number with the digits that it is written with. Any other value is unchanged."""
     exact = number_of(number)
     return number if exact is None else exact
 

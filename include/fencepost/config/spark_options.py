@@ -86,7 +86,9 @@ def check_spark(values: Mapping[str, str]) -> None:
 
 
 def is_harmless(name: str) -> bool:
-    """Returns whether a setting of Spark changes no value. Such a setting is in the list, or is not an SQL setting."""
+    """Returns whether a setting of Spark changes no value. A setting in the list changes no value, and neither does a
+    setting that is not an SQL setting.
+    """
     if not name.startswith(SQL):
         return True
     parts = name.removeprefix(SQL).split(".")
@@ -95,8 +97,6 @@ def is_harmless(name: str) -> bool:
 
 
 def settings_of_values(own: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that decide values and that every session of a pipeline has. `own` are the pipeline's
-    settings.
-    """
+    """Returns the settings that decide values. Every session of a pipeline has them. `own` are the pipeline's settings."""
     pinned = {name: value for name, (value, _) in PINNED_SQL.items()}
     return pinned | {name: own.get(name, value) for name, value in OF_TRANSFORM.items()}

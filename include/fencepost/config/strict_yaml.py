@@ -1,8 +1,8 @@
 """Reads any YAML 1.2 file as plain values, or raises SettingsError with the line.
 
 In YAML 1.1, which most libraries read, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. This
-reader gives texts for them. It refuses a number that begins with 0, because YAML 1.2 would drop the 0. Dates and times
-are still values, and `<<` merges.
+reader reads all of these as texts. It refuses a number that begins with 0, because YAML 1.2 would drop the 0. Dates and
+times are still values, and `<<` merges.
 
 The reader also refuses what YAML allows but nobody means: a key that occurs twice, an anchor that occurs twice, an
 alias of itself, and aliases that multiply. Messages quote nothing from the file except keys, because YAML reads a
@@ -60,7 +60,7 @@ def read_yaml(file: Path) -> Any:
     """Returns the file's content.
 
     Raises:
-        SettingsError: the file cannot be read or parsed. It names the file, and the line if there is one.
+        SettingsError: the file cannot be read or parsed. The message names the file, and the line if there is one.
     """
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Composer, reader.Constructor = _Resolver, _Composer, _Constructor
@@ -91,7 +91,7 @@ def _problem(error: YAMLError) -> str:
 
 
 class Refused(ConstructorError):
-    """Raised for a value that this module refuses. Its message quotes at most a key."""
+    """Raised for a value that this module refuses. The message quotes at most a key."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(None, None, problem, mark)

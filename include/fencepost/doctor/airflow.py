@@ -26,8 +26,8 @@ class AirflowAnswers(Protocol):
 
 
 def check_airflow_pool(airflow: AirflowAnswers, name: str = DEFAULT_POOL) -> Finding:
-    """Checks that the pool that bounds Spark jobs exists and has slots. Airflow never schedules a task whose pool does
-    not exist.
+    """Checks that the pool for Spark jobs exists and has slots. Airflow never schedules a task whose pool does not
+    exist.
     """
     pool = airflow.pool(name)
     make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"

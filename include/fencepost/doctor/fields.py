@@ -14,8 +14,8 @@ MOST_BYTES, SECONDS = 8_000_000, 10.0
 
 
 def check_source_fields(inspection: Inspection) -> Iterator[Finding]:
-    """Checks a small sample of the source. It should have the declared fields with the declared types, no other fields,
-    and no refused tombstones.
+    """Checks a small sample of the source. The sample should have the declared fields with the declared types, no other
+    fields, and no refused tombstones.
     """
     if not inspection.has_groups:  # a consumer would create Kafka's topic of offsets, and a check creates nothing
         yield skipped("reading a sample would create Kafka's topic __consumer_offsets")

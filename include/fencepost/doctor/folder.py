@@ -1,6 +1,6 @@
 """Checks a pipeline's folder: its transform, its suite and its schedule.
 
-These checks do not start Spark. They execute a transform.py, as the write step does. Only Spark can check a
+These checks do not start Spark. The checks execute a transform.py, as the write step does. Only Spark can check a
 transform.sql.
 """
 

@@ -51,7 +51,7 @@ class Inspection:
     """
 
     def __init__(self, pipeline: Pipeline, deployment: Deployment | None = None, view: View | None = None) -> None:
-        """A step passes its own deployment and view."""
+        """Keeps the pipeline. A step passes its own deployment and view."""
         self.pipeline = pipeline
         self.now: datetime = utc_now()
         self._view = view
@@ -59,12 +59,14 @@ class Inspection:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The pipeline on its cluster. Its requests to Kafka wait `PATIENCE` seconds, unless a step passed it."""
+        """Returns the pipeline on its cluster. If no step passed the deployment, its requests to Kafka wait at most
+        `PATIENCE` seconds.
+        """
         return self._deployment or Deployment.of(self.pipeline, timeout=PATIENCE)
 
     @property
     def ledger(self) -> Ledger:
-        """The pipeline's ledger."""
+        """Returns the pipeline's ledger."""
         return self.deployment.ledger
 
     @property
@@ -79,7 +81,7 @@ class Inspection:
 
     @property
     def view(self) -> View:
-        """Returns the ledger's contents. They are empty if there is no ledger."""
+        """Returns the ledger's contents. The view is empty if there is no ledger."""
         if self._view is None:
             self._view = self.ledger.peek()
         return self._view

@@ -54,7 +54,7 @@ def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_unfinished_batches(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that batches that are planned or being published still have their marks."""
+    """Checks that planned batches, and batches under publication, still have their marks."""
     yield from unfinished(snapshot_of(inspection.view), inspection.marks_kept_for, inspection.now)
 
 

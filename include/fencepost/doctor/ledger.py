@@ -62,7 +62,7 @@ def check_ledger_is_complete(inspection: Inspection) -> Finding:
 
 def check_unread_records(inspection: Inspection) -> Finding:
     """Checks that no source record lies before the range of the first planned interval. If no interval is planned, it
-    takes the first interval of the schedule.
+    checks the first interval of the schedule.
     """
     source, pipeline = inspection.source.there, inspection.pipeline
     earliest = by_partition(source.name, inspection.cluster.earliest(source))

@@ -20,7 +20,7 @@ SOON = timedelta(hours=24)  # records that Kafka may delete within a day are rep
 
 
 def check_before_plan(deployment: Deployment, view: View) -> None:
-    """The cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
+    """Makes the cheap checks for a step that plans: a few requests, and no Spark. Warnings are logged.
 
     Lost source records are only logged. The plan itself fails if its ranges contain lost records.
 
@@ -108,8 +108,8 @@ def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
 
 
 def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Finding]:
-    """Yields which source records are gone that a planned batch has to read, or that would be needed to write a batch
-    again.
+    """Yields findings about deleted source records. Only records matter that a planned batch has to read, or that a
+    batch would need to be written again.
     """
     name, skips = inspection.pipeline.source.topic, inspection.pipeline.source.on_expired == "skip"
     reached, next_read = of_topic(frontier(inspection.view), name), to_be_written(inspection.view, name)
@@ -135,8 +135,8 @@ def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
 
 
 def to_be_written(view: View, topic: str) -> dict[int, int]:
-    """Returns the first offset that is not written, by source partition. It is the first offset of a planned batch, or
-    otherwise of the next batch. Pure.
+    """Returns the first offset that is not written, by source partition. This is the first offset of a planned batch,
+    or otherwise of the next batch. Pure.
     """
     newest = view.last_batch(view.kept_intervals[-1]) if view.kept_intervals else None
     first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}

@@ -101,7 +101,7 @@ def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]
 
 
 def python_there() -> str:
-    """Returns the Python that executors start. It is `PYSPARK_PYTHON`, or otherwise the driver's."""
+    """Returns the Python that executors start. Executors start `PYSPARK_PYTHON`, or otherwise the driver's Python."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 

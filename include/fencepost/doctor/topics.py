@@ -58,9 +58,7 @@ def check_source_times(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_output_retention(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that the topics that batches are written to accept records of their age, and keep them until they are
-    judged.
-    """
+    """Checks that the topics of batches accept records of the batches' age, and keep the records until they are judged."""
     interval, found = inspection.newest_due, False
     for role in inspection.own_topics:
         refusal = _refusal(inspection, role, interval)
@@ -261,7 +259,7 @@ def _open_transaction(
     """Returns what an open transaction means. The broker ends a transaction after its timeout. A transaction that is
     older than any timeout hangs.
 
-    Its age is the age of its first record, if the record's timestamp is the time at which it was written.
+    The transaction's age is the age of its first record, if the record's timestamp is the time of writing.
     """
     limit = inspection.transaction_limit
     age = inspection.now - began if began is not None and _is_dated_by_its_writing(inspection, role) else None
@@ -287,8 +285,8 @@ def _open_transaction(
 
 
 def _is_dated_by_its_writing(inspection: Inspection, role: Role) -> bool:
-    """Returns whether records have the time of writing as their timestamp. This is assumed, except for the source,
-    whose producers may choose timestamps.
+    """Returns whether records have the time of writing as their timestamp. Records of every topic except the source are
+    assumed to have it. The source's producers may choose timestamps.
     """
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True

@@ -1,5 +1,5 @@
-"""Drafts the checks of a suite. Every check held for the sample. They are warnings, so they stop no batch before a
-person has read them.
+"""Drafts the checks of a suite. Every check held for the sample. The checks are warnings, so they stop no batch before
+a person has read them.
 
 The checks are about single records. A sample says nothing about a batch's volume, and ids and times differ in every
 batch.

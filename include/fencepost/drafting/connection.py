@@ -1,5 +1,5 @@
-"""Drafts the sections of `pipeline.yaml` for Kafka and the registry. They come from another pipeline, from options, or
-from the services on this machine. The file gets no secret: the name of a variable takes its place.
+"""Drafts the sections of `pipeline.yaml` for Kafka and the registry. The sections come from another pipeline, from
+options, or from the services on this machine. The file gets no secret: the name of a variable takes its place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DraftConnection:
     """The text of the section `kafka`, of `schema_registry` if a registry is known, and of `spark` if another pipeline
     has that section.
 
-    `given` says that a person has named the registry. Otherwise it is the registry on this machine, if that runs.
+    `given` says that a person has named the registry. Otherwise the registry is the one on this machine, if one runs.
     """
 
     kafka: str

@@ -1,4 +1,4 @@
-"""`fencepost new` drafts a pipeline's folder from a sample of its topic. It writes only that folder."""
+"""`fencepost new` drafts a pipeline's folder from a sample of its topic. The command writes only that folder."""
 
 from __future__ import annotations
 

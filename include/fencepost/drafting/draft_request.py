@@ -21,8 +21,8 @@ class DraftRequest:
 
     @property
     def output_topic(self) -> str:
-        """Returns the output topic of the draft. Its default name is the pipeline's, unless the source topic has that
-        name.
+        """Returns the output topic of the draft. By default the topic has the pipeline's name, unless the source topic
+        has that name.
         """
         return self.output or (self.name if self.name != self.topic else f"{self.name}_out")
 

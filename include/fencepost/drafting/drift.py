@@ -1,9 +1,9 @@
 """Finds how a topic has drifted from what a pipeline declares. Fields that are not declared are drift, and so are types
 that no longer fit.
 
-A difference that no declaration can change is not drift. Such differences are fields that cannot be columns, and
-malformed records that the settings drop or quarantine. A declared field has drifted if producers now write its name in
-another case, because its column is then null.
+A difference that no declaration can change is not drift. So fields that cannot be columns are not drift, and neither
+are malformed records that the settings drop or quarantine. A declared field has drifted if producers now write its name
+in another case, because its column is then null.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 def _place_of(schemas: ReadSchemas) -> Callable[[bytes], str]:
     """Returns a function that gives the label under which a malformed value is counted.
 
-    The label is the id of the value's schema if the reader's schema cannot read that schema. Otherwise it is `RECORD`.
+    The label is the id of the value's schema if the reader's schema cannot read that schema. Otherwise the label is
+    `RECORD`.
     """
     unread = {number for number, why in schemas.refused.items() if why not in (NOT_LOOKED_UP, NOT_THERE)}
 
@@ -204,7 +205,7 @@ def _within(value: Any, kind: pa.DataType, at: str) -> Iterator[Unknown]:
 
 
 def _type_at(objects: Sequence[Mapping[str, Any]], path: str) -> str:
-    """Returns the type to declare for an undeclared outermost field. It is empty for a nested field."""
+    """Returns the type to declare for an undeclared outermost field. The type is empty for a nested field."""
     values = [one[path] for one in objects if path in one]
     return infer(values).sql if values else ""
 

@@ -84,14 +84,13 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
 def registered_source(
     pipeline: Pipeline, name: str, subject: str, values: Sequence[bytes | None]
 ) -> tuple[Source, Fields]:
-    """Returns the source of a format with a registry, and its fields. They are the fields of the subject's latest
-    schema.
+    """Returns the source of a format with a registry, and the fields of the subject's latest schema.
 
     In JSON Schema, the type of a field may not fit a column. The draft then declares the field with the type that the
     sample shows.
 
     Raises:
-        SettingsError: Spark cannot hold the schema; names the field.
+        SettingsError: Spark cannot hold the schema. The message names the field.
         RegistryUnavailable, AccessDenied: the registry does not answer.
     """
     own = None if subject == f"{pipeline.source.topic}-value" else subject

@@ -78,8 +78,8 @@ def settings_yaml(
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
-    """Returns a comment about the start. It says how many of the topic's offsets no run reads if runs start there, and
-    how to include these offsets.
+    """Returns a comment for the setting `start`. The comment says how many of the topic's offsets no run reads, and how
+    to include these offsets.
     """
     if not chosen.unread:
         return "  # the topic has nothing before it"
@@ -99,8 +99,8 @@ def largest_of(sample: Sample) -> int:
 
 
 def _with_size(section: str, largest: int) -> str:
-    """Returns the section. It gets a larger size limit for producers if they could not send the largest record under
-    the present limit.
+    """Returns the section. The section gets a larger size limit for producers if they could not send the largest record
+    under the present limit.
     """
     if largest < LARGE or "message.max.bytes" in section:
         return section
@@ -117,8 +117,8 @@ def _auto_register(section: str) -> str:
 
 
 def _limit(fields: Fields) -> float:
-    """Returns a limit for the share of malformed records. It is twice the sample's share, so a similar batch stays
-    below it.
+    """Returns a limit for the share of malformed records. The limit is twice the sample's share, so a similar batch
+    stays below it.
     """
     known = max(1, fields.records)
     return min(1.0, max(LIMIT, math.ceil(200 * fields.bad / known) / 100)) if fields.bad else LIMIT

@@ -74,8 +74,8 @@ def source_of(
 
 
 def compaction(topic: str, policy: str) -> tuple[str, str]:
-    """Returns what a compacted source topic loses, and what to do about it. Both are empty for a topic that is not
-    compacted.
+    """Returns what a compacted source topic loses, and what to do about it. Both texts are empty for a topic that is
+    not compacted.
     """
     if "compact" not in policy:
         return "", ""

@@ -93,8 +93,8 @@ def identifier(name: str) -> str:
 
 
 def transform_sql(fields: Fields, source: Source) -> str:
-    """Returns the text of `transform.sql`. It selects every column by its name, the times that epoch numbers mean, and
-    the key unchanged. It also selects `_tombstone` if the source passes tombstones.
+    """Returns the text of `transform.sql`. The query selects every column by its name, the times that epoch numbers
+    mean, and the key unchanged. It also selects `_tombstone` if the source passes tombstones.
     """
     selected = [("_key", "the source's key, which output.key names")]
     if source.tombstones == "pass":

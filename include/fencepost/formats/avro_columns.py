@@ -1,8 +1,9 @@
 """Reads the values of one Avro type in many records at once, as a column. numpy finds where each value ends, and
 pyarrow creates the column.
 
-This module only recognises unusual or possibly malformed records. It marks them, and `avro_decoder.Reader` reads them one by one
-and gives the reasons. The column's value for a marked record is meaningless.
+This module only recognises unusual or possibly malformed records. The module marks such records, and
+`avro_decoder.AvroReader` reads them one by one and gives the reasons. The column's value for a marked record is
+meaningless.
 """
 
 from __future__ import annotations
@@ -183,8 +184,8 @@ def nullable(value: Column, null: int) -> Column:
 
 
 def items(item: Column, *, empty: bool) -> Column:
-    """Returns the reader of columns for an array. `empty` says that its items take no bytes. It marks a record whose
-    array has more than one block, or is much longer than the other arrays.
+    """Returns the reader of columns for an array. `empty` says that its items take no bytes. The reader marks a record
+    whose array has more than one block, or is much longer than the other arrays.
     """
 
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:

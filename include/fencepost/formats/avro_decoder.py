@@ -1,9 +1,9 @@
 """Decodes Avro values. The bytes are exactly one value of the schema that they were written with, or they are
 malformed, with a reason.
 
-An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. It gives values in the form that
-pyarrow takes for Spark's type of the reader's schema. It refuses to read one logical type as another, or a decimal with another
-scale, because libraries read different values there.
+An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. An `AvroReader` gives
+values in the form that pyarrow takes for Spark's type of the reader's schema. It refuses to read one logical type as
+another, or a decimal with another scale, because libraries read different values there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How columns become Avro's values, and the schema that a column would have.
 
-Spark encodes. It cannot write a union of several types, so this module builds the bytes of a value that contains such a union
-from the bytes of its parts.
+Spark encodes. Spark cannot write a union of several types, so this module builds the bytes of a value that contains
+such a union from the bytes of its parts.
 """
 
 from __future__ import annotations

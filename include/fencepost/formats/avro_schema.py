@@ -60,7 +60,7 @@ class Number(float):
 
 
 class _Missing:
-    """Marks a field without a default. None cannot mark it, because null is a possible default."""
+    """Marks a field without a default. None cannot mark such a field, because null is a possible default."""
 
 
 MISSING: Final = _Missing()
@@ -131,8 +131,8 @@ class AvroType:
 
 
 def parse(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Returns the type in a schema's text. `references` are the texts of the schemas that it refers to. Each text comes
-    after the texts that it refers to.
+    """Returns the type in a schema's text. `references` are the texts of the schemas that this schema refers to. A
+    schema's text comes after the texts that it refers to.
 
     Raises:
         BadSchema: it is not an Avro schema.

@@ -13,7 +13,7 @@ DOTTED = "i\u0307"  # two characters, which are the lower case of one: I with a 
 
 
 def without_case(name: str) -> str:
-    """Returns the name in a form that is equal for all names that Spark takes as the same."""
+    """Returns the name in a form that is equal for two names if Spark takes them as the same."""
     upper = (character.upper() if len(character.upper()) == 1 else character for character in name)
     return "".join(character.lower()[0] for character in upper).replace(DOTTED, "i")
 

@@ -1,7 +1,8 @@
 """Decides how columns of Spark's types become values of a schema, and which schema a column would have. All formats use
 the same walk over types.
 
-A `Check` finds a problem that depends on a row's value. It is a column of texts, and it is null for a row that fits.
+A `Check` finds a problem that depends on a row's value. A check is a column of texts, which is null for a row that
+fits.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ class Walk(ABC, Generic[S, M]):
         """Returns the type without null, or None if several types remain."""
 
     def key_problem(self, path: str) -> Check:
-        """Returns a check for the keys of a map. It gives the reason why a key is not a name in the format, or null."""
+        """Returns a check for the keys of a map. The check gives the reason why a key is not a name in the format, or
+        null.
+        """
         from pyspark.sql import functions as F
 
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: a name that is not UTF-8"))
@@ -239,7 +242,7 @@ def _each(inner: Fit, convert: Callable[[Column, Check], Column]) -> Check:
 
 
 def each(inner: Check | None, values: Check) -> Check | None:
-    """Returns the check of an array or a map. It gives the first problem among the values."""
+    """Returns the check of an array or a map. The check gives the first problem among the values."""
     from pyspark.sql import functions as F
 
     if inner is None:

@@ -109,7 +109,7 @@ class Declared:
 
     @property
     def frozen(self) -> ReadSchemas:
-        """Returns the frozen schemas. Only a format with a registry has them."""
+        """Returns the frozen schemas. Only a format with a registry has frozen schemas."""
         assert self.schemas is not None, "a plan of such a pipeline freezes its schemas"
         return self.schemas
 
@@ -129,7 +129,8 @@ class Encoded:
 class Format(Protocol):
     """Reads, checks, writes and parses back a record's value.
 
-    `schema` is the registered schema that values are written with, for a format that `has_registry`; other formats get None.
+    `schema` is the registered schema that values are written with, for a format that `has_registry`. Other formats get
+    None.
     """
 
     has_registry: bool

@@ -114,8 +114,9 @@ def check_of(kind: DataType, path: str) -> Check | None:
     """Returns the check of values of this type, or None if JSON can express every value. The check gives the reason why
     JSON cannot express a row's value so that it is read back unchanged, or null.
 
-    Spark replaces bytes that are not UTF-8, so two texts may become the same text. It writes years that no reader
-    accepts. It writes NaN as a text, and an object with a name twice. A source of this format calls both malformed.
+    Spark replaces bytes that are not UTF-8, so two texts may become the same text. Spark writes years that no reader
+    accepts. It also writes NaN as a text, and an object with a name twice. A source of this format calls both
+    malformed.
     """
     from pyspark.sql import functions as F
 
@@ -174,8 +175,8 @@ def _leaf_check(kind: DataType, path: str) -> Check | None:
 
 
 def name_check(path: str) -> Check:
-    """Returns the check of a map's keys. It gives the reason why a key is not a JSON name that Spark reads back, or
-    null.
+    """Returns the check of a map's keys. The check gives the reason why a key is not a JSON name that Spark reads back,
+    or null.
     """
     from pyspark.sql import functions as F
 

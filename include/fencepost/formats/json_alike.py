@@ -1,5 +1,5 @@
-"""Reads many JSON records at once that are written alike. They have the same members in the same order, with the same
-spaces between.
+"""Reads many JSON records at once that are written alike. Records that are written alike have the same members in the
+same order, with the same spaces between.
 
 Most topics have one producer, whose records differ only in the values. So this module compares the text between the
 values with the text in the first record, and reads the values column by column. The values are texts without escapes,

@@ -165,7 +165,9 @@ def exact(value: Any) -> Decimal:
 
 
 def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
-    """Returns arguments for `quantize`. With them it gives a number the scale, and raises an error instead of rounding."""
+    """Returns arguments for `quantize`. With these arguments `quantize` gives a number the scale, and raises an error
+    instead of rounding.
+    """
     return Decimal((0, (1,), -scale)), Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 

@@ -158,8 +158,8 @@ class _Piece:
         return records
 
     def column(self, column: JsonColumn, values: Sequence[Any]) -> pa.Array:
-        """Returns the column of these values. It is null for a malformed record, and for a record whose text has to be
-        read.
+        """Returns the column of these values. The column is null for a malformed record, and for a record whose text
+        has to be read.
         """
         if (found := column.at_once(values)) is not None:
             return found

@@ -83,8 +83,8 @@ def parse(text: str, references: Sequence[SchemaReference] = (), without: Collec
 
 @dataclass(frozen=True)
 class _Place:
-    """A document with the documents that it refers to, by the names that it uses. It may be a part of a document that
-    has its own address.
+    """A document with the documents that it refers to, by the names that it uses. A place may also be a part of a
+    document that has its own address.
     """
 
     contents: Any

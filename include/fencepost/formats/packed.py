@@ -17,7 +17,7 @@ WORD = 8  # bytes that are read together
 
 
 class Packed:
-    """Records without nulls, and a mask of the marked records. Their values begin after `begin` bytes."""
+    """Records without nulls, and a mask of the marked records. The value of each record begins after `begin` bytes."""
 
     def __init__(self, records: pa.Array, begin: int) -> None:
         self._records = records.cast(pa.binary())
@@ -48,8 +48,8 @@ class Packed:
         return cast("np.ndarray", np.minimum(at, ends))
 
     def words(self, at: np.ndarray) -> np.ndarray:
-        """Returns the eight bytes at each offset as a little-endian number. For an offset beyond the last word it
-        returns the last word.
+        """Returns the eight bytes at each offset as a little-endian number. For an offset beyond the last word the
+        result is the last word.
         """
         return cast("np.ndarray", self._words[np.minimum(at, len(self._words) - 1)])
 

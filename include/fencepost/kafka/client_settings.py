@@ -1,4 +1,4 @@
-"""Holds a pipeline's Kafka settings with their secrets in plain text. Only clients may use them."""
+"""Holds a pipeline's Kafka settings with their secrets in plain text. Only clients may use these settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClientSettings:
 
 def client_settings(config: ClientConfig) -> ClientSettings:
     """Returns the Kafka settings of a pipeline or a reader, with their secrets in plain text. Only clients may get
-    them.
+    these settings.
 
     Raises:
         SettingsError: `bootstrap.servers` is missing, or in a connection that was not looked up.
@@ -59,8 +59,8 @@ def client_settings(config: ClientConfig) -> ClientSettings:
 
 
 def lineage_namespace(config: ClientConfig, named: str | None) -> str:
-    """Returns the namespace of topics for OpenLineage. It is `named` if that is given, and otherwise the first broker,
-    as OpenLineage's specification says.
+    """Returns the namespace of topics for OpenLineage. The namespace is `named` if that is given, and otherwise the
+    first broker, as OpenLineage's specification says.
     """
     first = client_settings(config).bootstrap.partition(",")[0].strip()
     return f"kafka://{named or first}"

@@ -70,7 +70,7 @@ def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Comp
 
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
-    """Returns a producer. After an error it must be dropped."""
+    """Returns a producer. A producer must be dropped after an error."""
     complaints = Complaints(
         *([RequiredRight("Write", "transactional id", transactional_id)] if transactional_id else [])
     )

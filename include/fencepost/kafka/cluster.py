@@ -68,7 +68,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Replicas:
-    """The smallest number of replicas of any partition of a topic, and the smallest number of them in sync."""
+    """The smallest number of replicas of any partition of a topic, and the smallest number of replicas in sync."""
 
     replicas: int
     in_sync: int
@@ -91,8 +91,8 @@ class Cluster:
         """Returns the answer of one request. A time-out in this class raises the same error as a time-out in
         librdkafka.
 
-        The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name
-        is unknown.
+        The wait is short while no broker has been reached and no connection succeeds. The wait ends at once if the host
+        name is unknown.
         """
         began = time.monotonic()
         warned = False
@@ -124,8 +124,8 @@ class Cluster:
         return self._once_known(lambda: self._describe(topic), LEARNT)
 
     def find(self, topic: str) -> Topic | None:
-        """Returns the topic, or None if the answering broker does not know it. It is for callers that only show the
-        topic, or create it.
+        """Returns the topic, or None if the answering broker does not know it. Only callers that show the topic or
+        create it may use this method.
         """
         try:
             return self._describe(topic)
@@ -145,8 +145,8 @@ class Cluster:
         return sorted(name for name in listed if not name.startswith("__"))
 
     def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Returns the operations that this user may do on each topic, by Kafka's names. They are empty for a topic that
-        the user may not see.
+        """Returns the operations that this user may do on each topic, by Kafka's names. The set is empty for a topic
+        that the user may not see.
 
         Topics that do not exist are left out, and so are topics whose rights an old cluster does not report.
         """
@@ -223,7 +223,7 @@ class Cluster:
             time.sleep(0.05)
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """Returns the topic, and creates it if it is missing. Its replication factor is the cluster's default.
+        """Returns the topic, and creates it if it is missing. A new topic has the cluster's default replication factor.
 
         Raises:
             AccessDenied: the topic is missing and this user may not create it, or this user may not see it.
@@ -360,8 +360,8 @@ class Cluster:
             return default
 
     def marks_kept_for(self) -> timedelta:
-        """Returns how long a mark is certainly kept. This is the shorter of the two broker retentions that it depends
-        on.
+        """Returns how long a mark is certainly kept. A mark depends on two retentions of the broker, and the result is
+        the shorter one.
         """
         offsets = timedelta(minutes=int(self.broker_config("offsets.retention.minutes", "10080")))
         ids = timedelta(milliseconds=int(self.broker_config("transactional.id.expiration.ms", "604800000")))
@@ -398,14 +398,14 @@ class Cluster:
         until: int | None = None,
     ) -> list[int | None]:
         """Returns the offset of each partition's first committed record with at least this timestamp, or None if there
-        is none. It searches from `starts` on.
+        is none. The search begins at `starts`.
 
         Records with a timestamp after `until` do not count. The first such record in each partition is logged.
 
         Kafka's own search by timestamp also finds aborted records and transaction markers, whose timestamps are times
         of the clock. So this method reads on from that offset until a record has the timestamp. If records are in order
-        of time, it is the first record read. After a record that does not count, the method may read as many records as
-        an interval has.
+        of time, the first record that is read has the timestamp. After a record that does not count, the method may
+        read as many records as an interval has.
         """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         stable = self.last_stable(topic)
@@ -440,7 +440,7 @@ class Cluster:
 
     def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
         """Returns the first offset of each partition with a timestamp at or after this time, or the stable end of the
-        partition. It uses Kafka's search alone.
+        partition. The method uses only Kafka's search by timestamp.
 
         That search also finds aborted records and markers, so `first_at_or_after` may find a later offset.
         """
@@ -492,8 +492,8 @@ class Cluster:
     def _listed(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[Any]:
         """Returns the answer for each partition.
 
-        The request is repeated if a leader is being elected, has moved, or does not know the topic yet. It is also
-        repeated if a partition has neither an answer nor an error, because librdkafka gives neither if the leader
+        The request is repeated if a leader is being elected, has moved, or does not know the topic yet. The request is
+        also repeated if a partition has neither an answer nor an error, because librdkafka gives neither if the leader
         cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}

@@ -1,9 +1,9 @@
 """A producer for the write step's rows, on librdkafka's C interface.
 
 confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work. This producer passes
-whole Arrow batches by address (`produce_arguments.py`). It calls only functions that rdkafka.h documents. They are in
-the librdkafka that confluent-kafka includes, because an extension module makes the symbols of its libraries visible.
-The first producer looks them up, so commands that only read work without them.
+whole Arrow batches by address (`produce_arguments.py`). The producer calls only functions that rdkafka.h documents.
+These functions are in the librdkafka that confluent-kafka includes, because an extension module makes the symbols of
+its libraries visible. The first producer looks them up, so commands that only read work without them.
 
 Every error is a KafkaException with a KafkaError, as in confluent-kafka. Only `poll` and `flush` serve callbacks, in
 the caller's thread. Callbacks report failed deliveries, errors of the client, and its log.
@@ -155,8 +155,8 @@ def library() -> _Library:
 
 @dataclass
 class _Heard:
-    """The reports of callbacks. They are separate from the producer, because the callbacks would otherwise keep the
-    producer alive.
+    """The reports of callbacks. The reports are separate from the producer, because the callbacks would otherwise keep
+    the producer alive.
     """
 
     on_error: Callable[[KafkaError], None]
@@ -211,8 +211,8 @@ class Producer:
 
     @property
     def failed(self) -> KafkaError | None:
-        """Returns the error of the first record that could not be delivered, or None. It counts only callbacks that
-        were served.
+        """Returns the error of the first record that could not be delivered, or None. Only callbacks that were served
+        count.
         """
         return self._heard.failed
 
@@ -254,7 +254,7 @@ class Producer:
         return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
-        """Serves callbacks. If there are none, it waits for one for at most `timeout` seconds."""
+        """Serves callbacks. If there are no callbacks, the method waits at most `timeout` seconds for a callback."""
         library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:

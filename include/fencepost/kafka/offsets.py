@@ -99,7 +99,7 @@ def batches_until(
 def messages_of(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], doing: str
 ) -> Iterator[list[Message]]:
-    """Yields the committed messages of these ranges of one topic, as they arrive. They keep the order of each
+    """Yields the committed messages of these ranges of one topic, as they arrive. The messages keep the order of each
     partition.
 
     Raises:

@@ -1,5 +1,5 @@
-"""Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`. They refer to the columns by address, and
-cover a whole batch.
+"""Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`. The arguments refer to the columns by
+address, and cover a whole Arrow batch.
 
 A record's arguments are a row of `rd_kafka_vu_t`, which is a type and a union with its value. librdkafka copies the
 values (`MSG_F_COPY`), so the columns have to live only until the call returns.
@@ -39,7 +39,9 @@ _EMPTY = ctypes.create_string_buffer(1)  # the address of an empty value, which 
 
 
 def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
-    """Returns the address and the size in bytes of each value of a binary or string column. Both are 0 for a null."""
+    """Returns the address and the size in bytes of each value of a binary or string column. The address and the size of
+    a null are 0.
+    """
     large = column.type in (pa.large_binary(), pa.large_string())
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)[
@@ -82,9 +84,9 @@ def arguments_of(
 
     The columns are key and value (binary; a null key means no key, and a null value a tombstone). Optional columns are
     timestamp (milliseconds, above 0; null means the current time), headers (list of name and value) and partition.
-    `header` comes last and replaces a row's headers of the same name. Staged rows have no `header`. Their timestamp is
-    `staging_timestamp` (milliseconds). If a row has a timestamp of its own, the last header holds it. Headers with
-    Fencepost's names are left out.
+    `header` comes last and replaces a row's headers of the same name. Staged rows have no `header`. The timestamp of a
+    staged row is `staging_timestamp` (milliseconds). If a row has a timestamp of its own, the last header holds it.
+    Headers with Fencepost's names are left out.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row has.

@@ -98,8 +98,8 @@ def take_newest(
     most_bytes: int = MOST_BYTES,
     seconds: float = MOST_SECONDS,
 ) -> Sample:
-    """Returns a sample of the newest records, about as many from each partition. If `ends` are given, it reads only
-    records below them. The limits and errors are those of `take_sample`.
+    """Returns a sample of the newest records, about as many from each partition. If `ends` are given, only records
+    below these ends are read. The limits and errors are those of `take_sample`.
     """
     read = _Reading(cluster, topic, group, time.monotonic() + seconds, ends)
     try:

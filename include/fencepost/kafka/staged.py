@@ -65,8 +65,8 @@ def _staged(
 def read_published(
     settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: str
 ) -> Generator[pa.RecordBatch]:
-    """Yields the rows of `read_staged` from the output topic that the batch was copied to. The batch's records there
-    have a header with its name.
+    """Yields the rows of `read_staged` from the output topic that the batch was copied to. In the output topic the
+    batch's records have a header with the batch's name.
     """
     own = (BATCH_HEADER, batch.encode())
     yield from _as_rows(_read(settings, group, ranges, batch, lambda message: own in (message.headers() or ())))

@@ -1,11 +1,11 @@
-"""Writes one Kafka transaction with one producer: begin, produce, offsets, commit. Either all of it is committed or
-nothing.
+"""Writes one Kafka transaction with one producer: begin, produce, offsets, commit. A transaction is committed as a
+whole or not at all.
 
-Invariant: a `Transaction` that leaves its `with` block without an exception is committed. After `CommitStateUnknown` it
-may be committed. After a commit that raises `WriterFenced` it may be committed too: the broker can accept the commit,
-the answer can get lost, and a newer producer's init can settle the transaction before the next try. By then the outcome
-is final, so an attempt that reads after its own init sees it. After any other exception, no read_committed reader will
-ever see a record of the transaction.
+Invariant: a `Transaction` that leaves its `with` block without an exception is committed. A transaction that raises
+`CommitStateUnknown` may be committed. A transaction whose commit raises `WriterFenced` may be committed too: the broker
+can accept the commit, the answer can get lost, and a newer producer's init can settle the transaction before the next
+try. By then the outcome is final, so an attempt that reads after its own init sees it. After any other exception, no
+read_committed reader will ever see a record of the transaction.
 
 Price: an instance starts another transaction only after a successful commit. By then every record of the transaction
 was acknowledged, so no record can arrive late. librdkafka has no client side of KIP-890, so after any other end a stale
@@ -56,8 +56,8 @@ class Transaction:
 
     `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
     begins a transaction, and commits or aborts it at the end. `failpoint` is the prefix of the transaction's
-    failpoints. `shorter` is the advice how to make a transaction shorter that takes too long. It follows the advice
-    "raise its timeout".
+    failpoints. `shorter` is the advice how to make a transaction shorter that takes too long. This advice follows the
+    advice "raise its timeout".
     """
 
     def __init__(
@@ -100,7 +100,9 @@ class Transaction:
         reached(f"{self._failpoint}.{step}", self._task)
 
     def init(self) -> None:
-        """Fences older producers with this id. They have no open transaction afterwards, and can begin none."""
+        """Fences older producers with this id. An older producer has no open transaction afterwards, and can begin
+        none.
+        """
         self._at("init")
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
@@ -161,8 +163,8 @@ class Transaction:
                     done += self._producer.enqueue(given.starts[done:], given.counts[done:])
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group: str) -> None:
-        """Adds offsets of a group to the transaction, which commits them with the records. They are sent once all
-        records are delivered.
+        """Adds offsets of a group to the transaction, which commits them with the records. The offsets are sent once
+        all records are delivered.
         """
         self._offsets.append((list(offsets), group))
 

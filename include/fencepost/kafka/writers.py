@@ -105,8 +105,8 @@ class Writers:
     def committed_receipts(self) -> list[Receipt] | None:
         """Returns the receipts of all task-partitions if this lease has committed every one of them, otherwise None.
 
-        This is sound without init_transactions, because the mark of this lease is final. Its writer had fenced every
-        attempt before it, and every attempt after it reads the mark first. The method does not wait for open
+        This is sound without init_transactions, because the mark of this lease is final. The mark's writer had fenced
+        every attempt before it, and every later attempt reads the mark first. The method does not wait for open
         transactions. The next init_transactions ends the open transaction of a dead attempt, and a mark that is not
         committed yet does not count.
         """

@@ -1,1 +1,1 @@
-"""The compacted topic that holds the truth about every batch."""
+"""The ledger: the compacted topic that records the state of every batch."""

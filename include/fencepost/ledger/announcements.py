@@ -1,7 +1,8 @@
 """The topic of a pipeline's announcements: `fencepost.<pipeline>.published`, with one partition and without retention.
 
-The ledger's coordinator writes it, in the transaction that records what is announced. It is not the truth: a lost topic is
-written again from the ledger's history. But readers rely on it alone, so nothing is published while it lacks announcements.
+The ledger's coordinator writes the topic, in the transaction that records what is announced. If the topic is lost, it
+is written again from the ledger's history. Readers rely on this topic alone, so nothing is published while it lacks
+announcements.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OPEN_TRANSACTION_LIMIT = 90.0  # seconds, as for the ledger: the same transactio
 
 
 def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | None:
-    """Why a topic with these settings would lose announcements or their order, or None; pure."""
+    """Returns why a topic with these settings would lose announcements or their order, or None if it would not. Pure."""
     differs = [f"{name}={settings[name]}" for name, value in KEPT.items() if settings.get(name, value) != value]
     if topic.partitions == 1 and not differs:
         return None
@@ -37,9 +38,10 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
 
 
 def loss_reason(announced_in: str | None, found: Topic | None, begin: int) -> str | None:
-    """How the topic lost announcements, or None; pure. `announced_in` is the id of the topic that has all of them, by the ledger.
+    """Returns how the topic lost announcements, or None if it has all. Pure. `announced_in` is the id of the topic that
+    has all announcements, by the ledger.
 
-    `found` is the present topic, None if it does not exist; `begin` is its first offset.
+    `found` is the present topic, or None if it does not exist. `begin` is its first offset.
     """
     if announced_in is None:
         return None
@@ -51,19 +53,21 @@ def loss_reason(announced_in: str | None, found: Topic | None, begin: int) -> st
 
 
 class AnnouncementTopic:
-    """The topic of a pipeline's announcements. `announced_in` is the id of the topic that has all of them, by the ledger; None
-    before the first one. The topic is looked up each time, because it may have been deleted."""
+    """The topic of a pipeline's announcements. `announced_in` is the id of the topic that has all announcements, by the
+    ledger, and None before the first announcement. The topic is looked up each time, because it may have been deleted.
+    """
 
     def __init__(self, pipeline: Pipeline, cluster: Cluster, announced_in: str | None) -> None:
         self.name = pipeline.announcements_topic
         self._pipeline, self._cluster, self._announced_in = pipeline, cluster, announced_in
 
     def prepare(self) -> Topic:
-        """The topic with all announcements, created if it is missing and nothing was announced yet. Idempotent.
+        """Returns the topic with all announcements. It creates the topic if it is missing and nothing was announced
+        yet. It is idempotent.
 
         Raises:
             AnnouncementsLost: the topic lacks announcements.
-            NeedsOperator: its settings would lose some.
+            NeedsOperator: the topic has settings with which it would lose announcements.
         """
         found = self._cluster.find(self.name)
         if lost := self.loss(found):
@@ -75,10 +79,10 @@ class AnnouncementTopic:
         return self.create(found)
 
     def create(self, found: Topic | None) -> Topic:
-        """The topic with the settings that it needs, created if it is missing.
+        """Returns the topic with the settings that it needs. It creates a missing topic.
 
         Raises:
-            NeedsOperator: it has other settings.
+            NeedsOperator: the topic has other settings.
         """
         topic = found or self._cluster.ensure_topic(self.name, 1, KEPT)
         if refusal := unfit_for_announcements(topic, self._cluster.topic_configs(self.name)):
@@ -86,17 +90,17 @@ class AnnouncementTopic:
         return topic
 
     def is_whole(self, topic: Topic) -> bool:
-        """Whether this topic has all announcements, by the ledger."""
+        """Returns whether this topic has all announcements, by the ledger."""
         return topic.id == self._announced_in
 
     def loss(self, found: Topic | None) -> str | None:
-        """How the topic lost announcements of this ledger, in a sentence; None if it has all."""
+        """Returns how the topic lost announcements of this ledger, in a sentence. Returns None if it has all."""
         lost = loss_reason(self._announced_in, found, self._cluster.earliest(found)[0] if found else 0)
         return f"its topic of announcements, {self.name}, {lost}." if lost else None
 
 
 def repair_advice(topic: Topic) -> str:
-    """The next step for a topic with the wrong number of partitions or wrong settings."""
+    """Returns the next step for a topic with the wrong number of partitions or wrong settings."""
     if topic.partitions != 1:
         return f"Delete it (kafka-topics.sh --delete --topic {topic.name}), then `fencepost announce` writes it again."
     config = ",".join(f"{name}={value}" for name, value in KEPT.items())
@@ -106,7 +110,8 @@ def repair_advice(topic: Topic) -> str:
 def read_announcements(
     cluster: Cluster, topic: Topic, group: str, begin: int | None = None
 ) -> Iterator[tuple[int, Announcement]]:
-    """All announcements that are committed now, with their offsets, in order; `begin` is the first offset to read.
+    """Yields all announcements that are committed now, with their offsets, in order. `begin` is the first offset to
+    read.
 
     Raises:
         OpenTransaction: an open transaction hides announcements for longer than `OPEN_TRANSACTION_LIMIT`.
@@ -128,7 +133,7 @@ def read_announcements(
 
 
 def parse(value: bytes | None, where: str) -> Announcement:
-    """Parse a record's value as an announcement. Raises NeedsOperator, with `where`, if it is not one."""
+    """Parses a record's value as an announcement. Raises NeedsOperator, with `where`, if it is no announcement."""
     try:
         content = json.loads(value or b"")
         if isinstance(content, dict):
@@ -144,6 +149,6 @@ def parse(value: bytes | None, where: str) -> Announcement:
 
 
 def missing_announcements(announced: Iterable[Announcement], wanted: Iterable[Announcement]) -> list[Announcement]:
-    """The announcements in `wanted`, the ledger's, that are not in `told`, the topic's; pure."""
+    """Returns the announcements in `wanted`, the ledger's, that are not in `announced`, the topic's. Pure."""
     have = {(*one.identity, one.state) for one in announced}
     return [one for one in wanted if (*one.identity, one.state) not in have]

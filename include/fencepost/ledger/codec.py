@@ -28,8 +28,9 @@ HISTORY = b',"history":['  # a record's last field; inside a text the quotes wou
 
 
 def is_continued(before: bytes | None, after: bytes | None) -> bool:
-    """Whether the later record's history begins with the earlier one's, compared byte by byte; False if they have to be
-    parsed."""
+    """Returns whether the later record's history begins with the earlier record's history. The histories are compared
+    byte by byte. Returns False if the records have to be parsed.
+    """
     if not before or not after or not (before.endswith(b"]}") and after.endswith(b"]}")):
         return False
     first, second = before.rfind(HISTORY), after.rfind(HISTORY)
@@ -37,17 +38,17 @@ def is_continued(before: bytes | None, after: bytes | None) -> bool:
 
 
 def record_key(batch: Batch) -> bytes:
-    """The key of a batch's records."""
+    """Returns the key of a batch's records."""
     return f"{batch.interval}/{batch.revision}".encode()
 
 
 def write_record(batch: Batch) -> bytes:
-    """The value of a batch's record, in the present version."""
+    """Returns the value of a batch's record, in the present version."""
     return batch.model_dump_json(exclude_none=True).encode()
 
 
 def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
-    """Parse a record of this pipeline as a batch with its lease.
+    """Parses a record of this pipeline as a batch with its lease.
 
     Raises:
         LedgerUnreadable: the record is damaged, or belongs to another pipeline.
@@ -68,7 +69,7 @@ def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: P
 
 
 class AnnouncedIn(BaseModel):
-    """The record with the id of the topic that has all announcements of the ledger. It has a key of its own.
+    """The record with the id of the topic that has all announcements of the ledger. It has its own key.
 
     It shows whether the topic was deleted and created again. Only `fencepost announce` changes the id, in the transaction that
     writes all announcements to the new topic.
@@ -81,12 +82,12 @@ class AnnouncedIn(BaseModel):
 
 
 def write_announced_in(topic_id: str) -> bytes:
-    """The value of the record `AnnouncedIn`."""
+    """Returns the value of the record `AnnouncedIn`."""
     return AnnouncedIn(announced_in=topic_id).model_dump_json().encode()
 
 
 def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> str:
-    """Parse the record `AnnouncedIn`: the id of the topic of announcements.
+    """Returns the id of the topic of announcements from the record `AnnouncedIn`.
 
     Raises:
         LedgerUnreadable: the record is damaged.
@@ -97,7 +98,7 @@ def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> s
 
 
 class _HistoryRecord(BaseModel):
-    """The part of a record that is still needed after a newer record of the same batch: its history."""
+    """The history in a record. Only the history is still needed after a newer record of the same batch."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -105,10 +106,10 @@ class _HistoryRecord(BaseModel):
 
 
 def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> tuple[HistoryEntry, ...]:
-    """The history in a record that a newer one has replaced.
+    """Returns the history in a record that a newer record has replaced.
 
     Raises:
-        LedgerUnreadable: as in `read_record`.
+        LedgerUnreadable: see `read_record`.
     """
     try:
         return _HistoryRecord.model_validate_json(value or b"").history
@@ -117,14 +118,14 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
 
 
 def parse(value: bytes | None, where: str) -> Batch:
-    """Parse a ledger record as a batch. Raises LedgerUnreadable, which names the offset but shows no content."""
+    """Parses a ledger record as a batch. Raises LedgerUnreadable, which names the offset and shows no content."""
     with suppress(ValidationError):
         return Batch.model_validate_json(value or b"")
     raise LedgerUnreadable(f"{where}: {_what_is_wrong(value or b'')}")
 
 
 def _what_is_wrong(value: bytes) -> str:
-    """Why the value is not a record of this version, and the next step."""
+    """Returns why the value is not a record of this version, with the next step."""
     try:
         raw = json.loads(value)
         version = raw.get("version")
@@ -144,5 +145,7 @@ def _what_is_wrong(value: bytes) -> str:
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    """The top-level field in which a record is damaged. Names below it are not shown, because they could be any text."""
+    """Returns the top-level field in which a record is damaged. Names below it are not shown, because they could be any
+    text.
+    """
     return str(location[0]) if location and location[0] in Batch.model_fields else "fields it should not have"

@@ -1,9 +1,10 @@
 """Finds out whether the ledger is complete, or was deleted or restored from an old copy.
 
-Two kinds of evidence remain. First, the offsets of the pipeline's group: Fencepost moves them only with a publication, in one
-transaction with the ledger. They expire in a week, and without any batch in the ledger they may be another application's. Second,
-records that name their batch: in the output by a header, in the staging topic by their timestamp. If both are gone, nothing in
-Kafka distinguishes a lost ledger from that of a new pipeline.
+Two kinds of evidence remain after a loss. The first are the offsets of the pipeline's group. Fencepost moves these
+offsets only with a publication, in one transaction with the ledger. The group's offsets expire in a week. If the ledger
+has no batch, the offsets may belong to another application. The second are records that name their batch: in the output
+by a header, in the staging topic by their timestamp. If both are gone, nothing in Kafka distinguishes a lost ledger
+from the ledger of a new pipeline.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def decide_complete(pipeline: Pipeline, view: View, source: str, have: Committed
 
 
 def offsets_of(cluster: Cluster, group: str, topic: Topic, *, stable: bool = False) -> Committed:
-    """A group's offsets of a topic. `settled` waits for open transactions that may change one."""
+    """Returns a group's offsets of a topic. With `stable` it waits for open transactions that may change an offset."""
     asked = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
     return committed_offsets(cluster.settings, group, asked, f"reading offsets of group {group}", stable=stable)
 
@@ -114,19 +115,21 @@ def check_accounted_for(pipeline: Pipeline, view: View, topic: str, have: Commit
 
 
 def unexplained(view: View, topic: str, have: Committed) -> dict[int, int]:
-    """The group's offsets of a topic, by partition, that are ahead of those that the ledger can explain; pure."""
+    """Returns the group's offsets of a topic that are ahead of the offsets that the ledger can explain, by partition.
+    Pure.
+    """
     known = accounted_for(view)
     return {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
 
 
 def describe_offsets(group: str, topic: str, ahead: Mapping[int, int]) -> str:
-    """A group's offsets as text."""
+    """Describes a group's offsets."""
     offsets = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
     return f"group {group} has offsets of topic {topic} ({offsets})"
 
 
 def explain_offsets(pipeline: Pipeline) -> str:
-    """What the group's offsets may mean if the ledger has no batch, and what to do in each case."""
+    """Returns what the group's offsets may mean if the ledger has no batch, and what to do in each case."""
     return (
         f"The ledger {pipeline.ledger_topic} has no batch, so either this pipeline did not commit them, or its ledger was lost. "
         "If another application uses this group, give the pipeline another name: rename its folder. If the group is no longer "
@@ -143,9 +146,10 @@ def _lost(pipeline: Pipeline, view: View, found: str, more: str = "") -> LedgerL
 
 
 def newest_batches(deployment: Deployment, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
-    """This pipeline's batches that own the topic's newest records, by the records' headers. The names sort in order of time.
+    """Yields this pipeline's batches that own the topic's newest records, by the records' headers. The names sort in
+    order of time.
 
-    `staged`: the topic is a staging topic, whose records identify their batches by timestamp (`planned_at`).
+    With `staged` the topic is a staging topic, whose records identify their batches by timestamp (`planned_at`).
     """
     earliest, stable = deployment.cluster.earliest(topic), deployment.cluster.last_stable(topic)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
@@ -170,7 +174,7 @@ def newest_batches(deployment: Deployment, topic: Topic, *, staged: bool = False
 
 
 def planned_at(millis: int) -> str:
-    """The text that identifies a staged batch by its `staging_timestamp`, in milliseconds since 1970."""
+    """Returns the text that identifies a staged batch by its `staging_timestamp`, in milliseconds since 1970."""
     import numpy as np  # imported here because commands that only read the ledger do not need it
 
     return f"planned at {np.datetime64(millis, 'ms')} UTC"  # unlike datetime, it accepts any number

@@ -1,4 +1,4 @@
-"""A pipeline on its Kafka cluster: what a step is handed."""
+"""A deployment is a pipeline on its Kafka cluster. Every step gets a deployment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from fencepost.ledger.ledger import Ledger
 class Deployment:
     """A pipeline on one Kafka cluster: the pipeline's settings, the clients of the cluster, and the pipeline's ledger there.
 
-    Keep one for all of a process's work on a pipeline: its ledger reads each record once. Use it from one thread only.
+    Keep one deployment for all of a process's work on a pipeline, because its ledger reads each record once. Use it
+    from one thread only.
 
-    A function that needs one of the three takes that one. It takes the deployment if it needs more.
+    A function that needs only one of the three gets only that. A function that needs more gets the deployment.
     """
 
     pipeline: Pipeline
@@ -27,6 +28,8 @@ class Deployment:
 
     @classmethod
     def of(cls, pipeline: Pipeline, timeout: float = REQUEST_TIMEOUT) -> Self:
-        """The pipeline on the cluster that its settings name. `timeout` is how many seconds one response from Kafka may take."""
+        """Returns the pipeline on the cluster that its settings name. `timeout` is the longest wait for a response from
+        Kafka, in seconds.
+        """
         cluster = Cluster(client_settings(pipeline), timeout)
         return cls(pipeline, cluster, Ledger(pipeline, cluster))

@@ -1,11 +1,13 @@
-"""The only writer of the ledger: a compacted, one-partition topic with a record per revision of a batch.
+"""Writes the ledger, a compacted topic with one partition and a record for each revision of a batch. No other module
+writes it.
 
-Invariant: a transition is decided on everything committed before it, and commits together with the group offsets that it
-moves, or not at all. The coordinator's transactional.id makes this a compare-and-set: only the last process to call
-init_transactions can commit, and it reads the ledger after that call.
+Invariant: a transition is decided on everything that was committed before it. A transition commits together with the
+group offsets that it moves, or not at all. The coordinator's transactional.id makes this a compare-and-set: only the
+last process to call init_transactions can commit, and it reads the ledger after that call.
 
-Price: one coordinator at a time. A second one fences the first, which then decides again by the committed state. A fenced
-coordinator cannot know whether its own change was committed, so every decision recognizes a change that is already made.
+Price: there is one coordinator at a time. A second coordinator fences the first, which then decides again by the
+committed state. A fenced coordinator cannot know whether its own change was committed, so every decision recognizes a
+change that is already made.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 @dataclass(frozen=True)
 class Recorded:
-    """The result of a transaction: the ledger after it, the batches that it `changed`, and the announcements that it made.
+    """The result of a transaction. It has the ledger afterwards, the batches that it `changed`, and the announcements
+    that it made.
 
-    Batches also count as changed if the response to their commit was lost and the next turn found them in the ledger.
+    A batch also counts as changed if the response to its commit was lost and the next attempt found it in the ledger.
     """
 
     view: View
@@ -64,16 +67,17 @@ class Recorded:
     announced: tuple[Announcement, ...] = ()
 
     def last(self, interval: Interval) -> Batch:
-        """The batch or addition that was planned last for the interval, which has to be in the ledger."""
+        """Returns the batch or addition that was planned last for the interval, which has to be in the ledger."""
         return self.view.known(interval).last
 
 
 @dataclass(frozen=True)
 class Change:
-    """The change that a decision commits in one transaction: batch records, and offsets by group.
+    """The change that a decision commits in one transaction. It has batch records, and offsets by group.
 
-    `after` is the view with these records, if the decision has computed it. The ledger adds the `announcements` of the records.
-    Only a change that writes all past announcements again brings them itself, and `announced_in` is their topic.
+    `after` is the view with these records, if the decision has computed it. The ledger adds the `announcements` of the
+    records. Only a change that writes all past announcements again has its own announcements, and `announced_in` is
+    their topic.
     """
 
     batches: tuple[Batch, ...] = ()
@@ -84,25 +88,26 @@ class Change:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """Returns whether there is nothing to commit."""
         return not (self.batches or self.offsets or self.announced_in)
 
 
 class Ledger:
     """The ledger of one pipeline.
 
-    Keep one for all of a process's work on a pipeline: it reads each record once. Use it from one thread only.
+    Keep one object for all of a process's work on a pipeline, because it reads each record once. Use it from one thread
+    only.
     """
 
     def __init__(self, pipeline: Pipeline, cluster: Cluster | None = None) -> None:
-        """`cluster` is the pipeline's cluster, if the caller has its clients already."""
+        """`cluster` is the pipeline's cluster. The caller passes it if it has the clients already."""
         self._pipeline = pipeline
         self._cluster = cluster or Cluster(client_settings(pipeline))
         self._reader = LedgerReader(pipeline, self._cluster.settings, self._cluster.timeout)
         self._coordinator: Transaction | None = None
 
     def create(self) -> None:
-        """Create the topic if it is missing; idempotent.
+        """Creates the topic if it is missing. It is idempotent.
 
         Raises:
             NeedsOperator: the topic exists but would lose or split the ledger.
@@ -113,40 +118,43 @@ class Ledger:
             raise NeedsOperator(f"{refusal} {KEEP_THE_TOPIC}")
 
     def exists(self) -> bool:
-        """Whether the topic exists; if not, nothing was ever planned."""
+        """Returns whether the topic exists. If it does not, nothing was ever planned."""
         return self._cluster.find(self._pipeline.ledger_topic) is not None
 
     def peek(self) -> View:
-        """Everything that a read_committed reader sees now; empty if there is no ledger. Only for callers that show it.
+        """Returns everything that a read_committed reader sees now. The view is empty if there is no ledger. Only
+        callers that show it may use it.
 
         Raises:
-            KafkaUnavailable, AccessDenied, LedgerUnreadable: as in the reader's `look`.
+            KafkaUnavailable, AccessDenied, LedgerUnreadable: see `LedgerReader.peek`.
         """
         return View.of(self._reader.peek(self._cluster)[1])
 
     def read(self) -> View:
-        """Everything that is committed now. Waits for an open transaction, and never returns part of the ledger.
+        """Returns everything that is committed now. It waits for an open transaction, and never returns part of the
+        ledger.
 
         Raises:
             TransitionRefused: there is no ledger.
-            LedgerLost: the topic is another one than at the last read.
+            LedgerLost: the topic has another id than at the last read.
         """
         return self._reader.read(self._cluster)
 
     @property
     def topic_id(self) -> str:
-        """The id of the ledger topic, whose offsets are the leases. It is known after the first read."""
+        """Returns the id of the ledger topic, whose offsets are the leases. The id is known after the first read."""
         if self._reader.topic is None:
             raise NotRecorded(f"pipeline {self._pipeline.name}: its ledger was not read yet. {DEFECT}")
         return self._reader.topic.id
 
     @property
     def announcements(self) -> AnnouncementTopic:
-        """The topic of announcements, by the last read of the ledger."""
+        """Returns the topic of announcements, by the last read of the ledger."""
         return AnnouncementTopic(self._pipeline, self._cluster, self._reader.announced_in)
 
     def transact(self, decide: Callable[[View], Change | None]) -> Recorded:
-        """Commit the change that `decide` makes from the committed ledger. Returns the view after it, and what changed.
+        """Commits the change that `decide` computes from the committed ledger. Returns the view afterwards, and what
+        changed.
 
         1. init_transactions fences every other coordinator. A coordinator kept from the last commit here is reused: unless
            it was fenced since, it is still the only one that can commit;
@@ -197,11 +205,12 @@ class Ledger:
         )
 
     def decide(self, gather: Callable[[View], F], decide: Callable[[View, F], Change | None]) -> Recorded:
-        """Gather the facts that a decision needs besides the ledger, then decide, and commit the change.
+        """Gathers the facts that a decision needs besides the ledger. Then it decides and commits the change.
 
-        1. read the ledger, and `gather` the facts for its present state. This may take long or fail, and fences nothing;
-        2. `transact`. The decision uses the facts and the view, which may be newer. If the facts do not hold for that view, it
-           raises `FactsOutdated`: start again at 1, a few times.
+        1. read the ledger, and `gather` the facts for its present state. Gathering facts may take long or fail, and
+           fences nothing;
+        2. `transact`. The decision uses the facts and the view, which may be newer. If the facts do not hold for that
+           view, it raises `FactsOutdated`: start again at 1, a few times.
 
         Raises:
             TransitionRefused, CoordinatorFenced: as in `transact`.
@@ -232,10 +241,12 @@ class Ledger:
         return coordinator
 
     def _announced(self, view: View, change: Change) -> Change:
-        """The change with its announcements. Most changes have none; then their topic is not checked.
+        """Returns the change with its announcements. Most changes have no announcements, and then the topic of
+        announcements is not checked.
 
         Raises:
-            AnnouncementsLost, NeedsOperator: the topic of announcements lacks earlier ones, or would lose these.
+            AnnouncementsLost, NeedsOperator: the topic of announcements lacks earlier announcements, or would lose
+                these.
         """
         found = announced_changes(view, change.batches)
         if not found:
@@ -266,7 +277,7 @@ KEEP_THE_TOPIC = (
 
 
 def recorded(view: View, change: Change) -> Recorded:
-    """The result of a change: its batches as they are in the view, and its announcements."""
+    """Returns the result of a change, with its batches as they are in the view, and its announcements."""
     changed = (
         now for batch in change.batches for now in view.known(batch.interval).all if now.revision == batch.revision
     )
@@ -274,7 +285,7 @@ def recorded(view: View, change: Change) -> Recorded:
 
 
 def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
-    """Why a topic would lose or split the ledger, or None; pure."""
+    """Returns why a topic would lose or split the ledger, or None if it would not. Pure."""
     if topic.partitions == 1 and policy == "compact":
         return None
     return (
@@ -284,15 +295,18 @@ def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
 
 
 def is_lease_unknown(batch: Batch) -> bool:
-    """Whether the lease of the batch's plan, or of its publication, is not known yet: it will be the offset of its record."""
+    """Returns whether the lease of the batch's plan or publication is not known yet. The lease will be the offset of
+    the batch's record.
+    """
     return batch.lease is None or (batch.publication is not None and batch.publication.lease is None)
 
 
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:
-    """The settings of a coordinator. Its transaction times out early, and never later than the pipeline's settings allow.
+    """Returns the settings of a coordinator. A coordinator's transaction times out early, and never later than the
+    pipeline's settings allow.
 
-    Its records may be larger than those of the pipeline: a plan has some 50 bytes for each source partition. Compressed it has a
-    few, and the topic's max.message.bytes limits compressed records.
+    A coordinator's records may be larger than the pipeline's records, because a plan has some 50 bytes for each source
+    partition. A compressed plan has a few bytes for each, and the topic's max.message.bytes limits compressed records.
     """
     allowed = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
     size = max(int(settings.values.get("message.max.bytes", 0)), LARGEST_RECORD)

@@ -1,9 +1,9 @@
 """Reads the ledger, each record only once.
 
-Invariant: the reader always has what a new reader of the whole topic would have. The newest record of every revision counts, and
-each record continues the history of the one before it. A foreign record is refused and never skipped.
+Invariant: the reader always has what a new reader of the whole topic would have. The newest record of every revision
+counts, and each record continues the history of the record before it. A foreign record is refused and never skipped.
 
-Price: the newest record of every revision stays in memory (about 16 KB a batch).
+Price: the newest record of every revision stays in memory, about 16 KB for each batch.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 class LedgerReader:
-    """The newest committed record of every revision. Safe to share between threads."""
+    """Reads the newest committed record of every revision. Threads may share it."""
 
     def __init__(self, pipeline: Pipeline, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
-        """`timeout` is how many seconds one response from Kafka may take."""
+        """`timeout` is the longest wait for a response from Kafka, in seconds."""
         self._pipeline = pipeline
         self._settings = settings
         self._timeout = timeout
@@ -62,23 +62,26 @@ class LedgerReader:
 
     @property
     def topic(self) -> Topic | None:
-        """The topic that was read last."""
+        """Returns the topic that was read last."""
         return self._topic
 
     @property
     def announced_in(self) -> str | None:
-        """The id of the topic that has all of the ledger's announcements; None before the first."""
+        """Returns the id of the topic that has all of the ledger's announcements, or None before the first
+        announcement.
+        """
         return self._known.announced_in
 
     def peek(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
-        """All batches in the ledger, and a value that changes whenever they do; only for callers that show them.
+        """Returns all batches in the ledger, and a value that changes whenever the batches change. Only callers that
+        show the batches may use it.
 
         1. find the ledger's end. A topic that does not exist yet is an empty ledger. Open transactions are not awaited;
         2. forget what was read before if the topic was deleted and created again, which gives it another id;
         3. read the records after the last one that was read.
 
         Raises:
-            KafkaUnavailable, AccessDenied: from Kafka. Records that were read before stay.
+            KafkaUnavailable, AccessDenied: from Kafka. Records that were read before are kept.
             LedgerUnreadable: a record is foreign, damaged, or of a newer version.
         """
         with self._lock:
@@ -94,11 +97,12 @@ class LedgerReader:
             return (topic.id, self._next), list(self._known.batches.values())
 
     def find(self, cluster: Cluster) -> Topic:
-        """The ledger's topic.
+        """Returns the ledger's topic.
 
         Raises:
-            TransitionRefused: the topic does not exist. Unlike Kafka's own error, the message does not advise to create it.
-            LedgerLost: the topic does not exist any more since the last read.
+            TransitionRefused: the topic does not exist. Unlike Kafka's own error, the message does not advise to create
+                it.
+            LedgerLost: the topic existed at the last read and no longer exists.
         """
         try:
             return cluster.describe(self._pipeline.ledger_topic)
@@ -119,7 +123,7 @@ class LedgerReader:
         )
 
     def read(self, cluster: Cluster) -> View:
-        """Everything that is committed now; for callers that decide. Never returns part of the ledger.
+        """Returns everything that is committed now, for callers that decide. It never returns part of the ledger.
 
         1. check that the topic is the one that was read before;
         2. wait for an open transaction;
@@ -128,7 +132,7 @@ class LedgerReader:
         Raises:
             TransitionRefused: there is no ledger.
             LedgerLost: since the last read the topic was deleted, or deleted and created again, or lost records.
-            LedgerUnreadable: as in `look`.
+            LedgerUnreadable: see `peek`.
         """
         with self._lock:
             topic = self.find(cluster)
@@ -152,11 +156,11 @@ class LedgerReader:
             return self._view
 
     def has_read(self, attempt: bytes) -> bool:
-        """Whether this attempt has committed a record that was read."""
+        """Returns whether the reader has read a record that this attempt committed."""
         return attempt in self._attempts
 
     def await_visible(self, cluster: Cluster) -> None:
-        """Wait until every reader sees all commits. The broker writes a commit's markers a moment after its response."""
+        """Waits until every reader sees all commits. The broker writes a commit's markers a moment after its response."""
         if self._topic is not None:
             doing = f"reading ledger {self._topic.name}"
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
@@ -166,13 +170,13 @@ class LedgerReader:
         self._attempts = set()
 
     def _noted(self, message: Message) -> Record:
-        """Remember the attempt that committed the record, and return the record."""
+        """Remembers the attempt that committed the record, and returns the record."""
         headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
         self._attempts.add(headers.get(COMMIT_HEADER) or b"")
         return message.offset() or 0, message.key(), message.value()
 
     def _read(self, cluster: Cluster, topic: Topic, end: int) -> None:
-        """Read the committed records up to `end`."""
+        """Reads the committed records up to `end`."""
         if end <= self._next:
             return
         doing = f"reading ledger {topic.name}"
@@ -188,7 +192,7 @@ class LedgerReader:
 
 
 class NewestRecords:
-    """The newest record of every revision; takes records in the order of their offsets."""
+    """The newest record of every revision. It takes records in the order of their offsets."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -196,10 +200,12 @@ class NewestRecords:
         self.announced_in: str | None = None
 
     def take(self, records: Iterable[Record]) -> list[Batch]:
-        """Add the records that follow those taken before: all of them, or none if there is an error. Returns their batches.
+        """Adds the records that follow the records taken before. It adds all of them, or none if there is an error.
+        Returns their batches.
 
-        Of several records with one key, the newest counts and is parsed. Of the older ones only the histories are compared. A
-        foreign record, whose key is not a batch's, counts as removed after a later record with its key and no value.
+        Of several records with one key, the newest counts and is parsed. Of the older records only the histories are
+        compared. A foreign record has a key that is not a batch's. A foreign record counts as removed after a later
+        record with its key and no value.
 
         Raises:
             LedgerUnreadable: a record is damaged, belongs to another pipeline, or is older than the record before it.
@@ -227,7 +233,7 @@ class NewestRecords:
     def _goes_on(
         self, before: tuple[HistoryEntry, ...], after: tuple[HistoryEntry, ...], offset: int
     ) -> tuple[HistoryEntry, ...]:
-        """Check that the later history begins with the earlier one, and return the later one."""
+        """Checks that the later history begins with the earlier history, and returns the later history."""
         if after[: len(before)] != before:
             raise LedgerUnreadable(
                 f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record follows a newer one of the "

@@ -18,7 +18,7 @@ def asset_uri(pipeline: str, output: str) -> str:
 
 
 def extra_of(result: StepResult) -> dict[str, JsonValue]:
-    """Returns the event's `extra`. It is the announcement in the result of the step advance, and
+    """Returns the event's `extra`. The `extra` is the announcement in the result of the step advance, and
     `fencepost.read_validated` accepts it.
     """
     announcement = result.details["announcement"]

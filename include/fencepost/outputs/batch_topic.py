@@ -142,7 +142,7 @@ class RecordTopic(BatchTopic):
             )
 
     def settings(self) -> Mapping[str, str]:
-        """Returns the topic's settings by name. They are empty if the user may not read them."""
+        """Returns the topic's settings by name. The mapping is empty if the user may not read the settings."""
         try:
             return self._cluster.topic_configs(self._name)
         except AccessDenied:

@@ -1,7 +1,7 @@
 """The protocols that the steps use for an output of any kind.
 
 `output_kinds.py` lists the kinds and the parts of their packages. A batch is judged in the topic that it is written to.
-This is its staging topic, or under `publish: direct` the output topic itself.
+A batch is written to its staging topic, or under `publish: direct` to the output topic itself.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Target(Protocol):
         ...
 
     def check_keeps(self, interval: Interval) -> None:
-        """Raises NeedsOperator unless the output accepts the interval's records. If they are judged in the output, it
-        has to keep them too.
+        """Raises NeedsOperator unless the output accepts the interval's records. If the records are judged in the
+        output, the output has to keep them too.
         """
         ...
 
@@ -98,8 +98,8 @@ class Publisher(Protocol):
 
 
 class KafkaOffsets(Protocol):
-    """The offsets that an output commits in Kafka. They are the marks of a publication, and the ends of the validated
-    records.
+    """The offsets that an output commits in Kafka. An output commits the marks of a publication, and the ends of the
+    validated records.
     """
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
@@ -198,12 +198,12 @@ class Inspected(Protocol):
 
     @property
     def deployment(self) -> Deployment:
-        """The pipeline on its cluster."""
+        """Returns the pipeline on its cluster."""
         ...
 
     @property
     def view(self) -> View:
-        """Returns the ledger's contents. They are empty if there is no ledger."""
+        """Returns the ledger's contents. The view is empty if there is no ledger."""
         ...
 
 
@@ -258,7 +258,7 @@ def written_to(deployment: Deployment, batch: Batch) -> RecordTopic:
 
 def read_back_from(deployment: Deployment, batch: Batch) -> RecordTopic:
     """Returns the topic to read a batch back from. Once the batch is published in an output topic, this is the output
-    topic. Before that it is the topic that the batch was written to.
+    topic. Before the publication the result is the topic that the batch was written to.
     """
     return _topic_of(deployment, batch) if batch.published_ranges else written_to(deployment, batch)
 

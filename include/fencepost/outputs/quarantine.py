@@ -2,7 +2,7 @@
 its own rows.
 
 The topic is created without retention, so its records stay until a person deletes them. A record keeps the headers of
-its source record. These may name another batch, so only the record's last header names its own batch.
+its source record. The source's headers may name another batch, so only the record's last header names its own batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The request of `read_validated` to a kind of output. It asks for the rows of one announced batch."""
+"""The request of `read_validated` to a kind of output. A request asks for the rows of one announced batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decides whether a topic's settings let it accept a batch's records and keep them. Pure.
 
-The topic must not refuse a batch's records for their age. It must not delete them before they are judged either,
-because validate would not read back what was written. Kafka computes a record's age from its timestamp. With
+The topic must not refuse a batch's records for their age. The topic must not delete the records before they are judged
+either, because validate would not read back what was written. Kafka computes a record's age from its timestamp. With
 `output.timestamp` that is the data's own time, so Kafka may delete a batch of old data within minutes. Compaction keeps
 only the newest record of a key.
 """
@@ -72,9 +72,9 @@ def loss_reason(
     """Returns why the topic would refuse the interval's records or delete them too early, and what to do. Returns None
     if it keeps them.
 
-    `stamped` says that the records have timestamps of their own. They are assumed to be as old as the interval's start.
-    `judged` says that the records are read back from the topic to be judged. If they are not, the result reports only a
-    topic that would delete them right after publication.
+    `stamped` says that the records have timestamps of their own. The records are then assumed to be as old as the
+    interval's start. `judged` says that the records are read back from the topic to be judged. If they are not, the
+    result reports only a topic that would delete them right after publication.
     """
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)

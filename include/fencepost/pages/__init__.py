@@ -1,13 +1,11 @@
 """Fencepost's own pages inside Airflow's UI: data quality, batches, reports.
 
-ledger/reader.py                 reads the ledger on from the offset that it reached last time
-ledgers.py logins.py pipelines.py carried.py    state kept between requests
-comparisons.py                   compares tables with their ledgers in the background
-snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
-listing.py content.py words.py   rows, charts, and their texts
-charts.py rendering.py           SVG and HTML
-access.py runs.py                the only modules that use Airflow's auth manager and database
-app.py                           routes
+ledgers.py logins.py pipelines.py dag_settings.py   keep state between requests
+comparisons.py               compares tables with their ledgers in the background
+cards.py listing.py trend.py   compute the content of pages, as pure functions
+charts.py rendering.py wording.py   write SVG, HTML and texts
+access.py runs.py            use Airflow's auth manager and database, as no other module does
+app.py                       has the routes
 
 Airflow imports plugins in all of its processes, so this package imports nothing before the first request.
 """

@@ -1,7 +1,7 @@
 """Guards the pages with the dependencies that also guard Airflow's API.
 
-A plugin's FastAPI app has no authentication of its own, so every route declares one of these dependencies. They answer 401
-without a login and 403 without the permission, for the UI's cookie and for tokens alike.
+A plugin's FastAPI app has no authentication of its own, so every route declares one of these dependencies. The
+dependencies answer 401 without a login and 403 without the permission, for the UI's cookie and for tokens alike.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
-    """Returns the report alone. It is one file that loads nothing else, and its headers isolate it."""
+    """Returns the report alone. The report is one file that loads nothing else, and its headers isolate it."""
     return report_document(report_file(dag_id, _batch(dag_id, interval, revision), ".html"), theme)
 
 

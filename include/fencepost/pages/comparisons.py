@@ -1,8 +1,8 @@
 """Compares outputs with their ledgers in the background.
 
-Invariants: no request waits for a database, whether it is locked, slow or down. A page shows the last result, and since when a
-comparison has been unanswered. One thread at a time compares an output, so a database that never answers costs one thread. The
-threads are daemons, so none keeps the server from ending.
+Invariants: no request waits for a database, whether the database is locked, slow or down. A page shows the last result,
+and since when a comparison has not been answered. Only one thread at a time compares an output, so a database that
+never answers costs one thread. The threads are daemons, so they do not keep the server from ending.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROMPT = 3.0  # seconds within which most comparisons end; a page reports a comp
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an output compares with its ledger, as far as its server has answered."""
+    """The comparison of an output with its ledger, as far as the output's server has answered."""
 
     missing_batches: str = ""  # by the last result
     answered_at: datetime | None = None  # the time of the last result; None if there is none yet
@@ -50,7 +50,7 @@ class Comparison:
 
 @dataclass
 class _ComparedOutput:
-    """One output's comparison, and when the next one is due."""
+    """One output's comparison, and the time of the next comparison."""
 
     comparison: Comparison = field(default_factory=Comparison)
     is_under_way: bool = False
@@ -58,10 +58,12 @@ class _ComparedOutput:
 
 
 class Comparisons:
-    """The comparisons of all outputs. One object per process; many threads may use it."""
+    """The comparisons of all outputs. There is one object per process, and many threads may use it."""
 
     def __init__(self, compare: Callable[[Pipeline], str]) -> None:
-        """`compare` says what the pipeline's output lacks; empty if nothing. It may take as long as the server does."""
+        """`compare` returns what the pipeline's output lacks, and an empty text if nothing. `compare` may take as long
+        as the server does.
+        """
         self._compare = compare
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _ComparedOutput] = {}
@@ -101,8 +103,8 @@ class Comparisons:
 
 
 def _output_of(pipeline: Pipeline) -> Hashable:
-    """The key of a pipeline's output on its server. Changed settings give another key, so the new server is asked even while the
-    old one does not answer.
+    """Returns the key of a pipeline's output on its server. Changed settings give another key, so the new server is
+    asked even while the old server does not answer.
     """
     reached_by = (
         (name, frozenset(pipeline.own(SERVICES[name]).items()), pipeline.connections.get(name))

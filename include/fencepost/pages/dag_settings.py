@@ -22,7 +22,7 @@ TAG = "fencepost"  # the tag that `build_dags` gives to each DAG
 
 
 class DagSettings:
-    """The settings that DAGs carry. One object per process; many threads may use it."""
+    """The settings that DAGs carry. There is one object per process, and many threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

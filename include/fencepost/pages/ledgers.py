@@ -36,7 +36,7 @@ K = TypeVar("K")
 
 @dataclass
 class _Failure:
-    """The error of a cluster that refused access or did not answer. It is valid for `PAUSE` seconds."""
+    """The error of a cluster that refused access or did not answer. The error is valid for `PAUSE` seconds."""
 
     error: FencepostError
     at: float
@@ -62,7 +62,7 @@ class _Client:
 
 
 class Ledgers:
-    """The snapshots of all ledgers. One object per process; many threads may use it."""
+    """The snapshots of all ledgers. There is one object per process, and many threads may use it."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         """`timeout` is the longest wait for an answer of Kafka, in seconds."""
@@ -137,7 +137,7 @@ class Ledgers:
         """Returns which published batches of the ledger the pipeline's output table lacks. The text is empty if none is
         missing.
 
-        This waits for the database, so `pages/comparisons.py` calls it in the background.
+        The method waits for the database, so `pages/comparisons.py` calls it in the background.
 
         Raises:
             FencepostError: see `snapshot`. Other causes are that the database does not answer or refuses access, and
@@ -163,8 +163,8 @@ class Ledgers:
             return ask(renewed)
 
     def _with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """Returns the pipeline with the settings of its connections. They were looked up within the last minute, or
-        after `since` if it is given.
+        """Returns the pipeline with the settings of its connections. The connections were looked up within the last
+        minute, or after `since` if it is given.
 
         If the settings have changed, the client with the old settings is closed, because it would continue with the old
         password.

@@ -44,7 +44,7 @@ class _KnownConnection:
 
 
 class Logins:
-    """The connections of all pipelines. One object per process; many threads may use it."""
+    """The connections of all pipelines. There is one object per process, and many threads may use it."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -52,8 +52,8 @@ class Logins:
         self._kept: dict[tuple[str | None, str], _KnownConnection] = {}
 
     def with_connections(self, pipeline: Pipeline, since: float | None = None) -> Pipeline:
-        """Returns the pipeline with the settings of its connections. They were looked up within the last minute. If
-        `since` is given, a time of `time.monotonic`, they were looked up after it.
+        """Returns the pipeline with the settings of its connections. The connections were looked up within the last
+        minute. If `since` (a time of `time.monotonic`) is given, they were looked up after that time.
 
         Raises:
             FencepostError: Airflow has no such connection or does not give it, or the connection has no valid settings.

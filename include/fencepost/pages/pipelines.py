@@ -22,7 +22,7 @@ CarriedSettings = Mapping[str, tuple[str, Mapping[str, Any]]]  # by DAG id: the 
 
 
 class Pipelines:
-    """All pipelines. One object per process; many threads may use it."""
+    """All pipelines. There is one object per process, and many threads may use it."""
 
     def __init__(self, carried: Callable[[], CarriedSettings] = dict) -> None:
         """`carried` has the pipelines whose folders are elsewhere."""

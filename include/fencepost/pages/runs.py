@@ -47,7 +47,9 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
 
 
 def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
-    """Returns the intervals whose run has failed and that have not changed since. No run continues such an interval."""
+    """Returns the intervals whose run has failed, if they have not changed since then. No run continues such an
+    interval.
+    """
     if not rows:
         return set()
     query = select(DagRun.logical_date, DagRun.end_date).where(
@@ -86,10 +88,10 @@ def run_of(dag_id: str, run_id: str) -> DagRunFacts | None:
 def about(run: DagRunFacts, row: Row) -> Batch:
     """Returns the revision that a run is about.
 
-    It is the newest revision in the results of the run's steps. A step that planned a revision and then failed has no
-    result. So a run that did not succeed also owns the revisions that were planned while it ran. The same holds for a
-    run whose results are not in Airflow's database, because an XCom backend keeps them elsewhere. Without any of these,
-    it is the revision that matters most now.
+    Usually this is the newest revision in the results of the run's steps. A step that planned a revision and then
+    failed has no result. So a run that did not succeed also owns the revisions that were planned while it ran. A run
+    also owns these revisions if its results are not in Airflow's database, because an XCom backend keeps them
+    elsewhere. If there is no such revision, the result is the revision that matters most now.
     """
     named = next((b for b in row.revisions.all if b.revision == run.returned), None)
     is_unknown = run.returned is None or not run.succeeded

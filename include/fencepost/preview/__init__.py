@@ -1,1 +1,3 @@
-"""Shows what a run would make of records and what was made of them: trial, judge, suggest, diff, trace. It changes nothing."""
+"""Shows what a run would do with records, and what past runs did with them: trial, judge, suggest, diff, trace. It
+changes nothing.
+"""

@@ -1,4 +1,4 @@
-"""How two revisions of an interval differ: by a key, or by whole rows."""
+"""Compares two revisions of an interval, by a key or by whole rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "_key"  # the record's key, which may be named like a column
 
 
 class ChangedRow(Frozen):
-    """One row of the sample: as it was in the first revision, and as it is in the second."""
+    """A changed row in the sample, as it was in the first revision and as it is in the second."""
 
     before: dict[str, JsonValue] | None = None
     after: dict[str, JsonValue] | None = None
@@ -31,8 +31,8 @@ class ChangedRow(Frozen):
 class RevisionDifference(Frozen):
     """How the second revision differs from the first. Without a `key`, whole rows with the record's key are compared.
 
-    `columns` has, by column, how many of the changed rows differ in it. `only_before` and `only_after` are columns that only one
-    revision has. `retyped` are columns whose types differ; they are compared as text.
+    `columns` has the number of changed rows that differ in each column. `only_before` and `only_after` are columns that
+    only one revision has. `retyped` are columns whose types differ. Columns of different types are compared as text.
     """
 
     revisions: tuple[str, str]
@@ -52,10 +52,10 @@ class RevisionDifference(Frozen):
 def difference(
     spark: SparkSession, deployment: Deployment, before: PastRevision, after: PastRevision, key: Sequence[str]
 ) -> RevisionDifference:
-    """Compares two revisions, each with its published additions, after comparing each with its receipts.
+    """Compares two revisions, each with its published additions. Each is first compared with its receipts.
 
     Raises:
-        NeedsOperator: records of a revision were deleted; the error names it.
+        NeedsOperator: records of a revision were deleted. The message names the revision.
         SettingsError: a column of the key is missing, or several rows of a revision have the same key.
     """
     frames = {name: _read(spark, deployment, past) for name, past in (("before", before), ("after", after))}
@@ -107,9 +107,10 @@ def _types(frame: DataFrame) -> dict[str, str]:
 
 
 def _prepared(frame: DataFrame, names: Sequence[str], key: Sequence[str], as_text: Set[str]) -> DataFrame:
-    """Rows with `key` and `row`, structs of values that can be compared, and `shown`, the row as JSON.
+    """Returns the rows as `key` and `row`, which are structs of values that can be compared, and `shown`, the row as
+    JSON.
 
-    The fields of `row` are named by the position of the column, because two names may be the same to Spark.
+    The fields of `row` are named by the position of the column, because Spark may take two column names as the same.
     """
     schema: StructType = frame.schema
 

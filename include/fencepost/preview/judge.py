@@ -1,4 +1,4 @@
-"""The verdict that a suite would have given on batches that were written."""
+"""Finds the verdict that a suite would have given on batches that were written."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from fencepost.suite.declared import DeclaredExpectation, Suite, rule_names
 
 
 class JudgedRevision(Frozen):
-    """One revision with its additions: the verdict that it had, and the one that the suite would have given.
+    """One revision with its additions. It has the verdict that was given, and the verdict that the suite would have
+    given.
 
-    `now` is None if it was not judged, and `why` has the reason. `taken` has the number of rows that each rule of severity
-    quarantine would have kept from the output. `aside` is the number that is already in quarantine by the same rules, or
-    malformed.
+    `now` is None if the revision was not judged, and `why` has the reason. `taken` has the number of rows that each
+    rule of severity quarantine would have kept from the output. `bypassed` is the number of records that are in
+    quarantine already, as malformed or by the same rules.
     """
 
     interval: Interval
@@ -116,7 +117,7 @@ def _of_rows(history: History, rows: int) -> History:
 def _concluded(
     past: PastRevision, pipeline: Pipeline, suite: Suite, evaluation: Evaluation, taken: Mapping[str, int]
 ) -> JudgedRevision:
-    """Returns the verdict, after comparing what would be in quarantine with the limit."""
+    """Returns the verdict. It takes into account the limit for the records that would be in quarantine."""
     written = past.batch.require_written
     known = {name: rows for name, rows in written.rules.items() if name in rule_names(suite.rules)}
     accounts = Accounts.of(past.batch.plan, written)

@@ -1,4 +1,6 @@
-"""The result of a review as one HTML file that needs no network: it loads nothing and runs nothing, and all data are escaped."""
+"""Renders the result of a review as one HTML file that needs no network. The page loads nothing and runs nothing, and
+all data are escaped.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ WIDE, HIGH = 160, 28  # size of a line of figures, in pixels
 def write_judged(
     pipeline: Pipeline, suite: Path, published: Sequence[JudgedRevision], rejected: Sequence[JudgedRevision]
 ) -> Path:
-    """Returns the page of `fencepost judge`."""
+    """Writes the page of `fencepost judge`, and returns its path."""
     html = template_of("fencepost.preview", "review.html.j2").render(
         title=f"The verdicts of {suite.name} on past batches",
         pipeline=pipeline.name,
@@ -39,7 +41,7 @@ def write_judged(
 def write_suggested(
     pipeline: Pipeline, suggestions: Sequence[Suggestion], unread: Mapping[Interval, str], batches: int
 ) -> Path:
-    """Returns the page of `fencepost suggest`."""
+    """Writes the page of `fencepost suggest`, and returns its path."""
     html = template_of("fencepost.preview", "review.html.j2").render(
         title=f"Suggested from {count_of(batches, 'batch', 'batches')}",
         pipeline=pipeline.name,
@@ -55,8 +57,8 @@ def write_suggested(
 
 
 def checks_of(judged: Sequence[JudgedRevision]) -> list[tuple[str, str, int, list[tuple[Interval, str]]]]:
-    """Returns each check: its title and description, how many batches it judged, and those that it did not pass, with a
-    word for each.
+    """Returns each check with its title and description, the number of batches that it judged, and the batches that it
+    did not pass. Each batch that did not pass comes with a word for its result.
     """
     found: dict[int, tuple[str, str, int, list[tuple[Interval, str]]]] = {}
     for one in judged:

@@ -1,4 +1,6 @@
-"""A batch that was written for an interval, read back as its readers see it, and compared with its receipts before it is used."""
+"""Reads back a batch that was written for an interval, as its readers see it. The batch is compared with its receipts
+before it is used.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from fencepost.rows.unions import check_types
 
 
 class NotReadable(Exception):
-    """A batch that can no longer be read. The text says why, for a person."""
+    """A batch can no longer be read. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,24 @@ class PastRevision:
 
     @property
     def all(self) -> tuple[Batch, ...]:
-        """Returns the batch, then its additions."""
+        """Returns the batch and then its additions."""
         return (self.batch, *self.additions)
 
     @property
     def promised(self) -> Tally:
-        """Returns the sum of the receipts of all of them."""
+        """Returns the sum of the receipts of the batch and its additions."""
         return Tally.total(one.written.tally for one in self.all if one.written is not None)
 
     @property
     def name(self) -> str:
-        """Returns the revision, and those of its additions: `2`, or `2 +3 +4`."""
+        """Returns the number of the revision and of its additions, such as `2`, or `2 +3 +4`."""
         return " ".join([str(self.batch.revision), *(f"+{one.revision}" for one in self.additions)])
 
 
 def newest_published(view: View, over: int) -> list[PastRevision]:
-    """Returns the `over` newest intervals that have a published batch, in order of time, each with the batch in force."""
+    """Returns the newest intervals that have a published batch, in order of time. There are at most `over`. Each comes
+    with the batch that counts.
+    """
     found: list[PastRevision] = []
     for _, revisions in reversed(view.in_order):
         if len(found) == over:
@@ -70,7 +74,9 @@ def rejected_since(view: View, first: Interval) -> list[PastRevision]:
 
 
 def revision_of(revisions: Revisions, number: int) -> PastRevision | None:
-    """That revision of an interval with its published additions; None if there is none, or it is itself an addition."""
+    """Returns that revision of an interval with its published additions. Returns None if there is none, or if it is an
+    addition.
+    """
     batch = next((b for b in revisions.batches if b.revision == number), None)
     if batch is None:
         return None
@@ -79,14 +85,14 @@ def revision_of(revisions: Revisions, number: int) -> PastRevision | None:
 
 
 def read_past(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame:
-    """Returns the records: the value's columns, the coordinates, `_key` and `_hash`. They are not compared with the
-    receipts yet.
+    """Returns the records, with the value's columns, the coordinates, `_key` and `_hash`. The records are not compared
+    with the receipts yet.
 
     A column that an addition does not have is null in its records.
 
     Raises:
-        NotReadable: records were deleted, or cannot be distinguished from others.
-        OpenTransaction: another producer's open transaction hides some of them.
+        NotReadable: records were deleted, or cannot be distinguished from other records.
+        OpenTransaction: another producer's open transaction hides some records.
     """
     with_rows = [batch for batch in past.all if batch.written is not None and batch.written.rows]
     types = {str(batch.id): columns_of(batch) for batch in with_rows}
@@ -107,13 +113,13 @@ def check_receipts(frame: DataFrame, past: PastRevision) -> None:
     """Compares the records of `read_past` with the receipts.
 
     Raises:
-        NotReadable: they differ.
+        NotReadable: the records differ from the receipts.
     """
     as_promised(past, *count_and_sum(frame, "_hash"))
 
 
 def as_promised(past: PastRevision, rows: int, fingerprint: int) -> None:
-    """Raises NotReadable if number and fingerprint of the rows differ from the receipts."""
+    """Raises NotReadable if the number or the fingerprint of the rows differs from the receipts."""
     if (rows, fingerprint) != (past.promised.rows, past.promised.fingerprint):
         raise NotReadable(
             f"its records no longer match the receipts: {past.promised.rows:,} were written, and {rows:,} are there"

@@ -1,7 +1,8 @@
-"""Checks that published batches pass: the usual values, with some room.
+"""Suggests checks that published batches pass. The bounds of a suggested check are the usual values, with some room.
 
-Every suggestion holds for each batch that it was drawn from. The room is four times the median absolute deviation around the
-median, so that one odd batch does not set the bounds. Nothing is suggested for values that only grow, such as ids and times.
+Every suggestion holds for each batch that it was computed from. The room is four times the median absolute deviation
+around the median, so that one odd batch does not set the bounds. Nothing is suggested for values that only grow, such
+as ids and times.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.NUMBER)
 
 
 class Suggestion(Frozen):
-    """One expectation to add, and a description of what it was drawn from. `seen` has the figure of each batch, in order of
-    time.
-    """
+    """An expectation to add, and a description of its basis. `seen` has the figure of each batch, in order of time."""
 
     type: str
     kwargs: dict[str, JsonValue]
@@ -61,14 +60,16 @@ class Suggestion(Frozen):
 
 
 def as_json(value: object) -> str:
-    """Returns a value in JSON. If a character in it draws nothing or moves others, the text is in ASCII."""
+    """Returns a value in JSON. The text is in ASCII if a character in it draws nothing or moves other characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
 
 
 @dataclass
 class BatchFigures:
-    """The figures of one batch: its rows, and for each column its nulls, least, greatest and mean number, and distinct texts."""
+    """The figures of one batch. These are the rows of the batch, and for each column the nulls, the least, greatest and
+    mean number, and the distinct texts.
+    """
 
     rows: int
     nulls: dict[str, int] = field(default_factory=dict)
@@ -85,11 +86,11 @@ def suggest(
     pasts: Sequence[PastRevision],
     unread: Callable[[PastRevision, str], None],
 ) -> tuple[list[Suggestion], int]:
-    """Suggestions from these batches, and the number of batches used. `told` is called for each batch that could not be read,
-    with the reason.
+    """Returns suggestions from these batches, and the number of batches used. `unread` is called for each batch that
+    could not be read, with the reason.
 
     Raises:
-        SettingsError: fewer than seven could be read.
+        SettingsError: fewer than seven batches could be read.
     """
     found: list[tuple[PastRevision, DataFrame, BatchFigures, dict[str, Kind]]] = []
     for past in pasts:
@@ -138,7 +139,9 @@ def drawn(figures: Sequence[BatchFigures], kinds: Mapping[str, Kind]) -> Iterato
 
 
 def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = None) -> tuple[float, float]:
-    """Bounds that all figures keep, with some room. With `whole` they are whole numbers; they are never below `least`. Pure."""
+    """Returns bounds that all figures keep, with some room. With `whole` the bounds are whole numbers. The bounds are
+    never below `least`. Pure.
+    """
     middle = median(seen)
     room = SPREADS * median(abs(one - middle) for one in seen)
     low, high = min(*seen, middle - room), max(*seen, middle + room)
@@ -152,7 +155,7 @@ def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = 
 
 
 def _rounded(value: float, way: Callable[[float], int]) -> float:
-    """Three digits, rounded away from the figures."""
+    """Returns the value with three digits, rounded away from the figures."""
     if value == 0 or not math.isfinite(value):
         return value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
@@ -220,9 +223,7 @@ def _of_texts(name: str, figures: Sequence[BatchFigures]) -> Iterator[Suggestion
 
 
 def grows(lows: Sequence[float], highs: Sequence[float]) -> bool:
-    """Returns whether each batch begins above the previous one, or each below it: such as ids, times and counters.
-    Pure.
-    """
+    """Returns whether each batch begins above the previous batch, or each below it. Ids, times and counters do. Pure."""
     pairs = list(pairwise(zip(lows, highs, strict=True)))
     up = all(after[0] > before[1] for before, after in pairs)
     down = all(after[1] < before[0] for before, after in pairs)
@@ -234,7 +235,7 @@ def _seen(figures: Sequence[float], batches: int, unit: str = "") -> str:
 
 
 def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: PastRevision) -> BatchFigures:
-    """The figures of a batch, in one read, which also compares it with its receipts."""
+    """Returns the figures of a batch. The read that computes the figures also compares the batch with its receipts."""
     types = {f.name: f.dataType for f in frame.schema.fields}
     wanted: list[Column] = []
     asked = [name for name, kind in kinds.items() if kind in (*NUMBERS, Kind.TEXT)]
@@ -263,7 +264,7 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: PastRevision) ->
 
 
 def _beside(value: float | Decimal, way: float) -> float:
-    """Returns the number as a double. If no double equals it, the next double in the given direction."""
+    """Returns the number as a double. If no double equals it, the result is the next double in the given direction."""
     near = float(value)
     exact, stands_for = Fraction(value) if math.isfinite(near) else None, number_of(near)
     if exact is None or stands_for is None or (exact - Fraction(stands_for)) * (1 if way > 0 else -1) <= 0:

@@ -1,7 +1,8 @@
-"""Traces a record: from an output record to its batch, and from a source record to its batch and its rows.
+"""Traces a record: from an output record to its batch, or from a source record to its batch and its rows.
 
-Which rows a source record became is not recorded. Under layout `source`, today's transform is run on that one record, and its
-rows are looked up in the batch. Under `output` a row may be made of many records, so no rows are looked up.
+The ledger does not record which rows a source record became. Under layout `source`, today's transform is run on that
+record alone, and its rows are looked up in the batch. Under `output` a row may be made of many records, so no rows are
+looked up.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RecordLocation(Frozen):
 
 
 class QuarantineEntry(Frozen):
-    """The record in quarantine: the rule that took it, or `malformed`, and the reason."""
+    """A record in quarantine, with the rule that it failed (or `malformed`) and the reason."""
 
     rule: str
     reason: str
@@ -54,10 +55,10 @@ class QuarantineEntry(Frozen):
 
 
 class TraceResult(Frozen):
-    """What is known about a record. `batches` are those that it belongs to, the one that counts last. `found` has further
-    sentences.
+    """What is known about a record. `batches` are the batches that it belongs to, and the batch that counts is the
+    last. `found` has further sentences.
 
-    For a source record, `rows` are the places of its rows in the output, and `kept` are its records in quarantine.
+    For a source record, `rows` are the locations of its rows in the output, and `kept` are its records in quarantine.
     """
 
     place: RecordLocation
@@ -68,7 +69,7 @@ class TraceResult(Frozen):
 
 
 def location_of(option: str, text: str) -> RecordLocation:
-    """Returns the place in `TOPIC:PARTITION:OFFSET`."""
+    """Returns the location in `TOPIC:PARTITION:OFFSET`."""
     match = re.fullmatch(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)", text)
     if match is None:
         raise SettingsError(f"{option} {text}: expected TOPIC:PARTITION:OFFSET, such as orders:0:1234.")
@@ -76,10 +77,10 @@ def location_of(option: str, text: str) -> RecordLocation:
 
 
 def check_output(deployment: Deployment, view: View, place: RecordLocation) -> None:
-    """Refuses a place that no output record of the pipeline has or ever had. Needs no Spark.
+    """Refuses a location that no output record of the pipeline has or ever had. It needs no Spark.
 
     Raises:
-        SettingsError, TopicMissing: says what there is instead.
+        SettingsError, TopicMissing: says what exists instead.
     """
     pipeline, plans = deployment.pipeline, [batch.plan for batch in view.all()]
     planned = [
@@ -93,7 +94,7 @@ def check_output(deployment: Deployment, view: View, place: RecordLocation) -> N
 
 
 def check_source(deployment: Deployment, view: View, place: RecordLocation) -> None:
-    """Refuses a place that no source record has or ever had. A record that a batch has read may be deleted by now."""
+    """Refuses a location that no source record has or ever had. A record that a batch has read may be deleted by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
     topics = [deployment.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
     _check_topic(deployment.pipeline.name, place, "reads", topics)
@@ -124,8 +125,8 @@ def _check_offset(cluster: Cluster, place: RecordLocation) -> Topic:
 
 
 def trace_output(spark: SparkSession, deployment: Deployment, view: View, place: RecordLocation) -> TraceResult:
-    """Returns the batch of an output record, by its header. Without a header, by the ranges in the ledger; for a staged
-    record, by its timestamp.
+    """Returns the batch of an output record, by the record's header. A staged record's batch is found by its timestamp,
+    and a record without a header by the ranges in the ledger.
 
     Raises:
         SettingsError: there is no such record.
@@ -152,8 +153,8 @@ def trace_output(spark: SparkSession, deployment: Deployment, view: View, place:
 
 
 def trace_source(spark: SparkSession, deployment: Deployment, view: View, place: RecordLocation) -> TraceResult:
-    """Returns the batches that read a source record, its records in quarantine, and under layout `source` where its
-    rows are now.
+    """Returns the batches that read a source record, and its records in quarantine. Under layout `source` it also
+    returns the present locations of its rows.
     """
     read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
     if not read:
@@ -181,7 +182,7 @@ def _record(spark: SparkSession, cluster: Cluster, place: RecordLocation) -> Any
     """Returns the record, as the connector gives it, and its timestamp in milliseconds as `millis`.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is no such record.
     """
     first = cluster.earliest(_check_offset(cluster, place))[place.partition]
     if place.offset < first:
@@ -196,7 +197,7 @@ def _record(spark: SparkSession, cluster: Cluster, place: RecordLocation) -> Any
 
 
 def _holds(batch: Batch, place: RecordLocation) -> bool:
-    """Returns whether the offsets of the batch's records include this place."""
+    """Returns whether the offsets of the batch's records include this location."""
     return any(part.holds((place.topic, place.partition), place.offset) for part in batch.published_ranges)
 
 
@@ -237,7 +238,7 @@ def _kept(spark: SparkSession, deployment: Deployment, batch: Batch, place: Reco
 def _rows(
     spark: SparkSession, deployment: Deployment, past: PastRevision, place: RecordLocation
 ) -> tuple[tuple[RecordLocation, ...], str]:
-    """Returns the places of the rows that today's transform makes from the record, and a sentence about them."""
+    """Returns the locations of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
             record, tombstones = _record(spark, deployment.cluster, place), deployment.pipeline.source.tombstones

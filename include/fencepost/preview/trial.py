@@ -1,7 +1,8 @@
-"""`fencepost try`: what a run would do with some records of the source. It only reads.
+"""`fencepost try` shows what a run would do with some records of the source. It only reads.
 
-The DataFrames are those of the write step, and the suite judges the records as the gate would read them back. No topic is
-created, no schema registered, no ledger record written and no offset committed: nothing here creates a producer.
+The DataFrames are those of the write step, and the suite judges the records as the gate would read them back. No topic
+is created, no schema registered, no ledger record written and no offset committed, because this module creates no
+producer.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
     4. check that the output would accept them: its table's columns, its topics' names and largest records.
 
     Raises:
-        SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
+        SettingsError: transform, suite or settings would fail, or the result does not fit the output's schema.
         FencepostError: Kafka, the registry or Spark does not answer.
     """
     pipeline = deployment.pipeline
@@ -178,7 +179,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
 
 
 def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
-    """Returns the schemas that a plan would freeze, with those that the write job would look up."""
+    """Returns the schemas that a plan would freeze, and the schemas that the write job would look up."""
     found = freeze_schemas(pipeline)
     if found is None:
         return Schemas()
@@ -227,7 +228,7 @@ def _judged(
 
 
 def _shown(field: StructField) -> Column:
-    """Returns the column as shown to a person: bytes as UTF-8 text, or as hex if they are not valid UTF-8."""
+    """Returns the column as a person should see it. Bytes become UTF-8 text, or hex if they are not valid UTF-8."""
     column = F.col(f"`{field.name}`")
     if not isinstance(field.dataType, BinaryType):
         return column

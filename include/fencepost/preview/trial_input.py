@@ -1,4 +1,6 @@
-"""The input of a trial: the newest records of the source, or the records of an interval's batch, planned or not."""
+"""The input of a trial: the newest records of the source, or the records of an interval's batch. The batch may be
+planned or not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MOST_RECORDS = 100_000
 
 @dataclass(frozen=True)
 class TrialInput:
-    """The ranges that a trial reads. `whole`: they are the interval's whole batch. `frozen`: they come from a plan."""
+    """The ranges that a trial reads. `whole` says that they are the interval's whole batch. `frozen` says that they
+    come from a plan.
+    """
 
     ranges: tuple[OffsetRange, ...]
     interval: Interval | None = None
@@ -26,7 +30,7 @@ class TrialInput:
 
 
 def newest(deployment: Deployment, records: int) -> TrialInput:
-    """Returns the ranges of the source's newest records, `records` in all."""
+    """Returns the ranges of the source's newest records. `records` is the number of records in all ranges together."""
     topic = deployment.cluster.describe(deployment.pipeline.source.topic)
     sample = take_newest(deployment.cluster, topic, deployment.pipeline.group, min(records, MOST_RECORDS))
     begins = dict(enumerate(sample.ends))
@@ -39,8 +43,8 @@ def newest(deployment: Deployment, records: int) -> TrialInput:
 
 
 def of_interval(deployment: Deployment, interval: Interval) -> TrialInput:
-    """Returns the ranges of the interval's batch, frozen or as a plan would freeze them now, cut to `MOST_RECORDS`
-    offsets.
+    """Returns the ranges of the interval's batch, limited to `MOST_RECORDS` offsets. If the batch is not planned, these
+    are the ranges that a plan would freeze now.
     """
     view = deployment.ledger.peek()
     holder = view.range_owner(interval)
@@ -58,6 +62,6 @@ def of_interval(deployment: Deployment, interval: Interval) -> TrialInput:
 
 
 def check_records(last: int) -> None:
-    """Checks that the option --last is in its bounds."""
+    """Checks that the option --last is within its bounds."""
     if not 1 <= last <= MOST_RECORDS:
         raise SettingsError(f"--last {last}: allowed are 1 to {MOST_RECORDS:,}.")

@@ -1,4 +1,4 @@
-"""Checks whether the pipeline's output would accept a trial's result; changes nothing."""
+"""Checks whether the pipeline's output would accept a trial's result. It changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OVERHEAD = 200  # bytes of a record besides key and value, such as its batch's h
 
 
 def of_columns(deployment: Deployment, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
-    """Returns why a run would fail with rows of these columns, or else what it would change in the output."""
+    """Returns why a run would fail with rows of these columns, and what the run would change in the output otherwise."""
     try:
         columns = output_of(deployment).columns
         remark = columns.would_take(interval, schema) if columns is not None else ""
@@ -34,7 +34,9 @@ def of_columns(deployment: Deployment, interval: Interval | None, schema: Struct
 
 
 def of_names(deployment: Deployment) -> list[str]:
-    """Returns why topics that a plan would create cannot have their names: they are invalid, or collide with others."""
+    """Returns why topics that a plan would create cannot have their names. A name may be invalid, or collide with
+    another topic's name.
+    """
     refused = list[str]()
     for right in rights_of(deployment.pipeline):
         if right.use is not Use.CREATE:
@@ -50,9 +52,9 @@ def of_names(deployment: Deployment) -> list[str]:
 
 
 def of_sizes(deployment: Deployment, written: int, quarantined: int) -> tuple[list[str], list[str]]:
-    """Returns why producers would refuse the largest records, and why producers or topics may refuse them, whose limits
-    are about compressed records. `written` and `aside` are the bytes of the largest record for the output and for
-    quarantine.
+    """Returns why producers would refuse the largest records, and why producers or topics may refuse them. The latter
+    limits are about compressed records. `written` and `quarantined` are the bytes of the largest record for the output
+    and for quarantine.
     """
     pipeline, refused, doubts = deployment.pipeline, list[str](), list[str]()
     sent = int(deployment.cluster.settings.values.get("message.max.bytes", PRODUCERS))
@@ -73,7 +75,9 @@ def of_sizes(deployment: Deployment, written: int, quarantined: int) -> tuple[li
 
 
 def _taken(cluster: Cluster, name: str) -> int:
-    """Returns the topic's `max.message.bytes`; 0 if it does not exist or the user may not read its settings."""
+    """Returns the topic's `max.message.bytes`. Returns 0 if the topic does not exist or the user may not read its
+    settings.
+    """
     try:
         return int(cluster.topic_configs(name).get("max.message.bytes", 0)) if cluster.find(name) else 0
     except (AccessDenied, TopicMissing):

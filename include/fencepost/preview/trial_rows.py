@@ -23,7 +23,9 @@ SIZE = "size"
 
 @dataclass(frozen=True)
 class UnpublishedRows:
-    """Rows that would not be published, for one reason. `first` is the partition:offset of the first one, if known."""
+    """Rows that would not be published for one reason. `first` is the partition:offset of the first of these rows, if
+    it is known.
+    """
 
     name: str
     reason: str
@@ -33,10 +35,11 @@ class UnpublishedRows:
 
 @dataclass(frozen=True)
 class SourceSample:
-    """A trial's source records. `bad` are the malformed ones by reason, `largest` has the bytes of the largest of these.
+    """A trial's source records. `bad` has the malformed records by reason. `largest` is the bytes of the largest
+    malformed record.
 
-    `tombstones` are those that the transform does not get. `read` is the number of records. `newest_ms` is the newest timestamp
-    that is not ahead of the clock.
+    `tombstones` are the tombstones that the transform does not get. `read` is the number of records. `newest_ms` is the
+    newest timestamp that is not ahead of the clock.
     """
 
     bad: list[UnpublishedRows]
@@ -91,7 +94,7 @@ def _bytes_of(*names: str) -> Column:
 
 
 def unfit_rows(flagged: DataFrame) -> list[UnpublishedRows]:
-    """Rows that would fail a write because they do not fit the output's format or schema."""
+    """Returns the rows that would fail a write because they do not fit the output's format or schema."""
     if "_out_unfit" not in flagged.columns:
         return []
     reasons = flagged.select(unfit_reason(flagged).alias("reason")).where(F.col("reason").isNotNull())
@@ -100,15 +103,15 @@ def unfit_rows(flagged: DataFrame) -> list[UnpublishedRows]:
 
 
 def _first(all_: list[UnpublishedRows]) -> list[UnpublishedRows]:
-    """Returns the first `REASONS` reasons; the others are summed up as one."""
+    """Returns the first `REASONS` reasons. All other reasons become one."""
     if len(all_) <= REASONS:
         return all_
     return [*all_[:REASONS], UnpublishedRows(all_[0].name, "other reasons", sum(one.rows for one in all_[REASONS:]))]
 
 
 def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
-    """Returns the number of rows and the bytes of the largest, by the number of the failed rule, or under `written` or
-    `withheld`.
+    """Returns the number of rows and the bytes of the largest row. The key is the number of the failed rule, or
+    `written`, or `withheld`.
     """
     withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
     rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")

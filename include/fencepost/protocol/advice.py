@@ -1,4 +1,4 @@
-"""Composes the next step for a person. It is a command that exists and that helps in the batch's state.
+"""Composes the next step for a person. The next step is a command that exists and that helps in the batch's state.
 
 Every message takes its next step from this module. So each message names the command, and what to do in Airflow
 instead.
@@ -15,8 +15,8 @@ REASON = '--reason "..."'
 
 
 def next_task(batch: Batch) -> str:
-    """Returns the DAG's task that has to run next for an interval's newest revision. For a superseded revision, this is
-    a new plan.
+    """Returns the DAG's task that has to run next for an interval's newest revision. A superseded revision needs a new
+    plan.
     """
     match batch.state:
         case State.PLANNED:
@@ -32,7 +32,7 @@ def next_task(batch: Batch) -> str:
 
 
 def in_airflow(task: str) -> str:
-    """Returns what to do in Airflow instead of a command. It is to clear the first task that has to run again."""
+    """Returns what to do in Airflow instead of a command. The advice is to clear the first task that has to run again."""
     return f"(in Airflow: clear {task})"
 
 
@@ -114,7 +114,7 @@ def after_refusal(batch: Batch) -> str:
 
 
 def after_data_refused(batch: Batch, skip: str = "") -> str:
-    """What to do about a batch whose data its output refused."""
+    """Returns what to do about a batch whose data its output refused."""
     skip = skip or f"{batch.command('skip', REASON)} drops it"
     return (
         f"None of its rows are in the output. Once the output accepts the data, {batch.command('publish', REASON)} publishes "
@@ -124,7 +124,9 @@ def after_data_refused(batch: Batch, skip: str = "") -> str:
 
 
 def or_give_up(batch: Batch) -> str:
-    """How an operator gives up a publication that does not end, and of which readers see nothing before its commit."""
+    """Returns how an operator gives up a publication that never ends. Readers see nothing of this publication before
+    its commit.
+    """
     return (
         f"Readers see nothing of it before its commit, so {batch.command('skip', REASON)} and "
         f"{batch.command('run', '--reprocess')} can give it up."
@@ -134,8 +136,8 @@ def or_give_up(batch: Batch) -> str:
 def what_next(batch: Batch, older: Batch | None = None) -> str:
     """Returns what a person can do about an unpublished batch, in a few sentences.
 
-    `older` is the revision that counts until this one is published, if there is one. For an addition it is the revision that
-    the addition adds to.
+    `older` is the revision that counts until this one is published, if there is one. For an addition, `older` is the
+    revision that the addition adds to.
     """
     run, publish = go_on(batch), batch.command("publish", REASON)
     instead = f"publishes it in place of revision {older.revision}" if older else "publishes it"

@@ -1,8 +1,8 @@
 """Derives announcements from a change of the ledger, and from its whole history. Pure.
 
 A batch is announced when it becomes published, skipped or withdrawn. Announcements are derived from the records that
-are about to be committed, so no step can forget an announcement. They contain nothing that is not in the ledger, so a
-lost topic can be written again.
+are about to be committed, so no step can forget an announcement. Announcements contain nothing that is not in the
+ledger, so a lost topic can be written again.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def _unread(batch: Batch) -> UnreadOffsets | None:
 
 
 def _is_by_person(batch: Batch) -> bool:
-    """Whether a person decided to publish: the batch did not pass, or a person published it after its output refused it."""
+    """Returns whether a person decided to publish. Either the batch did not pass, or a person published the batch after
+    its output refused it.
+    """
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     return not passed or (batch.decision is not None and batch.decision.action in PUBLISHES)
 

@@ -13,8 +13,8 @@ An operator may skip an unpublished batch. A skipped batch counts, like a publis
 published. An operator may withdraw an interval that has no offsets or is not published. Its remaining revisions then
 become withdrawn.
 
-An addition (`protocol/replay.py`) passes through the same states. It replaces nothing, and skipping an addition does
-not change its batch. Publishing a new revision of the interval supersedes the batch and its additions.
+An addition (`protocol/replay.py`) passes through the same states. An addition replaces nothing, and skipping an
+addition does not change its batch. Publishing a new revision of the interval supersedes the batch and its additions.
 
 Every function returns the records to write, or raises an error with the reason. There are no records if the work is
 done already.
@@ -72,7 +72,7 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
 
 
 def replay_lane(view: View, but_for: Batch | None) -> str:
-    """Returns the lowest lane for additions that no other planned addition holds. Their number is not limited.
+    """Returns the lowest lane for additions that no other planned addition holds. The number of lanes is not limited.
 
     Additions have their own lanes, so an addition that fails does not hold up the scheduled batches.
     """
@@ -84,8 +84,8 @@ def unfinished_ids(view: View, lane: str) -> int:
     """Returns how many of the lane's transactional ids, counted from 0, may have an open transaction.
 
     A written batch leaves no open transaction. Each of its task-partitions has a mark, earlier holders of the id were
-    fenced, and later holders find the mark. Before it wrote, it also fenced the ids that earlier batches had left. A
-    batch without offsets uses no id and fences none.
+    fenced, and later holders find the mark. Before a batch wrote, it also fenced the ids that earlier batches had left.
+    A batch without offsets uses no id and fences none.
     """
     most = 0
     for batch in sorted((b for b in view.all() if b.plan.lane == lane), key=view.order, reverse=True):
@@ -104,7 +104,7 @@ def standing_plan(
 
     `reprocess` asks for another revision of a finished interval. It keeps a revision that is under way, so a retried
     request makes one revision, not two. A batch that is being published is replaced only if that very publication was
-    `given_up`. An addition that is under way is replaced. Without `reprocess` that addition is finished.
+    `given_up`. An addition that is under way is replaced. Without `reprocess` an addition under way is finished.
 
     Raises:
         TransitionRefused: the interval overlaps part of a planned interval.
@@ -196,7 +196,7 @@ def record_schemas(
 
     Raises:
         Superseded: see `record_written`.
-        Overtaken: the batch still has the known schemas, but is no longer planned. It was skipped, for example.
+        Overtaken: the batch still has the known schemas, but is no longer planned. For example, it was skipped.
     """
     batch = own_revision(view, interval, revision)
     if batch.plan.schemas != known or known == found:
@@ -259,7 +259,8 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     """Records a verdict on a written or rejected batch.
 
     Raises:
-        Overtaken: another validation was recorded after this validation began. It may have used a newer suite.
+        Overtaken: another validation was recorded after this validation began. The other validation may have used a
+            newer suite.
     """
     batch = own_revision(view, interval, revision)
     if batch.verdict == verdict or batch.state in DECIDED:
@@ -401,8 +402,8 @@ def decide_publish(
 
 
 def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
-    """Returns the records of a batch's publication. They are the published batch, and the superseded older revision
-    with its additions.
+    """Returns the records of a batch's publication. The records are the published batch, and the superseded older
+    revision with its additions.
 
     An addition supersedes nothing.
     """
@@ -449,8 +450,9 @@ def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple
     """Withdraws an interval on an operator's decision, as if it had never been planned.
 
     An interval without offsets can be withdrawn in any state. An interval with offsets can be withdrawn while it is not
-    published or skipped and no later interval begins where it ends. Its offsets then belong to the interval that is
-    planned next. A withdrawn interval can be planned again, with the offsets that no other interval has by then.
+    published or skipped and no later interval begins where it ends. The offsets of a withdrawn interval belong to the
+    interval that is planned next. A withdrawn interval can be planned again, with the offsets that no other interval
+    has by then.
 
     Raises:
         TransitionRefused: the records of the interval would end up in no interval, or in two.
@@ -503,7 +505,9 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 
 
 def _seen(batch: Batch) -> str:
-    """What readers may already see of a publication that was not given up. Of an unseen one nothing, before its commit."""
+    """Returns what readers may already see of a publication that was not given up. Readers of an unseen publication see
+    nothing before its commit.
+    """
     return (
         f"{batch.require_publication.target} may have committed it"
         if is_unseen(batch)

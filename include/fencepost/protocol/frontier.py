@@ -1,4 +1,4 @@
-"""Computes how far the source is processed. This is the end of the unbroken run of batches."""
+"""Computes how far the source is processed. The frontier is the end of the unbroken run of batches."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _frontier(view: View) -> Mapping[PartitionId, int]:
 def accounted_for(view: View) -> dict[PartitionId, int]:
     """Returns the furthest committed offset that the ledger can explain, by source partition.
 
-    Usually it is the frontier. In a partition that only withdrawn batches have, it is the furthest offset that the
-    frontier may have reached before the withdrawal.
+    Usually the furthest offset is the frontier. In a partition that only withdrawn batches have, it is the furthest
+    offset that the frontier may have reached before the withdrawal.
     """
     ends: dict[PartitionId, int] = {}
     for batch in view.all():
@@ -74,7 +74,7 @@ def _former_anchors(view: View) -> list[Batch]:
 
 
 def holding_back(view: View) -> Batch | None:
-    """Returns the batch that holds the frontier back. It is the first batch of the run that has offsets and is not
+    """Returns the batch that holds the frontier back. This is the first batch of the run that has offsets and is not
     published or skipped.
 
     A batch that is not rejected holds the frontier back only if a published or skipped batch follows. Otherwise the

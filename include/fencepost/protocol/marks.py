@@ -26,8 +26,8 @@ class MarkState(StrEnum):
 
 
 def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> MarkState:
-    """Returns what a writer with this lease may do, by the mark. It is valid only after init_transactions, because an
-    older attempt may commit its mark until then.
+    """Returns what a writer with this lease may do, by the mark. The result is valid only after init_transactions,
+    because an older attempt may commit its mark until then.
 
     `opened` says that the task-partition had a mark before its first attempt. Every task-partition of a publication has
     one.

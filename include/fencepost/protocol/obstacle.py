@@ -73,9 +73,9 @@ class OutputState(Protocol):
 class ObservedState:
     """The present state of what a batch was planned with. An empty topic id means that the topic does not exist.
 
-    `sources` has the topic of each input, in the plan's order. It is empty once the batch no longer needs them.
-    `staged_gone` is the deleted part of a staged batch's offsets. `output` is None while the batch needs nothing of its
-    output.
+    `sources` has the topic of each input, in the plan's order. `sources` is empty once the batch no longer needs its
+    source topics. `staged_gone` is the deleted part of a staged batch's offsets. `output` is None while the batch needs
+    nothing of its output.
     """
 
     output: OutputState | None = None
@@ -90,8 +90,8 @@ class ObservedState:
 class Obstacle:
     """Why a batch cannot go on, and the error to raise for it.
 
-    `cure` is the next step. It is empty if a new revision avoids the obstacle. `lasting` means that no later attempt
-    can succeed.
+    `cure` is the next step. `cure` is empty if a new revision avoids the obstacle. `lasting` means that no later
+    attempt can succeed.
     """
 
     why: str
@@ -101,7 +101,7 @@ class Obstacle:
     refused: str = ""  # why the table refused the batch's data
 
     def next_step(self, batch: Batch) -> str:
-        """Returns the next step of the error message. It is `cure`, or otherwise a new revision."""
+        """Returns the next step of the error message. The next step is `cure`, or otherwise a new revision."""
         return self.cure or f"{reprocess(batch) if batch.state in PASSED else write_again(batch)}."
 
     def error(self, batch: Batch) -> FencepostError:
@@ -146,8 +146,8 @@ def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
 
 
 def is_unseen(batch: Batch) -> bool:
-    """Returns whether readers see nothing of the batch's publication before its commit. Such a publication may be given
-    up at any time, even if nothing keeps it from being finished.
+    """Returns whether readers see nothing of the batch's publication before its commit. A publication that readers do
+    not see may be given up at any time, even if it could be finished.
     """
     return batch.publication is not None and batch.publication.is_unseen
 

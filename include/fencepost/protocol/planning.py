@@ -52,8 +52,8 @@ from fencepost.protocol.view import View
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The batches that decide an interval's ranges. If the interval has a batch, it keeps that batch's ranges.
-    Otherwise the batches before and after it decide.
+    """The batches that decide an interval's ranges. An interval that has a batch keeps the batch's ranges. Otherwise
+    the batches before and after it decide.
     """
 
     own: Batch | None = None
@@ -89,10 +89,11 @@ def _bounds(batch: Batch | None) -> object:
 class SourceFacts:
     """Offsets of a source topic, one for each partition that the broker knows.
 
-    `by_start` is the first record at or after the interval's start. It is None if an interval before it is planned.
-    `by_end` is the first record at or after the interval's end, from the range's start on. Both have None for a
-    partition without such a record. `stable` is asked first, so a record that arrives later belongs to the next batch.
-    `last_timestamps` are the timestamps of the last records before `by_start`, for partitions that have such records.
+    `by_start` is the first record at or after the interval's start. `by_start` is None if an earlier interval is
+    planned. `by_end` is the first record at or after the interval's end, from the range's start on. `by_start` and
+    `by_end` have None for a partition without such a record. `stable` is asked first, so a record that arrives later
+    belongs to the next batch. `last_timestamps` are the timestamps of the last records before `by_start`, for
+    partitions that have such records.
     """
 
     topic: str
@@ -150,7 +151,8 @@ def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
     """Checks that this cluster is the `known` one, to which the last publication went.
 
     Raises:
-        AnotherCluster: it is another cluster. Its topics have other records, and its ledger is empty or a copy.
+        AnotherCluster: it is another cluster. The topics of another cluster have other records, and the ledger there is
+            empty or a copy.
     """
     if known != cluster_id:
         raise AnotherCluster(
@@ -167,7 +169,7 @@ def last_cluster(view: View) -> str | None:
 
 
 def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
-    """Returns whether a request that confirms a move may apply to this cluster. It may not if one of the request's
+    """Returns whether a request that confirms a move may apply to this cluster. A request does not apply if one of its
     batches was planned on another cluster.
     """
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
@@ -194,7 +196,7 @@ def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tupl
     """Returns the input of the interval's next batch. It also returns the time before the interval that the batch
     covers too, if there is any.
 
-    A new revision keeps the ranges of the interval's last batch. Their expired parts are recorded as lost.
+    A new revision keeps the ranges of the interval's last batch. Expired parts of these ranges are recorded as lost.
 
     Raises:
         SourceDataExpired: a part of the ranges has expired, and the pipeline does not accept the loss.
@@ -245,8 +247,8 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
 
 def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
-    """Returns the plan of an addition. It replays all records that its link has quarantined. A link is a published
-    batch or addition.
+    """Returns the plan of an addition. An addition replays all records that its link, a published batch or addition,
+    has quarantined.
 
     Raises:
         FactsOutdated: the interval has a newer link since the facts were gathered.

@@ -1,4 +1,4 @@
-"""The states of a publication to an output of any kind; pure.
+"""The states of a publication to an output of any kind. Pure.
 
 begin    written or rejected ──▶ publishing    all checks of `decide_publish`; from here on only forward
 publish  what the kind of output does (`outputs/topic/publication.py`, `outputs/table/revisions.py`)

@@ -57,9 +57,9 @@ def frozen_ranges(
 ) -> tuple[OffsetRange, ...]:
     """Returns the offset range of every partition of a source topic.
 
-    A range ends at its first record that is at or after the interval's end and not dated ahead of the clock. It ends at
-    the last stable offset if there is no such record yet. It never passes the start of the following planned interval.
-    Between the ranges of intervals that touch there is no offset.
+    A range ends at its first record that is at or after the interval's end and not dated ahead of the clock. Without
+    such a record, the range ends at the last stable offset. It never passes the start of the following planned
+    interval. Between the ranges of intervals that touch there is no offset.
     """
     limit = _bounds(after, topic, "start")
     touches = after is not None and after.interval.start == interval.end
@@ -89,8 +89,8 @@ def _bounds(batch: Batch | None, topic: str, side: str) -> dict[int, int]:
 def without_expired(
     ranges: Sequence[OffsetRange], earliest: Mapping[PartitionId, int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """Returns the ranges without their expired parts, and the expired parts. Those have the offsets before the earliest
-    offset in the topic.
+    """Returns the ranges without their expired parts, and the expired parts. An expired part has the offsets before the
+    earliest offset in the topic.
     """
     left, lost = [], []
     for part in ranges:

@@ -1,5 +1,5 @@
-"""Decides whether a pipeline's topics may be deleted. They may be deleted only if nothing of the pipeline is published.
-Pure.
+"""Decides whether a pipeline's topics may be deleted. The topics may be deleted only if nothing of the pipeline is
+published. Pure.
 """
 
 from __future__ import annotations

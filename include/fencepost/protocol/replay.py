@@ -48,7 +48,7 @@ def require_link(view: View, interval: Interval) -> Batch:
 
 
 def left_to_replay(link: Batch) -> int:
-    """Returns the number of records that a link has quarantined. All of them can be replayed."""
+    """Returns the number of records that a link has quarantined. All quarantined records can be replayed."""
     return 0 if link.written is None else link.written.quarantined_tally.rows
 
 
@@ -64,8 +64,8 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 
 def replayed(link: Batch) -> Replayed:
-    """Returns the records that the next addition takes from quarantine. They are all records that this link has
-    quarantined.
+    """Returns the records that the next addition takes from quarantine. An addition takes all records that this link
+    has quarantined.
     """
     return Replayed(batch=str(link.id), tally=link.require_written.quarantined_tally, attempt=link.plan.attempt + 1)
 

@@ -68,15 +68,15 @@ class Row:
 
     @property
     def lines(self) -> tuple[Batch, ...]:
-        """Returns the lines of a table. They are the revision that counts, its published additions, and the newest
+        """Returns the lines of a table. The lines are the revision that counts, its published additions, and the newest
         revision if it is another revision.
         """
         return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
 
     @property
     def left_in_quarantine(self) -> Mapping[str, int]:
-        """Returns the number of records that remain in quarantine, by rule. After a replay these are the records that
-        the last replay left there.
+        """Returns the number of records that remain in quarantine, by rule. After a replay the remaining records are
+        those that the last replay quarantined again.
         """
         last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
@@ -97,14 +97,14 @@ class Row:
     def awaiting(
         self, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
     ) -> Awaiting | None:
-        """Returns why the interval awaits a person, or None; see `awaiting_reason`."""
+        """Returns why the interval awaits a person, or None. `awaiting_reason` decides."""
         need = awaiting_reason(self.newest, now, patience, stopped=stopped)
         return None if need is None else Awaiting(self.newest, need, self.in_force)
 
     @property
     def telling(self) -> Batch:
-        """Returns the revision whose verdict matters most now. It is the newest revision if that needs a person, and
-        otherwise the revision that counts.
+        """Returns the revision whose verdict matters most now. The newest revision matters most if it needs a person,
+        and otherwise the revision that counts.
         """
         return self.newest if awaiting_reason(self.newest) is not None else self.batch
 
@@ -177,7 +177,7 @@ class Snapshot:
         return batch.verdict.outcome is Outcome.PASSED and not refused
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
-        """Returns the batch of that interval and revision. Without a revision it returns the batch that counts."""
+        """Returns the batch of that interval and revision. Without a revision the result is the batch that counts."""
         row = self.by_key.get(interval)
         if row is None or revision is None:
             return row.batch if row else None

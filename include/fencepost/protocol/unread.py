@@ -111,7 +111,7 @@ def unread(view: View) -> Unread:
     """Returns the offsets before the range of the first interval that is not withdrawn, as far as plans have recorded
     these offsets.
 
-    They become fewer when an earlier interval is planned, and more when the first interval is withdrawn.
+    The unread offsets become fewer when an earlier interval is planned, and more when the first interval is withdrawn.
     """
     return view.once(_unread)
 

@@ -1,13 +1,13 @@
 """The ledger in the form that decisions use: the revisions of every interval, and which of them count.
 
-A revision is a batch or an addition. Both are numbered together and go through the same steps. An addition has the
-records of a batch's quarantine that passed in a replay. Only batches decide the ranges and the frontier, so additions
-are listed separately. Five names say which revision is meant:
+A revision is a batch or an addition. Batches and additions are numbered together and go through the same steps. An
+addition has the records of a batch's quarantine that passed in a replay. Only batches decide the ranges and the
+frontier, so additions are listed separately. Five names say which revision is meant:
 
     last         the batch or addition that was planned last; the next step is about it
     last_batch   the batch that was planned last, additions left out
     range_owner  the last batch of an interval that is not withdrawn; its ranges are the interval's
-    in_force     the batch that counts: the published one, else a skipped one, else the last batch
+    in_force     the batch that counts: the published batch, else a skipped batch, else the last batch
     additions_in_force   the published additions to the batch in force
 """
 
@@ -71,7 +71,7 @@ class Revisions:
 
     @cached_property
     def in_force(self) -> Batch:
-        """Returns the batch that counts. It is the published batch, otherwise a skipped batch, and otherwise the last
+        """Returns the batch that counts. The published batch counts, otherwise a skipped batch, and otherwise the last
         batch.
         """
         for state in (State.PUBLISHED, State.SKIPPED):
@@ -88,8 +88,8 @@ class Revisions:
 
     @property
     def link(self) -> Batch | None:
-        """Returns the last published batch or addition. Its quarantined records are the records that remain. Returns
-        None if the interval is not published.
+        """Returns the last published batch or addition. The quarantined records of this revision are the records that
+        remain. Returns None if the interval is not published.
         """
         return (self.in_force, *self.additions_in_force)[-1] if self.in_force.state is State.PUBLISHED else None
 
@@ -184,8 +184,8 @@ class View:
 
     @cached_property
     def in_order(self) -> list[tuple[Interval, Revisions]]:
-        """Returns all planned intervals with their revisions, in order of time. It is a list, because looking up an
-        interval hashes the interval.
+        """Returns all planned intervals with their revisions, in order of time. The result is a list, because a lookup
+        by interval would hash the interval.
         """
         return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
@@ -228,8 +228,8 @@ class View:
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> Order:
-        """Returns when the interval's ranges were frozen. Its first revision froze them, or its first revision after a
-        withdrawal.
+        """Returns when the interval's ranges were frozen. The interval's first revision froze the ranges, or its first
+        revision after a withdrawal.
         """
         return self._planned_first(self.known(interval))
 
@@ -294,8 +294,8 @@ def has_had_offsets(batch: Batch) -> bool:
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
-    """Returns whether a written batch has passed and may be published. With a digest it has to have passed under that
-    suite.
+    """Returns whether a written batch has passed and may be published. If a digest is given, the batch has to have
+    passed under the suite with this digest.
     """
     verdict = batch.verdict
     passed = verdict is not None and verdict.outcome is Outcome.PASSED

@@ -78,7 +78,7 @@ class CheckResult(Frozen):
 
     @classmethod
     def idle(cls, declared: DeclaredExpectation, observed: JsonValue = None, **counts: int) -> CheckResult:
-        """Returns the result of an expectation that has nothing to judge. It passes, and `no_value` is set."""
+        """Returns the result of an expectation that has nothing to judge. The result is passed, and `no_value` is set."""
         return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
 
     @classmethod

@@ -51,7 +51,8 @@ def holds(condition: str) -> Column:
 
 
 def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
-    """Returns whether a record fails an expectation about single records. It is null if the record is not judged.
+    """Returns whether a record fails an expectation about single records. The result is null if the record is not
+    judged.
 
     `types` are the types of the frame's columns. The write step evaluates this column on the transform's rows for rules of
     severity `quarantine`, and the gate evaluates it on the records that it reads back.

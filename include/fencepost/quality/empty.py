@@ -25,8 +25,8 @@ NO_COLUMNS = "there was nothing to read, so the transform did not run and its co
 
 
 def on_no_records(declared: DeclaredExpectation) -> CheckResult:
-    """Returns the result of an expectation of Great Expectations on no records. It is errored if its type cannot be
-    used.
+    """Returns the result of an expectation of Great Expectations on no records. An expectation whose type cannot be
+    used is errored.
     """
     try:
         entry = known(declared.type)

@@ -42,8 +42,8 @@ class Part:
     """A part of a batch, on which expectations about the whole batch are not judged.
 
     `called` names the part within a sentence, and `none` says that the part has no row. With `checks_types`, an
-    expectation about the whole batch is still checked against the columns, which needs no record. It is errored if it
-    does not fit the columns.
+    expectation about the whole batch is still checked against the columns, which needs no record. An expectation that
+    does not fit the columns is errored.
     """
 
     called: str

@@ -2,8 +2,8 @@
 back.
 
 If a batch passes, its records are read once. Some answers have no fixed size: sample rows, values outside a set, the
-most common values, the number of records that repeat a key. They are gathered only if they are needed. The records are
-then read once more, compared with the receipts again, and kept on disk until the answers are complete.
+most common values, the number of records that repeat a key. Answers of this kind are gathered only if they are needed.
+The records are then read once more, compared with the receipts again, and kept on disk until the answers are complete.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class BatchRecords:
         return F.array(*(F.try_element_at(ordered, place) for place in places))
 
     def _at_ranks(self, one: Prepared, figure: Figure, judged: int) -> list[Any]:
-        """Returns the values at a figure's ranks. They come from a second read, which sorts many records on disk."""
+        """Returns the values at a figure's ranks. The values come from a second read, which sorts many records on disk."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -319,7 +319,9 @@ class BatchRecords:
         return Operand(F.col(self._value(one)), grid_of(self._types[one.columns[0]]))
 
     def _times(self, one: Prepared) -> Column:
-        """Returns the number of records that have the same key as a record. It is null if the record is not judged."""
+        """Returns the number of records that have the same key as a record. The result is null if the record is not
+        judged.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""Compares a batch with the batches that were published for earlier intervals. Its two checks read the ledger, not the
+"""Compares a batch with the batches that were published for earlier intervals. The two checks read the ledger, not the
 records.
 
 A batch is like the others if the distance of its figure from their median is at most `spreads` times their spread. The
@@ -7,8 +7,8 @@ counts, because the spread is 0 after many batches of the same size. All of this
 as they are written. With fewer than `at_least` published batches nothing is judged, and the check passes.
 
 A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is
-older than the interval's start. The freshness check fails if even the interval's length is too old. Otherwise it has
-nothing to judge.
+older than the interval's start. The freshness check fails if even the interval's length is too old. Otherwise the check
+has nothing to judge.
 """
 
 from __future__ import annotations

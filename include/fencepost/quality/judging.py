@@ -159,10 +159,10 @@ def _as_double(share: Fraction, found: float, holds: bool) -> float:
 def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments and metrics that Great Expectations gets.
 
-    Great Expectations compares doubles, and ignores the fraction of a bound of a count. So it gets ranks in place of
-    values. A figure and its bounds become their ranks in exact order, from 0. Members of a set become their positions
-    in the set, and a value outside the set becomes a number below zero. The answer about the ranks is the answer about
-    the values.
+    Great Expectations compares doubles, and ignores the fraction of a bound of a count. So Great Expectations gets
+    ranks in place of values. A figure and its bounds become their ranks in exact order, from 0. Members of a set become
+    their positions in the set, and a value outside the set becomes a number below zero. The answer about the ranks is
+    the answer about the values.
     """
     kwargs, metrics = dict(one.kwargs), dict(answer.metrics)
     figure = one.entry.figure
@@ -208,8 +208,8 @@ def _key(number: Any, figure: Figure | None) -> Any:
 
 
 def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
-    """Returns what the check observed. It is a figure or the most common values as gathered, and otherwise what Great
-    Expectations reports.
+    """Returns what the check observed. The observed value is a figure, or the most common values as gathered, or what
+    Great Expectations reports.
     """
     if "quantile_ranges" in one.kwargs:
         return {
@@ -252,8 +252,8 @@ def boolean(success: Any) -> bool | None:
 
 
 def raised(who: str, error: Exception) -> str:
-    """Returns an error's text. Its first line is fit for a log. The other lines may quote records, and belong only in
-    the report.
+    """Returns an error's text. The text's first line is fit for a log. The other lines may quote records, and belong
+    only in the report.
     """
     return f"{who} raised {type(error).__name__}; the report has its message\n{error}"[:LONGEST_ERROR]
 

@@ -22,7 +22,8 @@ _LOADING = Lock()
 
 
 def load() -> None:
-    """Imports Great Expectations, which takes seconds. If another thread is importing it, this waits for that thread.
+    """Imports Great Expectations, which takes seconds. If another thread is importing Great Expectations, the call
+    waits for that thread.
 
     The modules of Great Expectations import each other in circles. If two threads import them at once, each thread gets
     incomplete modules and an ImportError. So no module of this package imports a part of Great Expectations before this

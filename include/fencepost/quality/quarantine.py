@@ -115,8 +115,8 @@ class Accounts(Frozen):
 
         Without quarantine rules the result is not counted separately, because all of it is written.
 
-        For a transform that works row by row, these rows were left out. For a transform that aggregates or explodes,
-        the number is only a difference.
+        For a transform that works row by row, this is the number of rows that were left out. For a transform that
+        aggregates or explodes, the number is only a difference.
         """
         if self.read is None:
             return None
@@ -287,7 +287,7 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
 
 
 def percent(share: Fraction) -> str:
-    """Returns a share in percent with at least two digits after the point. If the digits end, it has all of them."""
+    """Returns a share in percent with at least two digits after the point. The text has all digits if they end."""
     return f"{_digits(share, next((n for n in range(2, 400) if (share * 10 ** (n + 2)).denominator == 1), 2))}%"
 
 

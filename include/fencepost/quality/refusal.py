@@ -1,5 +1,5 @@
-"""Finds why an expectation cannot be evaluated on a batch's columns, or why no value could fail it. It decides by the
-columns' types alone.
+"""Finds why an expectation cannot be evaluated on a batch's columns, or why no value could fail it. Only the columns'
+types decide.
 """
 
 from __future__ import annotations

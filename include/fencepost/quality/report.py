@@ -1,7 +1,8 @@
-"""The report of one validation, which an operator reads first. It exists as HTML, as JSON and as a few lines of text.
+"""The report of one validation, which an operator reads first. The report exists as HTML, as JSON and as a few lines of
+text.
 
-HTML and JSON have the same data. Both show values of up to a set number of unexpected records. So keep them where only
-readers of the output topic have access. The lines of text show coordinates only.
+HTML and JSON have the same data. HTML and JSON show values of up to a set number of unexpected records. So keep them
+where only readers of the output topic have access. The lines of text show coordinates only.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from fencepost.suite.declared import Severity
 
 
 class ReceiptCheck(Frozen):
-    """The rows and fingerprint by the receipts, and by a read_committed reader. If they differ, the batch is not
-    judged.
+    """The number of rows and the fingerprint, both by the receipts and as a read_committed reader sees them. If they
+    differ, the batch is not judged.
 
     If records are missing, `deleted` has the offsets of the batch's output that the topic no longer has, and `compacted` says
     whether the topic is compacted.

@@ -59,9 +59,9 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Writes `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
-    Only owner and group may read them, because they show records. The umask may restrict that further. No name is used
-    twice: another attempt at the same validation gets `-attempt-2` and so on. So the ledger always names the report
-    that belongs to its verdict, and a reader always sees a whole report.
+    Only owner and group may read the files, because they show records. The umask may restrict that further. No name is
+    used twice: another attempt at the same validation gets `-attempt-2` and so on. So the ledger always names the
+    report that belongs to its verdict, and a reader always sees a whole report.
     """
     from fencepost.quality.report_html import render_html  # only this function needs Jinja
 

@@ -52,7 +52,7 @@ def render_html(report: Report) -> str:
 
 @functools.cache
 def template_of(package: str, name: str) -> Template:
-    """Returns the template of a page. It escapes all data."""
+    """Returns the template of a page. The template escapes all data."""
     # importlib.resources also works where executors and jobs import the package from a zip.
     source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

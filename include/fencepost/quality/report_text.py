@@ -1,5 +1,5 @@
-"""Renders the verdict in a few lines for a terminal or a task log. They show coordinates of records, and never their
-values.
+"""Renders the verdict in a few lines for a terminal or a task log. The lines show coordinates of records, and never
+their values.
 """
 
 from __future__ import annotations

@@ -39,18 +39,18 @@ def read_validated(
     """Returns the rows of announced batches, as columns. For a topic it adds `_key`, `_topic`, `_partition` and
     `_offset`.
 
-    `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict. It may also be
-    several of these, in any order, but of one pipeline. An addition, which a replay has published, has its own event. A
-    batch that several events name is read once. If the events also name a newer revision of a batch, the older revision
-    is left out. Skips and withdrawals are ignored. Records of other batches in the same ranges are left out because of
-    their header, and aborted records because of read_committed. A second call gives the same records. A column that a
-    batch does not have is null in the batch's records.
+    `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict. `events` may also
+    be several of these, in any order, but of one pipeline. An addition, which a replay has published, has its own
+    event. A batch that several events name is read once. If the events also name a newer revision of a batch, the older
+    revision is left out. Skips and withdrawals are ignored. Records of other batches in the same ranges are left out
+    because of their header, and aborted records because of read_committed. A second call gives the same records. A
+    column that a batch does not have is null in the batch's records.
 
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
     `schema_registry` as in pipeline.yaml for Avro and JSON Schema, and `postgres` by libpq's names for a table. Each
-    may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call,
-    and settings beside it take precedence. `group` is a consumer group that the reader has a right to. No offsets are
-    committed in it.
+    may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. The connection is looked up at
+    each call, and settings beside it take precedence. `group` is a consumer group that the reader has a right to. No
+    offsets are committed in it.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
@@ -124,8 +124,8 @@ def announced_batches(events: Iterable[Announcement], announced: Sequence[Announ
 
 
 def _had_no_records(one: Announcement, announced: Sequence[Announcement]) -> bool:
-    """Returns whether a batch had no records, and its interval was withdrawn as planned by mistake. Then nothing was
-    lost with the batch.
+    """Returns whether a batch had no records, and its interval was withdrawn as planned by mistake. If both are true,
+    nothing was lost with the batch.
     """
     return not one.rows and _became(one, announced) == "withdrawn"
 

@@ -60,14 +60,14 @@ def read_source(
     record: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Decodes the connector's rows into the columns that a transform sees, and `_malformed`. That column has the reason
-    why a record is malformed, or null.
+    """Decodes the connector's rows into the columns that a transform sees, and `_malformed`. `_malformed` has the
+    reason why a record is malformed, or null.
 
     The columns are the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`,
     `_offset`, `_timestamp` and `_tombstone`. `_headers` follows if the source's settings ask for it. A record with a
-    null value is a tombstone and not malformed; its fields are null. `record` adds the columns that `with_record`
-    needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The columns `beside` are
-    kept under names with `_` in front.
+    null value is a tombstone and not malformed. The fields of a tombstone are null. `record` adds the columns that
+    `with_record` needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The columns
+    `beside` are kept under names with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
@@ -105,11 +105,11 @@ def refused_tombstone(source: Source) -> Column:
 
 
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
-    """Returns the result of `read_source` without the named columns. If it has the parts of `_record`, they become one
-    struct, `RECORD`.
+    """Returns the result of `read_source` without the named columns. The parts of `_record`, if the frame has them,
+    become one struct, `RECORD`.
 
-    Call it after the rows of the source are counted. Then Spark builds the struct only for the rows that need it. An
-    observing node takes whole rows, so Spark would otherwise build the struct for every row.
+    Call it after the rows of the source are counted. In this order Spark builds the struct only for the rows that need
+    it. An observing node takes whole rows, so Spark would otherwise build the struct for every row.
     """
     columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
     if columns.pop("_value", None) is not None:

@@ -34,8 +34,8 @@ def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
 
 
 def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
-    """Returns the columns of the records for a transform's result. These are `key` and `value` (binary, nullable), and
-    `timestamp` (milliseconds) and `headers` if the pipeline names columns for them.
+    """Returns the columns of the records for a transform's result. The columns are `key` and `value` (binary,
+    nullable), and `timestamp` (milliseconds) and `headers` if the pipeline names columns for them.
 
     If rows may not fit the output's schema, the column `unfit` has the reason why a row does not fit, or null. The
     value of a row that does not fit is null.
@@ -140,8 +140,8 @@ def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: S
 
 
 def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
-    """Parses the binary column `value` as values of the output's records. Their fields come before the frame's columns.
-    `_unparsed` comes after them, with the reason why a value cannot be parsed, or null.
+    """Parses the binary column `value` as values of the output's records. The fields of these values come before the
+    frame's columns. `_unparsed` comes after them, with the reason why a value cannot be parsed, or null.
 
     Rows with a null value have neither fields nor a reason.
     """

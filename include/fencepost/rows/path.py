@@ -81,8 +81,8 @@ class RowPath:
         return Decoded.of(frame, *counts, beside=beside)
 
     def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
-        """2. Applies the transform to the records. It gets no malformed records, and no tombstones that the settings
-           exclude.
+        """2. Applies the transform to the records. The transform gets no malformed records, and no tombstones that the
+           settings exclude.
 
         With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. The record fails its own
         task, so no task-partition with such a record commits.

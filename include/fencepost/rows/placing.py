@@ -50,8 +50,8 @@ def shuffled_again(spark: SparkSession, tag: str) -> bool:
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """Returns the partition that Kafka's Java client chooses for a binary key. It is murmur2, made positive, modulo
-    `partitions`.
+    """Returns the partition that Kafka's Java client chooses for a binary key. The number is murmur2 of the key, made
+    positive, modulo `partitions`.
     """
     jvm = spark._jvm
     assert jvm is not None

@@ -1,8 +1,8 @@
 """Writes malformed records to quarantine, and restores quarantined records for a replay.
 
-A record is kept byte for byte. Its own headers come first and do not change. Fencepost's headers follow and give the
-reason. So if two headers have the same name, the last one is Fencepost's. There is one change: U+FFFD replaces a NUL
-character in the name of a header, because librdkafka would truncate the name there.
+A record is kept byte for byte. The record's own headers come first and do not change. Fencepost's headers follow and
+give the reason. So if two headers have the same name, the last one is Fencepost's. There is one change: U+FFFD replaces
+a NUL character in the name of a header, because librdkafka would truncate the name there.
 
 A replay sends a quarantined record through the transform again. A quarantined result row does not pass the transform
 again, and only the rules judge it (`result_rows`).
@@ -76,8 +76,8 @@ def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
 def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
     """Judges the rows of `parsed_again`, and replaces their fields by `rule` and `reason`.
 
-    `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. Both are null for a
-    result row that passes.
+    `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. `rule`
+    and `reason` are null for a result row that passes.
     """
     failed = rules.first_failed(parsed.select(*(f"`{name}`" for name in schema.fieldNames())))
     reason = F.when(F.col("_result"), F.concat(F.lit("result: "), "_unparsed")).otherwise(F.col("_why"))
@@ -121,8 +121,8 @@ def as_in_source(raw: DataFrame) -> DataFrame:
     """Restores quarantined records as they were in the source, with the connector's columns. The column `result` says
     whether a record is a result row.
 
-    A result row was never in the source. Its key, value and headers are those of the record for the output. Its topic,
-    partition and offset are those of the source record, if they are known.
+    A result row was never in the source. A result row has the key, value and headers of the record for the output. It
+    has the topic, partition and offset of the source record, if they are known.
     """
     theirs = F.when(
         _of_source() > 0, F.slice("headers", F.lit(1), _of_source())

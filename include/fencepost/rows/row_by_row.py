@@ -18,12 +18,12 @@ R = TypeVar("R", OffsetRange, Read)
 
 
 class RowsMoved(Exception):
-    """The Spark partitions of a DataFrame are not those of its input. It shuffles, or reads another input."""
+    """The Spark partitions of a DataFrame are not those of its input. The DataFrame shuffles, or reads another input."""
 
 
 def partitions_read(frame: DataFrame) -> list[Read]:
-    """Returns the input of each Spark partition of a DataFrame. It is an offset range, or otherwise the kind and the
-    number of Spark's own partition.
+    """Returns the input of each Spark partition of a DataFrame. An input is an offset range, or otherwise the kind and
+    the number of Spark's own partition.
 
     The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """

@@ -1,4 +1,6 @@
-"""Runs a job in which each Spark partition writes a task-partition. It is the driver's counterpart of `writer.py`."""
+"""Runs a job in which each Spark partition writes a task-partition. This module runs in the driver, and `writer.py` in
+the executors.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ log = logging.getLogger("fencepost.rows.run_writers")
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of the writers of all task-partitions. `read_all` says that each writer read all of its rows. It is
-    false if a task-partition was committed already.
+    """The answers of the writers of all task-partitions. `read_all` says that each writer read all of its rows.
+    `read_all` is false if a task-partition was committed already.
     """
 
     receipts: list[Receipt]
@@ -60,8 +62,8 @@ def run_writers(
 
 
 def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> Sequence[int]:
-    """Returns the task-partition that each Spark partition writes. It is read from the frame's plan before the job
-    starts.
+    """Returns the task-partition that each Spark partition writes. The numbers are read from the frame's plan before
+    the job starts.
     """
     if tasks is None:
         return range(len(job.writers.marks))

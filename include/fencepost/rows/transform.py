@@ -25,8 +25,8 @@ from fencepost.spark.sql_settings import settings_kept
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
-    """Returns the module of the pipeline's transform.py, or None for transform.sql. Its functions travel to executors
-    by value.
+    """Returns the module of the pipeline's transform.py, or None for transform.sql. The module's functions travel to
+    executors by value.
 
     Raises:
         SettingsError: the file cannot be read or imported, or has no function `transform`.
@@ -167,8 +167,8 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """Returns the fields of the output's value. They are the columns of the transform's result whose names do not begin
-    with `_`.
+    """Returns the fields of the output's value. The fields are the columns of the transform's result whose names do not
+    begin with `_`.
 
     Raises:
         NeedsOperator: there is no such column.

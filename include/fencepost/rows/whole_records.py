@@ -1,8 +1,8 @@
 """A source record is published whole or quarantined whole: if one of its rows fails a rule, none of its rows is published.
 
 If rows of a record fail, the first row with the lowest rule goes to quarantine, and all other rows of the record are
-withheld. A replay sends the record through the transform again, which then gives all of its rows. If some of them were
-published before, they would be published twice.
+withheld. A replay sends the record through the transform again, which then gives all of its rows. If some rows of the
+record were published before, they would be published twice.
 
 If a transform may give several rows for a record, flagged rows have the record's place in the source (`RECORD_PLACE`, null if it
 is not known) and `RULE`. `WITHHELD` marks the rows that are not written. There are two functions for it:

@@ -35,7 +35,7 @@ class WriteJob:
 
     `to_own_partition` is set under layout `output`, where the shuffle has placed the rows: task-partition t writes
     output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine` in the same
-    transactions. They get headers from `quarantining`, and their keys choose the partition.
+    transactions. Quarantined rows get headers from `quarantining`, and their keys choose the partition.
     """
 
     writers: Writers
@@ -59,7 +59,7 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
     3. begin with the first row, produce, send the mark, commit.
 
     Raises:
-        Superseded: a later lease has committed here; this attempt is the zombie.
+        Superseded: a later lease has committed this task-partition. This attempt is the zombie.
         TransformNotDeterministic: an earlier attempt has committed different rows.
         Retriable: a new attempt may succeed. In any case the producer is closed.
     """
@@ -204,8 +204,8 @@ TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each S
 def writer_of(job: WriteJob) -> Any:
     """Returns the function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
-    The job's local property `TASKS` says which task-partition that is. It is set later, because Spark plans the job
-    with this function first.
+    The job's local property `TASKS` says which task-partition that is. The property is set later, because Spark plans
+    the job with this function first.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Talks to the schema registry through confluent-kafka's client. Its answers are plain values, and its errors end with
+"""Talks to the schema registry through confluent-kafka's client. The answers are plain values, and the errors end with
 the next step.
 
 The client and its dependencies are imported with the first request, because most pipelines have no registry.
@@ -54,7 +54,7 @@ class SchemaVersion:
 
 
 class Registry:
-    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and the request, and no
+    """One pipeline's registry, for schemas of one type. Errors name the registry's URL and the request, and no
     credential.
 
     Raises, from each method: RegistryUnavailable: the registry does not answer, or asks to come back later.

@@ -47,7 +47,7 @@ class UnknownSchemas(NeedsOperator):
 
 
 def resolve_output(deployment: Deployment, batch: Batch, result: DataFrame) -> Batch:
-    """The batch, with schemas that every row of the transform's result fits as far as types show.
+    """Returns the batch with output schemas. As far as types show, every row of the transform's result fits them.
 
     If the result fits the frozen schema, that schema is used without a request. Otherwise nothing was written with it
     yet, and the subject's latest schema is tried, or `auto_register` registers the result's schema. The ledger records
@@ -183,7 +183,7 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 
 def look_up(deployment: Deployment, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """The batch with the schema of each of these ids, or the reason why its records are malformed.
+    """Returns the batch with the schema of each of these ids, or the reason why its records are malformed.
 
     Schemas that the ledger has by then are kept. This attempt may have recorded the output's schema, and another
     attempt some of the ids.

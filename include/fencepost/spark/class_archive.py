@@ -13,8 +13,8 @@ TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 
 
 def java_options(folder: Path) -> str:
-    """Returns the JVM options that use the archive in the connector's folder. They are empty if there is no archive, or
-    an incomplete archive.
+    """Returns the JVM options that use the archive in the connector's folder. The options are empty if there is no
+    archive, or an incomplete archive.
 
     A JVM that maps an incomplete archive dies, so the archive has to have the recorded size.
     """

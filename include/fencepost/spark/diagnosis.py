@@ -1,7 +1,7 @@
 """Describes an error from Spark, a transform or a bug by its kind and place, without quoting its message.
 
-Such messages quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. More people can
-read a log, Airflow's UI or a terminal than the topic. The whole message goes to the log at level DEBUG.
+Spark's messages quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. More people
+can read a log, Airflow's UI or a terminal than the topic. The whole message goes to the log at level DEBUG.
 
 A record may contain anything, even a traceback. So only the first traceback in a text counts, because it precedes any
 message. An error that a writer raised on purpose has a random number in front, which no record can contain.
@@ -196,8 +196,8 @@ def carried_error(nonce: str) -> Iterator[None]:
 
 
 def common_failure(error: Exception, batch: str, nonce: str) -> FencepostError | None:
-    """Returns the error for a failure that any job that writes this batch may have, or None. Such failures are the
-    death of the driver, and an error that a writer raised on purpose.
+    """Returns the error for a failure that is common to all jobs that write this batch, or None. These failures are a
+    dead driver, and a writer that raised an error on purpose.
     """
     if describe_jvm_end(error):
         return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
@@ -223,8 +223,8 @@ def describe_jvm_end(error: BaseException | None = None) -> str | None:
     """Returns how Spark's JVM ended, if its end may have caused the error. Returns None while the JVM lives.
 
     py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this
-    function sends the JVM a request, and checks its process if that is a child of this process. Under spark-submit it
-    is not.
+    function sends the JVM a request. It also checks the JVM's process if that is a child of this process, which is not
+    the case under spark-submit.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext

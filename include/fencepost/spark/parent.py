@@ -1,4 +1,4 @@
-"""Ties a process to the process that started it. Neither a job nor its JVM then continues unnoticed."""
+"""Ties a process to the process that started it. So neither a job nor its JVM continues unnoticed."""
 
 from __future__ import annotations
 

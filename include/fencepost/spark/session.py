@@ -69,8 +69,8 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) 
     """Returns a new session on the same JVM. It has nothing that a transform may have set, registered or named in
     another session.
 
-    It has the pipeline's settings that decide values. Without a pipeline it has these settings of `session`. No other
-    function creates a second session.
+    It has the pipeline's settings that decide values. Without a pipeline the new session has these settings of
+    `session`. No other function creates a second session.
     """
     own = session.newSession()
     if pipeline is None:
@@ -82,8 +82,8 @@ def session_of_its_own(session: SparkSession, pipeline: Pipeline | None = None) 
 
 @contextmanager
 def _own_sigint() -> Iterator[None]:
-    """Keeps the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs. It asks on the
-    connection of the interrupted call, so any answer would become an error of py4j.
+    """Keeps the handler of Ctrl-C in the block. PySpark's own handler asks the JVM to cancel all jobs. PySpark's
+    handler asks on the connection of the interrupted call, so any answer would become an error of py4j.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -185,7 +185,9 @@ def _start_jvm(conf: dict[str, str]) -> None:
 
 
 def _pass_on(words: int) -> None:
-    """Passes the JVM's stderr on, except the lines of every start. It uses the descriptor, so it holds no lock at exit."""
+    """Passes the JVM's stderr on, except the lines of every start. The function writes to the descriptor, so it holds
+    no lock at exit.
+    """
     rest = b""
     while chunk := os.read(words, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")

@@ -21,7 +21,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
-    """Gives the session the pinned settings and the pipeline's. They replace what a `spark-defaults.conf`, the
+    """Gives the session the pinned settings and the pipeline's. The settings replace what a `spark-defaults.conf`, the
     environment or other code has set.
 
     Raises:
@@ -58,7 +58,7 @@ def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
     """Checks that the session still has the pinned settings and the pipeline's.
 
     Raises:
-        SettingsError: names the settings that the transform has changed. They are reset in the session.
+        SettingsError: names the settings that the transform has changed. The changed settings are reset in the session.
     """
     _compare(session, pipeline, settings_of_values(pipeline.spark))
 

@@ -56,8 +56,8 @@ def connector_folder() -> Path:
 
 
 def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> dict[str, str]:
-    """Returns the Spark settings of a pipeline's jobs on this master. The pipeline's own settings take precedence. They
-    contain no secret.
+    """Returns the Spark settings of a pipeline's jobs on this master. The pipeline's own settings take precedence. No
+    setting contains a secret.
 
     `records` is the number of the batch's records, if it is known. The JVM is tuned for few or for many records.
 
@@ -156,13 +156,13 @@ def check_java() -> None:
 
 
 def spark_master() -> str:
-    """Returns the Spark master for `fencepost run`. It is `FENCEPOST_SPARK_MASTER`, or otherwise this machine."""
+    """Returns the Spark master for `fencepost run`. The master is `FENCEPOST_SPARK_MASTER`, or otherwise this machine."""
     return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
 
 
 def package_zip() -> Path:
-    """Returns the `fencepost` package as a zip for executors. Its name has a digest of the content, and the zip is
-    created only once.
+    """Returns the `fencepost` package as a zip for executors. The zip's name has a digest of the content, and the zip
+    is created only once.
     """
     files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]

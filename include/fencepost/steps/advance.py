@@ -1,9 +1,11 @@
-"""Step four, advance: the only step that moves offsets, in one transaction with the ledger.
+"""Step four, advance, publishes a batch. No other step moves offsets. They are moved in one transaction with the
+ledger.
 
-A staged batch is put into its output first, between the records that it is being published and that it is. Which kind of output
-that is, only `outputs/` knows.
-Running it twice is a no-op. The ledger is the truth. Group offsets are for standard lag tools; they expire, and every advance
-restores them from the ledger.
+A staged batch is first published to its output, after the record that its publication has begun. When it is complete,
+the ledger records that the batch is published. Only `outputs/` knows the kinds of output.
+
+Running the step twice is a no-op, because the ledger decides. Group offsets are for standard lag tools. Group offsets
+expire, and every advance restores them from the ledger.
 """
 
 from __future__ import annotations
@@ -67,20 +69,20 @@ def advance_batch(
     deployment: Deployment | None = None,
     spark: Callable[[], SparkSession] | None = None,
 ) -> StepResult:
-    """Publish the interval's newest revision and move the frontier, or find both done.
+    """Publishes the interval's newest revision and moves the frontier. It does nothing if both are done.
 
-    A `decision` publishes a rejected batch too. `spark` gives the session for a staged batch that is too large for
-    one transaction; without it one is started.
+    A `decision` publishes a rejected batch too. `spark` gives the session for a staged batch that is too large for one
+    transaction. Without `spark` a session is started.
 
-    1. decide that the batch is published. One that is written to its output already is, by that;
-    2. put a staged batch into its output, as far as no earlier attempt has;
-    3. record that it is published: the frontier moves.
+    1. decide that the batch is published. A batch that is written to its output already is published by this decision;
+    2. publish a staged batch to its output, as far as no earlier attempt has;
+    3. record that it is published, which moves the frontier.
 
     Raises:
         TransitionRefused: receipts do not cover the plan, or the batch has not passed.
         TopicRecreated: a topic was deleted and created again since the batch was planned.
         NeedsOperator: staged records are gone.
-        TableRefusedData: the table does not take the batch's rows; the batch is rejected.
+        TableRefusedData: the table does not accept the batch's rows. The batch is rejected.
     """
     deployment = deployment or Deployment.of(pipeline)
     result, batch = _begin(deployment, interval, decision)  # 1
@@ -92,14 +94,18 @@ def advance_batch(
 
 
 def begin_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
-    """Decide that the interval's newest revision is published, and no more: a staged one is left for advance to copy."""
+    """Decides that the interval's newest revision is published, and does nothing more. A staged batch is then copied by
+    advance.
+    """
     return _begin(Deployment.of(pipeline), interval, decision)[0]
 
 
 def advance_without_spark(
     pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, deployment: Deployment | None = None
 ) -> StepResult | None:
-    """As `advance_batch`, or None where Spark has to copy the batch: its publication has begun then."""
+    """Returns the result of `advance_batch`. Returns None if Spark has to copy the batch. The batch's publication has
+    begun by then.
+    """
     deployment = deployment or Deployment.of(pipeline)
     result, batch = _begin(deployment, interval, decision)
     finished = _finish(deployment, batch, None) if batch.state is State.PUBLISHING else result
@@ -107,7 +113,9 @@ def advance_without_spark(
 
 
 def _with_missing_batches(deployment: Deployment, result: StepResult) -> StepResult:
-    """The result, and what the output lacks of what the ledger has published there. This interval is done whatever that is."""
+    """Returns the result, with the published batches that the output lacks. This interval is finished even if some are
+    missing.
+    """
     try:
         missing = missing_of(deployment)
     except TableUnavailable as error:
@@ -125,12 +133,15 @@ def _with_missing_batches(deployment: Deployment, result: StepResult) -> StepRes
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone.
+    """Lets the frontier pass an interval without its output, on an operator's decision. Skipping an addition drops only
+    the addition.
 
-    A publication to a topic that cannot go on is given up first, and any to a table that is not committed.
+    A publication to a topic that cannot go on is given up first. A publication to a table is given up too if it is not
+    committed.
 
     Raises:
-        TransitionRefused: the batch is published, or is being published to a topic that takes it, or is committed to a table.
+        TransitionRefused: the batch is published, or is being published to a topic that accepts it, or is committed to
+            a table.
     """
     deployment = Deployment.of(pipeline)
     given_up = give_up_if_stopped(deployment, interval, decision)
@@ -155,13 +166,13 @@ def _begin(deployment: Deployment, interval: Interval, decision: Decision | None
 
 
 def _prepare(deployment: Deployment, batch: Batch) -> PreparedBatch:
-    """Check the batch's topics, whose offsets are about to be published, and of a staged batch the output."""
+    """Checks the batch's topics, whose offsets are about to be published. The output of a staged batch is checked too."""
     check_can_go_on(deployment, batch)
     return PreparedBatch(batch.id, output_of(deployment, batch).ready(batch) if batch.needs_publish_step else None)
 
 
 def _finish(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
-    """Publish what is not published yet, and record it; None where that takes Spark, and there is none."""
+    """Publishes what is not published yet, and records it. Returns None if that needs Spark and there is no session."""
     try:
         return _finished(deployment, batch, spark)
     except TableUnavailable as error:
@@ -195,13 +206,13 @@ def _finished(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSes
 def _published(
     deployment: Deployment, batch: Batch, found: ObservedState, spark: Callable[[], SparkSession] | None
 ) -> Ending:
-    """The end of the publication.
+    """Returns the end of the publication.
 
     Raises:
-        NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
-        TableRefusedData: the table does not take the rows. The batch is rejected.
-        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, TableRefused: the output does not take the
-            batch. The ledger says so, and the next attempt tries again.
+        NeedsOperator: the staged records differ from those that were written, for good. The publication is given up.
+        TableRefusedData: the table does not accept the rows. The batch is rejected.
+        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, TableRefused: the output does not
+            accept the batch. The ledger records that, and the next attempt tries again.
     """
     output = output_of(deployment, batch)
     session = spark() if spark is not None and batch.require_publication.needs_spark else None
@@ -228,7 +239,7 @@ def _published(
 
 
 def _record_rejected(ledger: Ledger, batch: Batch, error: TableRefusedData) -> None:
-    """Have the ledger say that the table refused the batch's data: a person decides what becomes of it."""
+    """Records in the ledger that the table refused the batch's data. A person then decides about the batch."""
     lease = batch.require_publication.require_lease
     ledger.transact(
         lambda view: Change(record_rejected(view, batch.interval, batch.revision, lease, error.why, utc_now()))
@@ -236,7 +247,7 @@ def _record_rejected(ledger: Ledger, batch: Batch, error: TableRefusedData) -> N
 
 
 def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
-    """Have the ledger say why the publication was refused: then an operator may give it up."""
+    """Records in the ledger why the publication was refused. An operator may then give it up."""
     lease = batch.require_publication.require_lease
     try:
         ledger.transact(
@@ -262,7 +273,9 @@ def _commit(
     transition: Callable[[View, F], tuple[Batch, ...]],
     word: str,
 ) -> tuple[StepResult, Batch]:
-    """Gather what a transition depends on (`gather_facts`) and the groups' offsets; commit it with the offsets that it moves."""
+    """Gathers what a transition depends on (`gather_facts`) and the groups' offsets. Commits the transition with the
+    offsets that it moves.
+    """
     pipeline = deployment.pipeline
 
     def gather(view: View) -> tuple[F, Committed]:
@@ -318,7 +331,9 @@ def _commit(
 
 
 def _announced(cluster: Cluster, recorded: Recorded, batch: Batch) -> dict[str, JsonValue] | None:
-    """What was announced of the batch as it stands: now, or by an earlier attempt, which may have died before it could tell."""
+    """Returns what was announced about the batch in its present state. This attempt may have announced it, or an
+    earlier attempt that died before it could return the announcement.
+    """
     for one in recorded.announced:
         if one.batch == str(batch.id):
             return one.json_value
@@ -330,7 +345,9 @@ Committed = Mapping[str, Mapping[PartitionId, TopicPartition]]  # by group
 
 
 def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Committed:
-    """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
+    """Returns the offsets of both groups. It asks about every partition that has offsets by the ledger, or whose offset
+    a transition of this interval may move.
+    """
     pipeline, batches = deployment.pipeline, view.known(interval).batches
     source = {*frontier(view), *(part.partition_id for batch in batches for part in batch.plan.ranges)}
     offsets = output_of(deployment).offsets
@@ -345,10 +362,11 @@ def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Comm
 def _offsets_to_move(deployment: Deployment, after: View, have: Committed) -> dict[str, list[TopicPartition]]:
     """The offsets of both groups that differ from what the changed ledger says. It was read after the offsets.
 
-    Where another run moves offsets after these were read, `after` has what it recorded, so nothing is moved back.
+    If another run moved offsets after these were read, `after` has that run's record. So no offset is moved back.
 
     Raises:
-        LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving them back would hide that.
+        LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving the offsets back
+            would hide that.
     """
     pipeline = deployment.pipeline
     moves: dict[str, list[TopicPartition]] = {}

@@ -16,7 +16,7 @@ from fencepost.protocol.view import View
 
 @dataclass(frozen=True)
 class AnnounceResult:
-    """The result: how many announcements were `written`, and how many the topic `had` already."""
+    """The result: how many announcements were `written`, and how many the topic `had` before."""
 
     topic: str
     written: int = 0
@@ -24,7 +24,7 @@ class AnnounceResult:
 
     @property
     def message(self) -> str:
-        """The result in a sentence or two."""
+        """Returns the result in a sentence or two."""
         if self.written:
             return (
                 f"wrote {count_of(self.written, 'announcement')} to topic {self.topic}. Its offsets have changed, so readers "
@@ -34,11 +34,13 @@ class AnnounceResult:
 
 
 def announce_again(pipeline: Pipeline) -> AnnounceResult:
-    """Write all announcements in one transaction if the topic is missing or empty; else check that it is complete. Idempotent.
+    """Writes all announcements in one transaction if the topic is missing or empty. Otherwise the function checks that
+    the topic is complete. It is idempotent.
 
     Raises:
         TransitionRefused: there is no ledger.
-        NeedsOperator: the topic has some announcements and lacks others, which would come after them, out of order.
+        NeedsOperator: the topic has some announcements and lacks others. If these were added, the announcements would
+            be out of order.
     """
     deployment, found = Deployment.of(pipeline), AnnounceResult(pipeline.announcements_topic)
     cluster = deployment.cluster

@@ -12,14 +12,16 @@ from fencepost.rows.source import read_ranges
 
 
 def settings_of(pipeline: Pipeline, plan: Plan) -> Pipeline:
-    """The pipeline's settings for the job. A replay always quarantines records that are still malformed."""
+    """Returns the pipeline's settings for the job. A replay always quarantines records that are still malformed."""
     if plan.replays is None:
         return pipeline
     return pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"on_malformed": QUARANTINE})})
 
 
 def read_input(spark: SparkSession, cluster: Cluster, batch: Batch, *, headers: bool) -> DataFrame:
-    """The batch's records, with the connector's columns. A replay reads quarantined records as they were in the source."""
+    """Returns the batch's records, with the connector's columns. A replay reads quarantined records as they were in the
+    source.
+    """
     plan = batch.plan
     replays = plan.replays is not None
     raw = read_ranges(spark, cluster.settings, plan.ranges, headers=headers or replays)
@@ -27,6 +29,6 @@ def read_input(spark: SparkSession, cluster: Cluster, batch: Batch, *, headers: 
 
 
 def read_records(spark: SparkSession, cluster: Cluster, batch: Batch, *, headers: bool) -> DataFrame:
-    """The batch's records without the result rows of a replay, which need no transform."""
+    """Returns the batch's records without the result rows of a replay, which need no transform."""
     raw = read_input(spark, cluster, batch, headers=headers)
     return raw if batch.plan.replays is None else source_sample(raw)

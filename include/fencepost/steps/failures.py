@@ -1,4 +1,4 @@
-"""The error for a failed job of a write, with the next step. Spark passes on a task's error as text only."""
+"""Finds the error for a failed job of a write, with the next step. Spark gives a task's error only as text."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ def write_failure(
     nonce: str,
     judged: Callable[[], DataFrame] | None = None,
 ) -> FencepostError:
-    """Why a write that reads `raw` failed: the first cause that applies. `judged` gives the rows that quarantine rules judge.
+    """Returns why a write that reads `source_records` failed. The result is the first cause in the list below that
+    applies. `judged` gives the rows that quarantine rules judge.
 
     1. the driver died, or a writer stopped on purpose;
     2. a record, or a row of the transform's result, is malformed, refused or does not fit the output;
     3. the topics changed while the job read them;
-    4. the transform failed. A retry is useless: Spark has tried `spark.task.maxFailures` times, and the transform does the same
-       with the same records;
-    5. any other cause, which a new attempt may get past.
+    4. the transform failed. A retry is useless: Spark has tried `spark.task.maxFailures` times, and the transform does
+       the same with the same records;
+    5. any other cause, after which a new attempt may succeed.
     """
     pipeline = deployment.pipeline
     return (
@@ -81,7 +82,9 @@ def _of_a_record(text: str, pipeline: Pipeline, batch: Batch, source_records: Da
 
 
 def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame) -> FencepostError | None:
-    """The error for records that the settings refuse, malformed ones first; None if there are none. Reads the source again."""
+    """Returns the error for records that the settings refuse, or None if there are none. Malformed records come first.
+    It reads the source again.
+    """
     pipeline = settings_of(pipeline, batch.plan)
     try:
         found = count_source(source_records, pipeline, batch)
@@ -120,7 +123,7 @@ def _unknown(batch: Batch) -> UnknownSchemas:
 
 
 def _of_its_topics(deployment: Deployment, batch: Batch) -> FencepostError | None:
-    """The error for expired records or a missing topic; None if the topics are as planned."""
+    """Returns the error for expired records or a missing topic, or None if the topics are as planned."""
     try:
         check_can_go_on(deployment, batch)
     except FencepostError as found:
@@ -145,7 +148,9 @@ def _of_the_transform(
 
 
 def _rule_that_overflows(pipeline: Pipeline, judged: Callable[[], DataFrame] | None) -> str:
-    """The quarantine rule whose regex overflows Java's stack, with the record; empty if there is none or it cannot be found."""
+    """Returns the quarantine rule whose regex overflows Java's stack, with the record. The text is empty if there is
+    none, or if it cannot be found.
+    """
     if judged is None or not (rules := pipeline.suite.rules):
         return ""
     try:

@@ -1,8 +1,8 @@
 """Hands the settings of Airflow's connections from a task to its job, through a named pipe in the job's private folder.
 
-Arguments and environment are not safe: on YARN and Kubernetes, Airflow's Spark provider writes `env_vars` into the arguments,
-which every user of the machine can read. Nothing is written to a disk. The pipe is filled before the job starts, can be read
-once, and is gone when the task or the job ends, so neither side waits for the other.
+Arguments and environment are not safe. On YARN and Kubernetes, Airflow's Spark provider writes `env_vars` into the
+arguments, which every user of the machine can read. The pipe writes nothing to a disk. The pipe is filled before the
+job starts, can be read once, and is gone when the task or the job ends. So neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ LARGEST = 1 << 20  # bytes that Linux lets any user put into a pipe
 
 @contextmanager
 def handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[bool]:
-    """Offer the settings in `pipe`, which only this user may open, while the block runs. Yields False if there are none.
+    """Offers the settings in `pipe` while the block runs. Only this user may open the pipe. Yields False if there are
+    no settings.
 
     Raises:
-        SettingsError: the settings are larger than a pipe can be.
+        SettingsError: the settings are larger than a pipe's capacity.
     """
     if not pipeline.connections:
         yield False
@@ -58,10 +59,10 @@ def _make_room(end: int, size: int, pipeline: Pipeline) -> None:
 
 
 def taken_over(pipeline: Pipeline, pipe: Path) -> Pipeline:
-    """The job's pipeline with the settings that its task handed over.
+    """Returns the job's pipeline with the settings that its task handed over.
 
     Raises:
-        DriverDied: the task has ended, and its settings with it.
+        DriverDied: the task has ended, so its settings are gone.
     """
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(end, "rb", buffering=0) as opened:

@@ -1,7 +1,7 @@
-"""The program that `spark-submit` runs for a step: arguments in, one outcome file out.
+"""The program that `spark-submit` runs for a step. The program gets arguments, and writes one file with the outcome.
 
-The process ties itself to its parent before it imports anything heavy. From then on it cannot outlive the JVM, and the JVM
-cannot outlive the Airflow task. SparkSubmitOperator ensures neither.
+The process ties itself to its parent before it imports anything heavy. From then on it cannot outlive the JVM, and the
+JVM cannot outlive the Airflow task. SparkSubmitOperator ensures neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 class JobOutcome(Frozen):
     """The outcome of a job: the step's result, or the error that stopped it.
 
-    The message may be shown in Airflow's log and UI: it quotes no record and no secret. `exit_code` is that of the process.
+    Airflow's log and UI may show the message, so it quotes no record and no secret. `exit_code` is the exit code of the
+    process.
     """
 
     status: Literal["ok", "error"]
@@ -48,13 +49,14 @@ class JobOutcome(Frozen):
 
     @classmethod
     def of(cls, result: StepResult) -> Self:
-        """The outcome of a step that succeeded."""
+        """Returns the outcome of a step that succeeded."""
         return cls(status="ok", message=result.message, result=result)
 
     @classmethod
     def of_error(cls, error: Exception, step: Step, pipeline: Pipeline | None = None) -> Self:
-        """The outcome of a step that raised an error. `pipeline` is None if it could not be loaded. For an unexpected error the
-        message has its type and place only."""
+        """Returns the outcome of a step that raised an error. `pipeline` is None if it could not be loaded. For an
+        unexpected error the message has only the error's type and place.
+        """
         known = error if isinstance(error, FencepostError) else unexpected(error, step)
         again = isinstance(known, Retriable) if pipeline is None else is_worth_a_retry(known, pipeline)
         return cls(
@@ -67,21 +69,21 @@ class JobOutcome(Frozen):
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """The outcome in a file, or None if the job died before it wrote one."""
+        """Returns the outcome in a file. Returns None if the job died before it wrote the file."""
         try:
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
 
     def write(self, file: Path) -> None:
-        """Write the file whole or not at all."""
+        """Writes the file, whole or not at all."""
         draft = file.with_suffix(".draft")
         draft.write_text(self.model_dump_json(), encoding="utf-8")
         draft.replace(file)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one step on Spark and return the exit code.
+    """Runs one step on Spark and returns the exit code.
 
     1. tie this process to its parent;
     2. read the arguments and the pipeline's settings, take the settings of connections from the task, and start the session;
@@ -122,7 +124,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def start_log(level: str) -> None:
-    """Log to stderr, `fencepost.*` at this level. Other loggers stay at INFO: py4j at DEBUG logs the settings sent to Spark.
+    """Logs to stderr, with `fencepost.*` at this level. Other loggers stay at INFO, because py4j at DEBUG logs the
+    settings sent to Spark.
 
     Raises:
         SettingsError: the level does not exist.

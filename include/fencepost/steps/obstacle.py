@@ -14,9 +14,9 @@ from fencepost.protocol.obstacle import AbandonedPublication, ObservedState, is_
 
 
 def check_can_go_on(deployment: Deployment, batch: Batch) -> ObservedState:
-    """Check that the batch can go on, and restore lost marks of its publication. Returns the observed state.
+    """Checks that the batch can go on, and restores lost marks of its publication. Returns the observed state.
 
-    A refusal by Kafka is no obstacle here: the publication is tried again.
+    A refusal by Kafka is not an obstacle for this check, because the publication is tried again.
 
     Raises:
         TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: the batch cannot go on.
@@ -34,14 +34,15 @@ def check_can_go_on(deployment: Deployment, batch: Batch) -> ObservedState:
 def give_up_if_stopped(
     deployment: Deployment, interval: Interval, decision: Decision | None
 ) -> AbandonedPublication | None:
-    """Give up the interval's publication for an operator's request. None if it can go on, is committed, or there is none.
+    """Gives up the interval's publication for an operator's request. Returns None if the publication can go on or is
+    committed, or if there is none.
 
-    A publication of which readers see nothing is given up in any case. Another one goes on if it can, because readers may see
-    its records.
+    A publication of which readers see nothing is given up in any case. Any other publication goes on if it can, because
+    readers may see its records.
 
     Raises:
         Overtaken: the decision answers a question about an earlier state of the batch.
-        TableUnavailable, TableRefused, AccessDenied: the output does not answer, and has to for this.
+        TableUnavailable, TableRefused, AccessDenied: the output does not answer, although giving up needs its answer.
     """
     view = deployment.ledger.read()
     batch = view.last(interval)
@@ -54,5 +55,5 @@ def give_up_if_stopped(
 
 
 def give_up(deployment: Deployment, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-    """End a publication so that no attempt publishes more of it. None if all of it is committed."""
+    """Ends a publication so that no attempt publishes more of the batch. Returns None if all of it is committed."""
     return output_of(deployment, batch).give_up(batch, found)

@@ -1,9 +1,9 @@
-"""Step one, plan: freeze what a batch reads and the ids it writes under.
+"""Step one, plan, freezes what a batch reads, and the ids under which it writes.
 
-Frozen values are never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost or
-read twice. A late record falls in the batch that is open when it arrives.
+Frozen values are never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost
+or read twice. A late record belongs to the batch that is open when the record arrives.
 
-This module gathers the facts; `protocol/planning.py` makes the plan from them.
+This module gathers the facts, and `protocol/planning.py` makes the plan from them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def plan_batch(
     request: str | None = None,
     deployment: Deployment | None = None,
 ) -> StepResult:
-    """Freeze the interval's batch, or find it frozen already.
+    """Freezes the interval's batch. It does nothing if the batch is frozen already.
 
     0. check that this is the cluster of the last publication, before anything is created on it;
     1. check the user's rights on topics, and create the ledger, the topic of announcements and the output if they are missing;
@@ -99,11 +99,11 @@ def plan_batch(
        neighbouring plans, a lane is free, transform and suite load;
     4. decide and freeze in one coordinator transaction. The output has to keep the records until they are judged.
 
-    `reprocess` plans another revision of a finished interval, with the same frozen input and new output. It gives up a
-    publication that cannot go on. `decision` names the person who asked for it, and the reason; it is stored with the new
-    revision. `allow_future` plans an interval that has not ended. `another_cluster` confirms that the pipeline has moved.
-    `known_cluster` is the cluster of the last publication if a source other than the ledger knows it, because on a wrong cluster
-    the ledger is empty.
+    `reprocess` plans another revision of a finished interval, with the same frozen input and new output. A publication
+    that cannot go on is given up. `decision` names the person who requested the revision, and the reason. The decision
+    is stored with the new revision. `allow_future` plans an interval that has not ended. `another_cluster` confirms
+    that the pipeline has moved. `known_cluster` is the cluster of the last publication if a source other than the
+    ledger knows it, because on a wrong cluster the ledger is empty.
 
     `request` identifies a request that may come again: a DAG run keeps its parameters when it is cleared. The revision that
     answers a request records it. So `reprocess` writes an interval once for each request, and `another_cluster` confirms one
@@ -152,7 +152,7 @@ def plan_batch(
 
 
 def with_answer(result: StepResult, answered: Batch, request: str | None, asked: str) -> StepResult:
-    """The result of a plan whose request an earlier revision answers, with that in the message."""
+    """Returns the result of a plan whose request an earlier revision answers. The result's message names that revision."""
     remark = f"revision {answered.revision} answers the request {request} for {asked}"
     if answered.state not in (State.PLANNED, State.WRITTEN):
         remark += f". A new backfill with {asked}, and 'Override parameters on existing runs', requests it again"
@@ -160,15 +160,18 @@ def with_answer(result: StepResult, answered: Batch, request: str | None, asked:
 
 
 def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
-    """The result of `plan_batch` for a published or skipped interval, by the ledger alone; None if there may be work."""
+    """Returns the result of `plan_batch` for a published or skipped interval, by the ledger alone. Returns None if
+    there may be work.
+    """
     view = ledger.read() if ledger.exists() else View()
     batch = view.last(interval)
     return planned_already(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
 def ready(deployment: Deployment, *, moved: bool = False, request: str | None = None) -> Destination:
-    """Check the source, the rights and the cluster's limits, and create the ledger and the destination if they are missing.
-    Returns the destination. `moved`: the request confirms that the pipeline has moved from another cluster."""
+    """Checks the source, the rights and the cluster's limits, and creates the ledger and the destination if they are
+    missing. Returns the destination. `moved` says that the request confirms the pipeline's move from another cluster.
+    """
     pipeline, cluster = deployment.pipeline, deployment.cluster
     require_rights(pipeline, cluster)
     cluster.describe(pipeline.source.topic)
@@ -186,7 +189,7 @@ def ready(deployment: Deployment, *, moved: bool = False, request: str | None = 
 
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Withdraw an interval, so that intervals planned later get its records. Moves no offsets."""
+    """Withdraws an interval, so that intervals planned later get its records. It moves no offsets."""
     recorded = Ledger(pipeline).transact(lambda view: Change(decide_withdraw(view, interval, decision)))
     done = "withdrew" if recorded.changed else "already withdrawn:"
     batch, changed = recorded.last(interval), bool(recorded.changed)
@@ -194,10 +197,11 @@ def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -
 
 
 def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
-    """Check that the interval has ended, by this machine's clock.
+    """Checks that the interval has ended, by this machine's clock.
 
     Raises:
-        SettingsError: it has not. Its batch would take the records of all earlier intervals that are not planned yet.
+        SettingsError: the interval has not ended. The interval's batch would take the records of all earlier intervals
+            that are not planned yet.
     """
     now = utc_now()
     if interval.end > now + CLOCKS:
@@ -214,10 +218,10 @@ def revise(
     current_inputs: Callable[[Batch], CurrentInputs],
     given_up: AbandonedPublication | None = None,
 ) -> Batch:
-    """Plan the batch's input again as a new revision, which supersedes the batch, if there is a reason to. Returns the batch that
-    was planned last for the interval.
+    """Plans the batch's input again as a new revision if there is a reason. The new revision supersedes the batch.
+    Returns the batch that was planned last for the interval.
 
-    `circumstances` is called again for the batch's present state, because a concurrent run may have published it.
+    `current_inputs` is called again for the batch's present state, because a concurrent run may have published it.
     """
     output, interval = destination_of(deployment), batch.interval
 
@@ -240,7 +244,7 @@ def revise(
 
 
 def facts_of_plan(deployment: Deployment, near: Neighbours, interval: Interval, output: Destination) -> PlanFacts:
-    """The facts for the plan of an interval with these neighbours."""
+    """Returns the facts for the plan of an interval with these neighbours."""
     source = source_facts(deployment, near, interval)
     if near.own is None and near.before is None:
         source = replace(source, last_timestamps=_last_timestamps(deployment, source, starts_of(near, source)))
@@ -248,7 +252,7 @@ def facts_of_plan(deployment: Deployment, near: Neighbours, interval: Interval, 
 
 
 def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -> SourceFacts:
-    """The facts of the source topic for an interval with these neighbours."""
+    """Returns the facts of the source topic for an interval with these neighbours."""
     pipeline, cluster = deployment.pipeline, deployment.cluster
     topic = cluster.describe(pipeline.source.topic)
     for batch in near.planned:
@@ -273,9 +277,10 @@ def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -
 
 
 def _last_timestamps(deployment: Deployment, source: SourceFacts, starts: Sequence[int]) -> dict[PartitionId, int]:
-    """By partition, the timestamp in milliseconds of the last committed record before its start; -1 if the record has none.
+    """Returns the timestamp of the last committed record before the start of each partition, in milliseconds. The
+    timestamp is -1 if the record has none.
 
-    Partitions without such a record are left out, and those where none was found in time.
+    Partitions without such a record are left out. Partitions in which no record was found in time are left out too.
     """
     topic = Topic(source.topic, source.topic_id, len(starts))  # without partitions that were added meanwhile
     found = take_newest(
@@ -285,10 +290,11 @@ def _last_timestamps(deployment: Deployment, source: SourceFacts, starts: Sequen
 
 
 def facts_of_addition(deployment: Deployment, link: Batch, interval: Interval, output: Destination) -> PlanFacts:
-    """The facts for the plan of an addition that replays the quarantined records of `link`, a batch or addition.
+    """Returns the facts for the plan of an addition that replays the quarantined records of `link`, a batch or
+    addition.
 
     Raises:
-        NeedsOperator: the quarantine topic no longer has all of these records.
+        NeedsOperator: the quarantine topic no longer has all of the records to replay.
     """
     planned = link.require_quarantine
     read = TopicInput(
@@ -310,7 +316,7 @@ def _facts(
     interval: Interval,
     output: Destination,
 ) -> PlanFacts:
-    """The facts for a plan with this source or link, as they are now. Creates missing topics."""
+    """Returns the present facts for a plan with this source or link. It creates missing topics."""
     pipeline, digests = deployment.pipeline, deployment.pipeline.write_digests()
     now, staging = output.now()
     unkept = None
@@ -345,7 +351,7 @@ def _facts(
 
 
 def _quarantine(deployment: Deployment) -> TopicEnds:
-    """The pipeline's quarantine topic with its present ends, created if it is missing."""
+    """Returns the pipeline's quarantine topic with its present ends, and creates the topic if it is missing."""
     topic = QuarantineTopic(deployment)
     topic.prepare()
     topic.check_keeps()
@@ -353,12 +359,14 @@ def _quarantine(deployment: Deployment) -> TopicEnds:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Milliseconds since 1970 for Kafka's search by timestamp. Never negative, because negative numbers have other meanings."""
+    """Returns the milliseconds since 1970 for Kafka's search by timestamp. The number is never negative, because
+    negative numbers have other meanings.
+    """
     return max(0, round(moment.timestamp() * 1000))
 
 
 def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
-    """The plan's result: the interval's batch, and whether this step planned it."""
+    """Returns the plan's result. It has the interval's batch, and says whether this step planned it."""
     view, batch, changed = recorded.view, recorded.last(interval), bool(recorded.changed)
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
@@ -390,7 +398,7 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
 
 
 def _starved(view: View, by: Batch) -> str:
-    """The advice for an interval without offsets because a later interval was planned first."""
+    """Returns the advice for an interval that has no offsets because a later interval was planned first."""
     when = by.interval
     remark = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
     if why_it_stays(view, when) is None:

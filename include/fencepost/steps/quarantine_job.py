@@ -1,6 +1,7 @@
-"""A write's second job, for records that bypass the transform: malformed records and, in a replay, result rows.
+"""The second job of a write is for records that bypass the transform: malformed records and, in a replay, result rows.
 
-It runs after the first job has committed all of its rows, by the writers' protocol, with task-partitions of its own.
+It runs after the first job has committed all of its rows. It uses the protocol of the writers, with its own
+task-partitions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from fencepost.steps.writers import malformed_job, replayed_job
 
 
 def write_malformed(spark: SparkSession, deployment: Deployment, batch: Batch) -> list[Receipt]:
-    """Read the frozen ranges again and write malformed records to quarantine. Returns the receipts of the task-partitions."""
+    """Reads the frozen ranges again and writes malformed records to quarantine. Returns the receipts of the
+    task-partitions.
+    """
     pipeline, plan = deployment.pipeline, batch.plan
     source_records = read_records(spark, deployment.cluster, batch, headers=True)
     frame = read_source(source_records, pipeline.source, plan.schemas, record=True)
@@ -48,12 +51,12 @@ def write_malformed(spark: SparkSession, deployment: Deployment, batch: Batch) -
 def write_replayed(
     spark: SparkSession, deployment: Deployment, batch: Batch, value_schema: str
 ) -> tuple[list[Receipt], int]:
-    """Write the malformed records and the result rows of a replay, in the same task-partitions. Returns the receipts, and the
-    number of malformed result rows.
+    """Writes the malformed records and the result rows of a replay, in the same task-partitions. Returns the receipts,
+    and the number of malformed result rows.
 
-    Result rows that pass today's rules go to the output byte for byte; those that fail go to quarantine. A result row that does
-    not parse as a record of today's output, with a value of type `value_schema`, stays in quarantine and counts as malformed.
-    Result rows are counted in a separate read.
+    Result rows that pass today's rules go to the output byte for byte. Result rows that fail go to quarantine. A result
+    row that cannot be parsed as a record of today's output, with a value of type `value_schema`, stays in quarantine
+    and counts as malformed. Result rows are counted in a separate read.
     """
     pipeline, plan = deployment.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES

@@ -1,6 +1,7 @@
 """Deletes the topics and groups of a pipeline that was only tried, each by its name, if nothing of it is published.
 
-The ledger is deleted last, so a repeated removal finds what an interrupted one has left. Topics that may belong to others stay.
+The ledger is deleted last, so a repeated removal finds what an interrupted removal has not deleted. Topics that may
+belong to others are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LATER = (
 
 @dataclass(frozen=True)
 class Removal:
-    """The topics and groups to delete, in order, and the topics that stay (`kept`) with the reason."""
+    """The topics and groups to delete, in order, and the topics that are `kept`, each with the reason."""
 
     topics: tuple[str, ...]
     groups: tuple[str, ...]
@@ -36,7 +37,8 @@ class Removal:
 
 
 def plan_removal(deployment: Deployment, named_by_others: Mapping[str, str]) -> Removal:
-    """Find out what a removal deletes; changes nothing. `named_by_others` maps topics that other pipelines name to one of these.
+    """Finds what a removal deletes, and changes nothing. `named_by_others` maps topics that other pipelines name to the
+    name of such a pipeline.
 
     Raises:
         TransitionRefused: something of the pipeline is published, or being published.
@@ -59,15 +61,15 @@ def plan_removal(deployment: Deployment, named_by_others: Mapping[str, str]) -> 
 
 
 def remove(deployment: Deployment, removal: Removal) -> Iterator[str]:
-    """Delete the topics and groups, and yield each one after it is deleted.
+    """Deletes the topics and groups, and yields each after it is deleted.
 
     1. check that this user may delete all of them, so that no part stays;
     2. fence the pipeline's coordinator, and check again that nothing is published;
     3. delete topics, then groups, then the ledger.
 
     Raises:
-        AccessDenied: this user may not delete some of them; nothing is deleted.
-        TransitionRefused: a run has published in the meantime; nothing is deleted.
+        AccessDenied: this user may not delete some of them. Nothing is deleted.
+        TransitionRefused: a run has published in the meantime. Nothing is deleted.
     """
     _check_rights(deployment, removal)  # 1
     if deployment.ledger.exists():  # 2
@@ -99,7 +101,9 @@ def _check_nothing_published(deployment: Deployment, view: View) -> None:
 
 
 def _names(pipeline: Pipeline, view: View) -> list[str]:
-    """The topics that the pipeline writes to by its settings and its plans, without the source. The ledger is the last one."""
+    """Returns the topics that the pipeline writes to, by its settings and its plans. The source is left out, and the
+    ledger is the last.
+    """
     planned = [
         place.topic
         for batch in view.all()
@@ -118,7 +122,9 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
 
 
 def _why_kept(deployment: Deployment, topic: Topic, named_by_others: Mapping[str, str]) -> str:
-    """Why a topic stays; empty if it is deleted. A topic whose name contains the pipeline's name was created by the pipeline."""
+    """Returns why a topic is kept. The text is empty if the topic is deleted. A topic whose name contains the
+    pipeline's name was created by the pipeline.
+    """
     if topic.name in named_by_others:
         return f"pipeline {named_by_others[topic.name]} names it too"
     if topic.name.startswith(deployment.pipeline.topic_prefix):

@@ -1,4 +1,4 @@
-"""Step one of a replay: plan an addition, which reads an interval's quarantined records again.
+"""Plans an addition, as step one of a replay. The addition reads an interval's quarantined records again.
 
 The later steps are those of any batch. `protocol/replay.py` says what may be replayed, and why no record passes twice.
 """
@@ -30,11 +30,12 @@ def plan_replay(
     request: str | None = None,
     deployment: Deployment | None = None,
 ) -> StepResult:
-    """Freeze an addition to a published interval, unless one is under way or nothing is left to replay.
+    """Freezes an addition to a published interval. It does nothing if an addition is under way or there is nothing to
+    replay.
 
-    It replays the records that the interval's newest published revision, additions included, sent to quarantine. It uses the
-    present transform, settings and suite. `decision` names the person who asked for it, and the reason; it is stored with the
-    addition. One addition answers a `request`, as in `plan_batch`.
+    The addition replays the records that the interval's newest published revision (or addition) has quarantined. It
+    uses the present transform, settings and suite. `decision` names the person who requested the addition, and the
+    reason. The decision is stored with the addition. One addition answers a `request`, as in `plan_batch`.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of it is under way.

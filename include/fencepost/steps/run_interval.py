@@ -1,4 +1,4 @@
-"""Runs all steps of one interval, or one of them by its name for a task or a job.
+"""Runs all steps of one interval, or one step by its name for a task or a job.
 
 A step is imported when it runs, because its imports take seconds and a command or a task may not need them.
 """
@@ -32,11 +32,11 @@ def run_interval(
     deployment: Deployment | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[StepResult]:
-    """Plan, write, validate and advance. Yields each step's result when the step ends.
+    """Runs plan, write, validate and advance. Yields each step's result when the step ends.
 
-    A published or skipped interval has no steps after its plan. `planned` is the plan's result, if the caller has it already.
-    `spark` gives the session; it is called only if a step needs Spark. `during` is entered around Spark's work, with a word for
-    it.
+    A published or skipped interval has no steps after its plan. `planned` is the plan's result, if the caller has it
+    already. `spark` gives the session, and is called only if a step needs Spark. `during` is entered around Spark's
+    work, with a word for that work.
     """
     from fencepost.ledger.deployment import Deployment
     from fencepost.steps.plan import plan_batch
@@ -59,7 +59,7 @@ def run_step(
     deployment: Deployment | None = None,
     during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> StepResult:
-    """Run one step, on Spark if it needs that. The arguments are those of `run_interval`."""
+    """Runs one step, on Spark if the step needs Spark. The arguments are those of `run_interval`."""
     from fencepost.steps.advance import advance_batch
 
     if step == "advance":
@@ -77,7 +77,7 @@ def run_step(
 def without_spark(
     step: Step, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None, rejected: bool = False
 ) -> StepResult | None:
-    """The step's result, or None if it needs Spark. `rejected` is passed to `validate_without_spark`."""
+    """Returns the step's result, or None if the step needs Spark. `rejected` is passed to `validate_without_spark`."""
     if step == "write":
         from fencepost.steps.write import write_without_spark
 
@@ -94,7 +94,7 @@ def without_spark(
 def on_spark(
     step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
 ) -> StepResult:
-    """Run the step on this session."""
+    """Runs the step on this session."""
     if step == "write":
         from fencepost.steps.write import write_batch
 
@@ -109,10 +109,10 @@ def on_spark(
 
 
 def load_for_judging(writes: Pipeline | None) -> None:
-    """Load Great Expectations, which takes seconds, in a thread while the JVM creates the session.
+    """Loads Great Expectations, which takes seconds, in a thread while the JVM creates the session.
 
-    Other imports come first, because two threads that import one package may see an incomplete module: the step validate and, if
-    the pipeline `writes` too, the step write and the pipeline's transform.
+    Other imports come first, because two threads that import one package may get an incomplete module. The other
+    imports are the step validate and, if the pipeline `writes` too, the step write and the pipeline's transform.
     """
     import fencepost.steps.validate
     from fencepost.quality.loading import load_ahead

@@ -1,4 +1,4 @@
-"""Counts a batch's source: records, malformed ones, tombstones, and the newest timestamp."""
+"""Counts a batch's source: records, malformed records, tombstones, and the newest timestamp."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """The counts of a batch's source. `at` are the coordinates of the first malformed records, `why` is the reason of the first
-    one, and `newest` is the latest timestamp that is not ahead of the clock.
+    """The counts of a batch's source. `at` are the coordinates of the first malformed records, and `why` is the reason
+    of the first. `newest` is the latest timestamp that is not ahead of the clock.
 
     `rows` is None if the source was not counted, which is possible only if a malformed record would have failed the batch.
     """
@@ -45,22 +45,22 @@ class SourceCounts:
 
     @property
     def bypassed(self) -> int:
-        """The number of records that bypass the transform: a second job writes them."""
+        """Returns the number of records that bypass the transform. A second job writes them."""
         return self.malformed + self.results
 
     def are_refused(self, source: Source) -> bool:
-        """Whether the settings refuse at least one of these records."""
+        """Returns whether the settings refuse at least one of these records."""
         malformed, tombstones = self.malformed, self.tombstones
         return bool(malformed and source.on_malformed == "fail") or bool(tombstones and source.tombstones == "fail")
 
     def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
-        """The counts with result rows added, which are not among the records counted here."""
+        """Returns the counts with result rows added. The other counts do not include result rows."""
         rows = None if self.rows is None else self.rows + results
         return replace(self, rows=rows, malformed=self.malformed + malformed, results=self.results + results)
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: Places = (), why: str = "") -> SourceCounts:
-        """Build from the values of `count_columns`."""
+        """Returns the counts in the values of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
@@ -71,10 +71,11 @@ class SourceCounts:
 def observed_counts(
     read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
 ) -> SourceCounts:
-    """The counts that Spark observed, if they are certainly complete; otherwise the source is read again.
+    """Returns the counts that Spark observed, if they are certainly complete. Otherwise it reads the source again.
 
-    `read_all`: no task was skipped. Under layout `source` each task has then read its range to the end. Before a shuffle a task
-    may run again, or stop early at a LIMIT; there the counts are complete if there are as many rows as offsets.
+    `read_all` says that no task was skipped. Under layout `source` each task has then read its range to the end. Before
+    a shuffle a task may run again, or stop early at a LIMIT. Then the counts are complete if there are as many rows as
+    offsets.
     """
     if not read_all:
         return count_again(raw, pipeline, batch)
@@ -87,9 +88,11 @@ def observed_counts(
 
 
 def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
-    """The counts after those of an earlier attempt were lost. The source is read again only if the counts are needed.
+    """Returns the counts after an earlier attempt's counts were lost. The source is read again only if the counts are
+    needed.
 
-    The report needs them for dropped records, the quarantine limit for its share, and a freshness check for the newest record.
+    The report needs them for dropped records, the quarantine limit for its share, and a freshness check for the newest
+    record.
     """
     drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones)
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
@@ -98,7 +101,7 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
 
 
 def count_columns(source: Source, batch: Batch) -> list[Column]:
-    """The aggregates over a batch's source for `SourceCounts.of`."""
+    """Returns the aggregates over a batch's source for `SourceCounts.of`."""
     at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
     return [
         F.count(F.lit(1)).alias("rows"),
@@ -110,7 +113,7 @@ def count_columns(source: Source, batch: Batch) -> list[Column]:
 
 
 def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
-    """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
+    """Returns the counts of the frozen ranges, with the coordinates of the first malformed records."""
     frame = read_source(raw, pipeline.source, batch.plan.schemas)
     total = frame.agg(*count_columns(pipeline.source, batch)).head()
     assert total is not None
@@ -123,7 +126,9 @@ def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCoun
 
 
 def first_tombstones(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
-    """The coordinates of the first tombstones that must not reach the transform, by topic, partition and offset."""
+    """Returns the coordinates of the first tombstones that must not reach the transform. The coordinates are in order
+    of topic, partition and offset.
+    """
     frame = read_source(raw, pipeline.source, batch.plan.schemas)
     return _places(_first(frame, refused_tombstone(pipeline.source)))
 
@@ -137,9 +142,10 @@ def _places(rows: Sequence[Row]) -> Places:
 
 
 def count_taken(raw: DataFrame, batch: Batch) -> int:
-    """How many of the records that an addition replays are result rows.
+    """Returns the number of result rows among the records that an addition replays.
 
-    `raw` has the records of `as_in_source`. Their number and fingerprint are compared with the receipts before they are used.
+    `raw` has the records of `as_in_source`. The number and the fingerprint of the records are compared with the
+    receipts before the records are used.
 
     Raises:
         NeedsOperator: records are missing, or another program has written records with that batch's header.

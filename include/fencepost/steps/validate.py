@@ -1,7 +1,7 @@
-"""Step three, validate: judge what a read_committed reader sees of the batch, and record the verdict.
+"""Step three, validate, judges what a read_committed reader sees of the batch, and records the verdict.
 
-This step writes no output and moves no offsets. The advance step reads the verdict from the ledger: a verdict in a worker's
-memory could be lost, or be that of another revision.
+This step writes no output and moves no offsets. The advance step reads the verdict from the ledger. A verdict in a
+worker's memory could be lost, or belong to another revision.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just be
 
 
 def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: Interval, batch: str) -> None:
-    """Judge this batch in the JVM that has written it, if it is not judged yet, so that the step validate finds the verdict.
+    """Judges this batch in the JVM that has written it, if it is not judged yet. The step validate then finds the
+    verdict.
 
     It raises no error. A failure is logged, and the step validate judges the batch and reports the error.
     """
@@ -84,10 +85,10 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
 def validate_without_spark(
     pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None, rejected: bool = False
 ) -> StepResult | None:
-    """The step's result if Spark has nothing to do, or None.
+    """Returns the step's result if Spark has nothing to do, or None.
 
-    A batch stays as it is if it is published, skipped or being published, or if it has passed the present suite under the present
-    settings. A batch without offsets is judged here, by checks that need no record.
+    A batch does not change if it is published, skipped or being published, or if it has passed the present suite under
+    the present settings. A batch without offsets is judged, by checks that need no record.
 
     With `rejected`, a batch that the present suite has rejected is not judged again either.
 
@@ -119,13 +120,13 @@ def validate_batch(
     deployment: Deployment | None = None,
     patience: float = math.inf,
 ) -> StepResult:
-    """Judge the interval's written batch and record the verdict.
+    """Judges the interval's written batch and records the verdict.
 
     1. read the ledger: what was written, and between which output offsets;
     2. wait until a read_committed reader sees all of it, because part of a batch is never judged;
-    3. read it, compare rows and fingerprint with the receipts, which shows lost, doubled and foreign records, and evaluate the
-       suite. Then read the batch's quarantined records: check that all are there, that every row is accounted for, and that they
-       are within the limit;
+    3. read the batch, compare rows and fingerprint with the receipts, and evaluate the suite. The comparison shows
+       lost, doubled and foreign records. Then read the batch's quarantined records, and check that all exist, that
+       every row is accounted for, and that they are within the limit;
     4. write the report and record the verdict.
 
     An addition is judged by the checks of single records only, and has no quarantine limit. Step 2 waits up to
@@ -133,7 +134,7 @@ def validate_batch(
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
-        ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
+        ReceiptsDisagree, BatchRejected, VerdictUndetermined: the verdict is recorded, with a report. No offset moves.
     """
     began = time.monotonic()
     deployment = deployment or Deployment.of(pipeline)
@@ -163,21 +164,26 @@ def validate_batch(
 
 
 def digest_of_judging(suite: str, quality: Quality) -> str:
-    """A digest of all that decides a verdict besides the records: the suite's digest and the settings of judging."""
+    """Returns a digest of everything besides the records that decides a verdict. The suite's digest and the settings of
+    judging decide it.
+    """
     return digest([suite, quality.model_dump(mode="json", include={"empty", "quarantine_limit"})])
 
 
 def _history(view: View, batch: Batch, written: WriteSummary, suite: Suite) -> History:
-    """The history for the suite. Earlier batches are read only if a check needs them, because ten thousand take a while."""
+    """Returns the history for the suite. Earlier batches are read only if a check needs them, because reading ten
+    thousand takes a while.
+    """
     return history_of(batch, written, view.all() if suite.looks_back and batch.adds_to is None else ())
 
 
 def _evaluate(
     raw: DataFrame, pipeline: Pipeline, batch: Batch, written: WriteSummary, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """The comparison with the receipts and, if they agree, the suite's evaluation, in one read of the batch.
+    """Returns the comparison with the receipts and, if they agree, the suite's evaluation. The batch is read once.
 
-    Records are parsed before the comparison. If parsing fails, they are read again to see whether they agree with the receipts.
+    Records are parsed before the comparison. If parsing fails, the records are read again to compare them with the
+    receipts.
     """
     promised = written.fingerprint
     # The types come from the transform that wrote the batch, not from the present one.
@@ -212,7 +218,7 @@ def _evaluate(
 
 
 def check_rules(pipeline: Pipeline, batch: Batch) -> None:
-    """Check that the suite's quarantine rules are still those that the batch was written with.
+    """Checks that the suite's quarantine rules are still those that the batch was written with.
 
     Raises:
         TransitionRefused: the rules have changed, so the batch would have other rows.
@@ -227,7 +233,9 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
 def _quarantined(
     spark: SparkSession, deployment: Deployment, batch: Batch, written: WriteSummary, limit: float
 ) -> QuarantineCheck:
-    """The batch's quarantined records by the receipts, and as a read_committed reader sees them. Waits up to `limit` seconds."""
+    """Returns the batch's quarantined records by the receipts, and as a read_committed reader sees them. It waits at
+    most `limit` seconds.
+    """
     pipeline = deployment.pipeline
     found = promised(batch, written)
     if not any(part.length for part in batch.quarantine_ranges(written)):
@@ -246,7 +254,7 @@ def _quarantined(
 def _explained(
     output: RecordTopic, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """The check with the reason for missing records, if the output shows one."""
+    """Returns the check with the reason for missing records, if the output shows one."""
     found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}
     check = check.model_copy(update=found)
     return check, evaluation.model_copy(update={"reason": check.difference})
@@ -260,7 +268,7 @@ def _conclude(
     began: float,
     quarantined: QuarantineCheck | None = None,
 ) -> StepResult:
-    """Write the report, then record the verdict, so that a verdict never names a report that does not exist."""
+    """Writes the report and then records the verdict. So a verdict never names a report that does not exist."""
     number = batch.verdict.number + 1 if batch.verdict else 1
     seconds = round(time.monotonic() - began, 3)
     durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}
@@ -311,7 +319,7 @@ def _conclude(
 
 
 def _rejected(batch: Batch) -> BatchRejected:
-    """The error for a batch with the verdict `rejected`."""
+    """Returns the error for a batch with the verdict `rejected`."""
     verdict = batch.require_verdict
     return BatchRejected(
         f"batch {batch.id}: {verdict.reason} Report: {verdict.report}. No offset moved. {what_next(batch)}"

@@ -1,4 +1,4 @@
-"""Step two, write: run the transform on Spark; each task-partition writes in a Kafka transaction of its own."""
+"""Step two, write, runs the transform on Spark. Each task-partition is written in its own Kafka transaction."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ log = logging.getLogger("fencepost.steps.write")
 def write_without_spark(
     pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
 ) -> StepResult | None:
-    """The step's result if Spark has nothing to do, or None.
+    """Returns the step's result if Spark has nothing to do, or None.
 
-    A batch that is written already stays as it is. A batch without offsets is recorded as written, with no rows; its
-    transform does not run.
+    A batch that is written already does not change. A batch without offsets is recorded as written, with no rows, and
+    its transform does not run.
     """
     deployment = deployment or Deployment.of(pipeline)
     batch = _to_write(deployment, interval)
@@ -55,13 +55,14 @@ def write_without_spark(
 def write_batch(
     spark: SparkSession, pipeline: Pipeline, interval: Interval, *, deployment: Deployment | None = None
 ) -> StepResult:
-    """Write the interval's batch exactly once and record it in the ledger.
+    """Writes the interval's batch exactly once and records it in the ledger.
 
-    1. read the ledger; revise the batch if what decides its output has changed since it was planned;
-    2. check that its source and output are still the topics it was planned on, with all their records;
-    3. fence the ids of the lane that this batch does not use and that may have open transactions of earlier ones;
-    4. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them committed
-       takes the receipts from the marks instead;
+    1. read the ledger, and revise the batch if what decides its output has changed since it was planned;
+    2. check that its source and output are still the topics that it was planned with, and have all their records;
+    3. fence the ids of the lane that this batch does not use, because earlier batches may have left open transactions
+       under them;
+    4. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them
+       committed takes the receipts from the marks instead;
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
@@ -78,13 +79,15 @@ def write_batch(
 
 
 def _fence(deployment: Deployment, plan: Plan) -> None:
-    """End what earlier batches of the lane may have left open under ids that this one does not use."""
+    """Ends the transactions that earlier batches of the lane may have left open under ids that this batch does not use."""
     unused = range(plan.row_task_count, plan.fence_up_to)
     fence_unused(deployment.cluster.settings, {task: deployment.pipeline.writer_id(plan.lane, task) for task in unused})
 
 
 def _to_write(deployment: Deployment, interval: Interval) -> Batch:
-    """The interval's newest revision, or a new one if that can no longer be written as it was planned."""
+    """Returns the interval's newest revision. If it can no longer be written as it was planned, it returns a new
+    revision.
+    """
     batch = deployment.ledger.read().last(interval)
     if batch is None:
         raise errors.TransitionRefused(
@@ -107,7 +110,9 @@ def _to_write(deployment: Deployment, interval: Interval) -> Batch:
 
 
 def _current_inputs(deployment: Deployment, batch: Batch) -> CurrentInputs:
-    """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
+    """Returns the present state, from settings and cluster. It creates deleted topics again, until the batch is being
+    published.
+    """
     pipeline, digests = deployment.pipeline, deployment.pipeline.write_digests()
     quarantine = pipeline.quarantines or batch.plan.replays is not None
     if batch.state is not State.PUBLISHING:
@@ -125,7 +130,7 @@ def _current_inputs(deployment: Deployment, batch: Batch) -> CurrentInputs:
 
 
 def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: float) -> StepResult:
-    """Record `written`. The topics' ends are read after every commit, so the whole batch lies below them."""
+    """Records `written`. The topics' ends are read after every commit, so the whole batch lies before them."""
     source = wrote.source
     result = WriteSummary.of(
         wrote.receipts,

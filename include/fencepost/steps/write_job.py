@@ -1,4 +1,4 @@
-"""The write step's Spark job: read, transform, write."""
+"""The write step's Spark job reads, transforms and writes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ log = logging.getLogger("fencepost.steps.write")
 
 
 class ShuffledAgain(WriteFailed):
-    """Spark made a part of the job's shuffle again after some task-partitions may have committed. The next job compares them."""
+    """Spark computed a part of the job's shuffle again after some task-partitions may have committed. The next job
+    compares them.
+    """
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The result of a write: receipts, counts of the source, the value's schema, and the values of `WriteSummary` about rules."""
+    """The result of a write: receipts, counts of the source, the value's schema, and the fields of `WriteSummary` about
+    rules.
+    """
 
     receipts: list[Receipt]
     source: SourceCounts = field(default_factory=SourceCounts)
@@ -54,17 +58,20 @@ class WriteResult:
 
 
 def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch) -> WriteResult:
-    """Write the batch. The receipts come from the jobs, or from the marks if a retry finds all task-partitions committed.
+    """Writes the batch. The receipts come from the jobs. If a retry finds all task-partitions committed, they come from
+    the marks.
 
-    After a shuffle (layout `output`) marks are not enough: a transform that gives different rows in a retry moves them between
-    task-partitions, and the marks may come from several attempts. So there the job always runs, and each committed task-partition
-    compares its rows with its mark. Then all receipts hold for one job, whose shuffle was made once.
+    After a shuffle (layout `output`) marks are not enough. If a transform gives different rows in a retry, they move
+    between task-partitions, and the marks may come from several attempts. So the job always runs under this layout, and
+    each committed task-partition compares its rows with its mark. Then all receipts hold for one job, whose shuffle was
+    computed once.
 
     Malformed records never reach the transform. If they go to quarantine, a second job writes them. In a replay the second job
     also judges and writes the result rows, which need no transform.
 
-    If the source has records with schema ids that the plan does not know, these ids are looked up and recorded, and the jobs run
-    again. Task-partitions without such records may have committed already; they keep what they wrote.
+    The source may have records with schema ids that the plan does not know. Then these ids are looked up and recorded,
+    and the jobs run again. Task-partitions without such records may have committed already, and their rows do not
+    change.
     """
     # In the given session, because a transform may use the active session, which has to be the job's.
     pin_settings(spark, deployment.pipeline)
@@ -94,7 +101,8 @@ def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch) -> Wri
 
 
 def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tuple[WriteResult, Batch]:
-    """Write the transform's rows to the output and to quarantine. The returned batch has the schemas that they were written with.
+    """Writes the transform's rows to the output and to quarantine. The returned batch has the schemas that the rows
+    were written with.
 
     1. read the frozen ranges, without malformed records, and without tombstones unless the settings pass them on;
     2. transform, and encode the result's rows as records, each for the output or for quarantine;
@@ -130,7 +138,9 @@ def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tu
 
 
 def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
-    """The records for the transform, with the connector's columns, and the number of result rows that bypass it in a replay."""
+    """Returns the records for the transform, with the connector's columns. It also returns the number of result rows
+    that bypass the transform in a replay.
+    """
     source_records = read_input(spark, deployment.cluster, batch, headers=path.reads_headers)
     if batch.plan.replays is None:
         return source_records, 0
@@ -139,14 +149,17 @@ def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPa
 
 @dataclass(frozen=True)
 class _Rows:
-    """The result's rows as records, each in the Spark partition that writes it. `flagged` is None without quarantine rules."""
+    """The result's rows as records, each in the Spark partition that writes it. `flagged` is None without quarantine
+    rules.
+    """
 
     placed: DataFrame
     flagged: DataFrame | None
     seen: Observation
 
     def results(self, answers: Answers) -> int | None:
-        """The number of rows of the transform's result, as Spark observed it if that is certainly complete; else counted again.
+        """Returns the number of rows of the transform's result. Spark's observed number is used if it is certainly
+        complete. Otherwise the rows are counted again.
 
         A task before a shuffle may run twice, and is then observed twice.
         """
@@ -170,7 +183,7 @@ def _to_rows(path: RowPath, result: DataFrame, plan: Plan) -> _Rows:
 
 
 def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The rows that quarantine rules judge, with the source records' coordinates if the transform kept them."""
+    """Returns the rows that quarantine rules judge, with the source records' coordinates if the transform kept them."""
     places = [F.col(name) for name in PLACES if name in result.columns]
     return result.select(*written_columns(result, pipeline).values(), *places)
 
@@ -185,10 +198,10 @@ def _write(
     committed: list[Receipt] | None,
     judged: Callable[[], DataFrame],
 ) -> Answers:
-    """Run the writers.
+    """Runs the writers.
 
     Raises:
-        SettingsError: under layout `source` the transform shuffles, or reads something other than its source.
+        SettingsError: under layout `source` the transform shuffles, or reads another input than its source.
         ShuffledAgain: task-partitions may have rows of two shuffles.
     """
     tasks: Mapping[OffsetRange, int] | None = None
@@ -215,8 +228,8 @@ ROWS_A_PARTITION = 50_000  # in a shuffle; a partition costs some ten millisecon
 
 
 def _shuffle_partitions(plan: Plan) -> int:
-    """The number of shuffle partitions for the size of the batch.
+    """Returns the number of shuffle partitions for the size of the batch.
 
-    It follows from the frozen plan, so that a retry has the same number: the order of rows depends on it.
+    The number follows from the frozen plan, so a retry has the same number. The order of rows depends on this number.
     """
     return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.row_task_count, len(plan.ranges)))

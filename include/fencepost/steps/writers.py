@@ -1,6 +1,8 @@
-"""The jobs of a batch's writers: for the transform's rows, and for records that bypass the transform.
+"""Builds the jobs of a batch's writers: a job for the transform's rows, and a job for records that bypass the
+transform.
 
-The task-partitions of both jobs use the transactional ids of the batch's lane. Each job has a group of its own for its marks.
+The task-partitions of both jobs use the transactional ids of the batch's lane. Each job has its own group for its
+marks.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Named = tuple[tuple[str, str], ...]  # name and reason of each quarantine rule
 
 
 def rows_job(deployment: Deployment, batch: Batch, rules: Named = ()) -> WriteJob:
-    """The job that writes the rows of the transform's result, to the output and to quarantine."""
+    """Returns the job that writes the rows of the transform's result, to the output and to quarantine."""
     plan, by_source = batch.plan, batch.plan.layout is Layout.SOURCE
     return WriteJob(
         writers=_writers(deployment, batch, TaskKind.ROWS),
@@ -33,7 +35,9 @@ def rows_job(deployment: Deployment, batch: Batch, rules: Named = ()) -> WriteJo
 
 
 def malformed_job(deployment: Deployment, batch: Batch) -> WriteJob:
-    """The job that writes malformed records to quarantine. They are not staged, and keep their timestamps."""
+    """Returns the job that writes malformed records to quarantine. Malformed records are not staged, and keep their
+    timestamps.
+    """
     return WriteJob(
         writers=_writers(deployment, batch, TaskKind.MALFORMED),
         topic=batch.require_quarantine.topic,
@@ -45,7 +49,9 @@ def malformed_job(deployment: Deployment, batch: Batch) -> WriteJob:
 
 
 def replayed_job(deployment: Deployment, batch: Batch, rules: Named) -> WriteJob:
-    """The job that writes the malformed records and the result rows of a replay, to the output and to quarantine."""
+    """Returns the job that writes the malformed records and the result rows of a replay, to the output and to
+    quarantine.
+    """
     return WriteJob(
         writers=_writers(deployment, batch, TaskKind.MALFORMED),
         topic=batch.plan.write_topic.topic,
@@ -58,13 +64,14 @@ def replayed_job(deployment: Deployment, batch: Batch, rules: Named) -> WriteJob
 
 
 def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
-    """The writers of the batch's task-partitions of one kind, under its plan's lease.
+    """Returns the writers of the batch's task-partitions of one kind, under its plan's lease.
 
-    The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A late
-    attempt of a writer of rows may fence a writer of malformed records, but it then finds its own mark and stops.
+    The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A
+    late attempt of a writer of rows may fence a writer of malformed records. The late attempt then finds its own mark
+    and stops.
 
-    A mark is at the end of the range that its task-partition reads. A task-partition that is for a partition of the
-    topic that is written to reads no range, and has its mark at 0.
+    A mark's offset is the end of the range that its task-partition reads. A task-partition for a partition of the
+    written topic reads no range, so its mark is at 0.
 
     Raises:
         KeyError: the plan has no range for a task-partition that reads one.

@@ -146,13 +146,13 @@ class Arguments(Frozen):
 
 
 class Filtered(Arguments):
-    """An expectation about the records for which `row_condition` holds. That is Spark SQL."""
+    """An expectation about the records for which `row_condition` holds. A `row_condition` is Spark SQL."""
 
     row_condition: Text | None = None
 
 
 class Unknown(Filtered):
-    """An unknown type. It is refused when the whole suite is checked. This model only refuses empty arguments."""
+    """An unknown type. The check of the whole suite refuses it. This model only refuses empty arguments."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -404,8 +404,8 @@ class ColumnsEqual(Arguments):
 class Limits(Arguments):
     """The limits of a comparison with the newest `batches` that were published earlier (`history.py`).
 
-    A hundred spreads, the whole median, or ten years exceed the distance of any batch from the others, so these limits
-    are mistakes.
+    A limit of a hundred spreads, of the whole median, or of ten years is a mistake, because no batch could be so far
+    from the others.
     """
 
     batches: int = Field(default=30, ge=2, le=1000)

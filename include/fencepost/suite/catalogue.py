@@ -57,8 +57,9 @@ TEXT = frozenset({Kind.TEXT, Kind.DECIMAL})  # for a decimal, its digits
 class Entry:
     """The catalogue's entry for one type.
 
-    `arguments` is the model of what a suite may give, `kinds` the kinds of columns it accepts, and `values` the arguments in the
-    column's own units. `alike` says that all columns have to be of one kind; integers and decimals count as one.
+    `arguments` is the model of what a suite may give, `kinds` the kinds of columns it accepts, and `values` the
+    arguments in the column's own units. `alike` says that all columns have to be of one kind. Integers and decimals
+    count as one kind.
 
     `fails` is the condition on a single record, and `row_by_row` says that severity `quarantine` may use it. `unique`
     says that the type compares records with each other. `figure` is computed from a column. Sets of a column's values,

@@ -1,5 +1,5 @@
-"""Builds the Spark expression that says whether a single record fails a type. It is true if the record fails, and null
-if the record is not judged.
+"""Builds the Spark expression that says whether a single record fails a type. The expression is true if the record
+fails, and null if the record is not judged.
 
 The write step evaluates the expression on the transform's rows (severity `quarantine`), and the gate evaluates it on
 the records that are read back. So a rule and the gate cannot differ. The columns are those of `columns.py`, where NaN
@@ -140,7 +140,7 @@ def does_not_hold(columns: Sequence[Operand], _: Arguments) -> Column:
 
 
 def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    """Returns the key that has to differ between records. It is null for a record that is not judged."""
+    """Returns the key that has to differ between records. The key is null for a record that is not judged."""
     from pyspark.sql import functions as F
 
     if len(columns) == 1 and "column_list" not in kwargs:

@@ -176,7 +176,9 @@ def _read_one(entry: object, index: int, file: Path) -> DeclaredExpectation:
 
 
 def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuses arguments that the type does not accept. This happens before anything is planned, and for every severity."""
+    """Refuses arguments that the type does not accept. The arguments are checked before anything is planned, for every
+    severity.
+    """
     model = arguments_of(kind)
     for name, value in kwargs.items():
         if name in REFUSED_KWARGS:
@@ -253,7 +255,7 @@ def _shown(value: object) -> str:
 
 
 def rule_names(rules: Sequence[DeclaredExpectation]) -> tuple[str, ...]:
-    """Returns the name of each rule in headers and counts. This is the rule's title, with a number if several rules
+    """Returns the name of each rule in headers and counts. The name is the rule's title, with a number if several rules
     have the same title.
     """
     seen: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Computes what a type asks about a column as a whole: Spark's aggregates, and the figure that follows from them.
 
 Figures of integers and decimals are exact, however large they become and in whichever order their values are added.
-They are integers, decimals, or fractions of these. Figures of doubles are Spark's, as doubles.
+Exact figures are integers, decimals, or fractions of these. Figures of doubles are Spark's, as doubles.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Figure(NamedTuple):
     """A figure of a column's values, with Great Expectations' name for it.
 
     `aggregates` builds Spark's aggregates of the values. Nulls do not count. `drawn` computes the figure from the
-    aggregates, from the numbers of records and of values, and from the column's grid. It is called only if there is a
-    value. `ranked` says that the figure consists of values at given ranks. `key` maps numbers to other numbers that
-    compare in the same way. `added` says that for doubles the figure depends on the order in which Spark adds them.
+    aggregates, from the numbers of records and of values, and from the column's grid. `drawn` is called only if there
+    is a value. `ranked` says that the figure consists of values at given ranks. `key` maps numbers to other numbers
+    that compare in the same way. `added` says that for doubles the figure depends on the order in which Spark adds
+    them.
     """
 
     metric: str

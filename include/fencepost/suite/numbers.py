@@ -1,5 +1,5 @@
-"""Reads numbers exactly as they are written, without rounding them to a double. They are bounds, members of sets,
-shares and tolerances.
+"""Reads numbers exactly as they are written, without rounding them to a double. The numbers are bounds, members of
+sets, shares and tolerances.
 
 Readers of JSON and YAML make a double of `0.29` and of a number with thirty digits. A double stands for its shortest
 text, which is the written text if that has up to fifteen digits. A large double stands for the whole number that it
@@ -94,7 +94,8 @@ def decimal_of(text: str) -> Decimal | None:
 
 
 def shown(value: Any) -> Any:
-    """Returns a number for JSON with all of its digits. It is an integer, a double whose text is the number, or a text.
+    """Returns a number for JSON with all of its digits. The result is an integer, a double whose text is the number, or
+    a text.
 
     A fraction whose digits never end becomes the nearest double.
     """

@@ -76,8 +76,8 @@ def _is_wrong_to_java(error: Exception, pattern: str) -> bool:
 
 
 def _passes(items: Iterable[Any], places: set[str], dotall: bool) -> bool:
-    """Returns whether these items match at the start of any text, or at its end. `places` says where the match begins,
-    and is changed to where it may be afterwards.
+    """Returns whether these items match at the start of any text, or at its end. `places` says where the match begins.
+    The function changes `places` to where the match may be after the items.
     """
     for kind, of in items:
         if kind is c.AT:

@@ -1,7 +1,7 @@
-"""A pytest plugin: runs a pipeline's transform on the rows of a test, without Kafka.
+"""A pytest plugin that runs a pipeline's transform on the rows of a test, without Kafka.
 
-pytest loads this module, by its entry point, in every project that has the package. So it imports nothing until a fixture is
-used: no Spark, no Great Expectations, and not the rest of the package.
+pytest loads this module, by its entry point, in every project that has the package. So the plugin imports nothing until
+a fixture is used: no Spark, no Great Expectations, and not the rest of the package.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["fencepost_transform"]
 def fencepost_transform() -> Iterator[Trials]:
     """Runs a pipeline's transform and its quarantine rules on rows: `fencepost_transform("orders", [{"n": 1}])`.
 
-    One Spark session serves all tests of a process. Each call has a separate session on it, so that no transform sees what
-    another one has set.
+    One Spark session serves all tests of a process. Each call has a separate session on the same JVM, so no transform
+    sees what another transform has set.
     """
     from fencepost.testing.trial import Trials
 

@@ -1,4 +1,4 @@
-"""The rows of a test as the columns that a transform gets."""
+"""Turns the rows of a test into the columns that a transform gets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ Place = tuple[str, int, int]  # topic, partition and offset of a source record
 
 
 class Wrong(ValueError):
-    """A value is not of its column's type. The text names the column."""
+    """A value does not have its column's type. The text names the column."""
 
 
 def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tuple[Decoded, dict[Place, int]]:
-    """Returns the rows as source records, in their order, and the position of the row that gives each record.
+    """Returns the rows as source records, in their order. It also returns the position of the row that gives each
+    record.
 
-    Bytes are the value of a record, and None is a tombstone. A dict has fields; missing ones are null. Beside them, or instead of
-    them with `_value`, it may have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`,
-    `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. The default of `_offset` is the position among
-    the rows, and that of `_timestamp` is the schedule's start.
+    Bytes are the value of a record, and None is a tombstone. A dict has fields, and missing fields are null. A dict may
+    also have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`, `_partition`,
+    `_offset`, `_topic` and `_headers` (a list of names and values). With `_value` it has no fields. The default of
+    `_offset` is the position among the rows, and the default of `_timestamp` is the schedule's start.
 
     All rows are one local table, as a source is one topic. So Spark's plan shows what a transform does to its partitions.
 
@@ -67,7 +68,7 @@ def _metadata(row: Row) -> Mapping[str, Any]:
 
 
 def _record(pipeline: Pipeline, number: int, row: Row) -> dict[str, Any]:
-    """Returns a row as the connector would give it."""
+    """Returns a row in the form that the connector would give."""
     values: Mapping[str, Any] = row if isinstance(row, Mapping) else {VALUE: row}
     if VALUE in values and (others := [name for name in values if name not in METADATA]):
         raise SettingsError(
@@ -89,14 +90,14 @@ def _bytes(value: Any) -> Any:
 
 
 def _decoded(spark: SparkSession, path: RowPath, rows: Sequence[tuple[int, Row]]) -> DataFrame:
-    """Records decoded by the pipeline's own decoder."""
+    """Returns records decoded by the pipeline's own decoder."""
     records = [_record(path.pipeline, number, row) for number, row in rows]
     table = _table(records, CONNECTOR, [number for number, _ in rows])
     return path.decode(spark.createDataFrame(table, schema=_nullable(CONNECTOR))).frame
 
 
 def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> pa.Table:
-    """Rows of fields, with the schema that the decoder gives."""
+    """Returns rows of fields, with the schema that the decoder gives."""
     fields = {field.name: field.dataType for field in schema.fields}
     own = [name for name in fields if name not in (*METADATA, *DECODERS)]
     made = []
@@ -119,10 +120,10 @@ def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, R
 
 
 def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> pa.Table:
-    """Returns a table of dicts with Python values. `numbers` are the positions of the rows among the given ones.
+    """Returns a table of dicts with Python values. `numbers` has the position of each row among all rows of the test.
 
     Raises:
-        SettingsError: a value is not of its column's type.
+        SettingsError: a value does not have its column's type.
     """
     checked = []
     for number, row in zip(numbers, rows, strict=True):
@@ -138,11 +139,11 @@ def _nullable(schema: T.StructType) -> T.StructType:
 
 
 def _of_type(value: Any, kind: T.DataType, name: str) -> Any:
-    """Returns the value in the form that Arrow takes for this type. A text may stand for a number with all its digits,
-    a date or a time.
+    """Returns the value in the form that Arrow accepts for this type. A text may stand for a number with all its
+    digits, for a date, or for a time.
 
     Raises:
-        Wrong: it is not of the type.
+        Wrong: the value does not have the type.
     """
     if value is None:
         return None
@@ -201,7 +202,7 @@ _WIDTHS: dict[type[T.DataType], int] = {T.ByteType: 1, T.ShortType: 2, T.Integer
 
 
 def _only(value: Any, kinds: type | tuple[type, ...], but: type | None = None) -> Any:
-    """Returns the value, if it is of one of these types."""
+    """Returns the value if it has one of these types."""
     if not isinstance(value, kinds) or (but is not None and isinstance(value, but)):
         raise TypeError
     return value

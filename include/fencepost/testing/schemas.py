@@ -1,4 +1,4 @@
-"""The schemas of a registry, read from files instead."""
+"""Reads the schemas of a registry from files instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARGUMENTS: dict[Part, str] = {
 
 
 def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
-    """Returns the schemas of the pipeline's parts, as a plan would freeze them if the registry had only those in these
+    """Returns the schemas that a plan would freeze for the pipeline if the registry had only the schemas in these
     files.
 
     Raises:
@@ -48,7 +48,7 @@ def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
 
 
 def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
-    """Returns the schemas. Ids in these rows that no file has are refused; a run would look them up in the registry."""
+    """Returns the schemas. An id in these rows that no file has is refused. A run would look the id up in the registry."""
     mappings = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
     changes = {}
     for part, name in (("source", VALUE), ("source_key", KEY)):
@@ -61,7 +61,7 @@ def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
 
 
 def _id_of(data: object) -> int | None:
-    """Returns the schema id that the bytes begin with, or None if there is none."""
+    """Returns the schema id at the beginning of the bytes, or None if there is none."""
     framed = isinstance(data, bytes) and len(data) >= HEADER and data[0] == 0
     return int.from_bytes(data[1:HEADER], "big") if framed and isinstance(data, bytes) else None
 

@@ -1,4 +1,4 @@
-"""Runs a transform on given rows, as a write does, and returns what became of them."""
+"""Runs a transform on given rows, as a write does, and returns the results."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ ONE_PARTITION = {"spark.sql.leafNodeDefaultParallelism": "1", "spark.sql.shuffle
 class Quarantined:
     """A row, or a malformed given record, that would go to quarantine.
 
-    `rule` is the name of the first rule that the row fails, or `malformed`. `row` is the transform's row; None for a malformed
-    record. `given` is the position of the record among the given rows; None if the transform dropped `_record`.
+    `rule` is the name of the first rule that the row fails, or `malformed`. `row` is the transform's row, or None for a
+    malformed record. `given` is the position of the record among the given rows, or None if the transform dropped
+    `_record`.
     """
 
     rule: str
@@ -52,11 +53,12 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class TransformResult:
-    """What a transform made of the given rows, in their order if it keeps the order.
+    """The result of a transform on the given rows. It has their order if the transform keeps the order.
 
-    `rows` would be in the output: the columns of the value as Python values, with times in UTC; None is a tombstone. `keys` has
-    the key of each. `quarantined` would be in the quarantine topic, whatever `on_malformed` says. `withheld` are other rows of a
-    record that is in quarantine. `tombstones` are given records that `source.tombstones: drop` leaves out.
+    `rows` would be in the output. These rows have the columns of the value as Python values, with times in UTC. None is
+    a tombstone. `keys` has the key of each row. `quarantined` would be in the quarantine topic, whatever `on_malformed`
+    says. `withheld` are other rows of a record that is in quarantine. `tombstones` are given records that
+    `source.tombstones: drop` leaves out.
     """
 
     rows: list[dict[str, Any] | None] = field(default_factory=list)
@@ -91,16 +93,16 @@ class Trials:
         output_schema: str | Path | None = None,
         output_key_schema: str | Path | None = None,
     ) -> TransformResult:
-        """Runs the transform of a pipeline, given by its name or its folder, on rows.
+        """Runs the transform of a pipeline on rows. The pipeline is given by its name or its folder.
 
-        A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A missing field is null,
-        whatever the schema says; `given_records` says what else a dict may have. The schemas are files, for parts of the pipeline
-        whose schemas are in a registry; the id in a record's first bytes is 1. Without `output_schema` rows are not compared with
-        one. `${NAME}` in pipeline.yaml need not be set.
+        A row is a dict of the source's fields, or the bytes of a value for the pipeline's decoder. A missing field is
+        null, whatever the schema says. `given_records` says what else a dict may have. The schemas are files, for parts
+        of the pipeline whose schemas are in a registry. The id in a record's first bytes is 1. Without `output_schema`
+        rows are not compared with a schema. `${NAME}` in pipeline.yaml need not be set.
 
         Raises:
-            SettingsError: the pipeline, its transform or its rules would fail a run; or a row has an unknown field or a value
-                that is not of its type.
+            SettingsError: the pipeline, its transform or its rules would fail a run. Other causes are a row with an
+                unknown field, and a value that does not have its type.
             RecordRefused: a row does not fit the output.
             TombstonesRefused: a given record is a tombstone, and `source.tombstones` is `fail`.
         """
@@ -125,8 +127,8 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     """Runs one trial.
 
     1. Make source records of the rows.
-    2. Run the transform on those that it gets.
-    3. Apply the rules, and encode for the output.
+    2. Run the transform on the records that it gets.
+    3. Apply the rules, and encode the rows for the output.
     4. Route each row as a write would, with its values.
     """
     rules = quarantine_rules(pipeline) or NO_RULES
@@ -152,9 +154,7 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
 
 
 def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
-    """Returns the value of a row as a reader of the output gets it, as one column, and a column that says whether it is
-    a tombstone.
-    """
+    """Returns two columns: the value of a row as a reader of the output gets it, and whether it is a tombstone."""
     with analysis_errors(path.pipeline):
         values = F.struct(*written_columns(result, path.pipeline).values())
     tombstone = F.col("_tombstone") if "_tombstone" in result.columns else F.lit(False)

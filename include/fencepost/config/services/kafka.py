@@ -124,8 +124,8 @@ EXCLUSIVE = (
 def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
     """Refuses settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
-    `whole` is false if a connection has the other settings. Then it does not check that a login or a certificate is
-    complete, and refuses settings that decide where the connection's secret is sent.
+    `whole` is false if a connection has the other settings. In that case the function does not check that a login or a
+    certificate is complete, and it refuses settings that decide where the connection's secret is sent.
 
     Raises:
         ValueError: names the setting, the value and what is allowed. It never has a value that could be a secret.

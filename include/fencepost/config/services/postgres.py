@@ -45,8 +45,8 @@ NO_LOGIN_OF_PROCESS = {"gssencmode": "disable", "sslcertmode": "disable", "requi
 def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
     """Checks the names, and the values that the protocol depends on.
 
-    `whole` is false if a connection has the other settings. Then settings that decide where the connection's secret is sent are
-    refused.
+    `whole` is false if a connection has the other settings. In that case settings that decide where the connection's
+    secret is sent are refused.
 
     Raises:
         ValueError: names the setting, and what is allowed.

@@ -112,8 +112,8 @@ UNUSED = frozenset(
 
 
 def registry_of(connection: Connection) -> ConnectionSettings:
-    """Returns the settings of a registry from a connection of type `http`. They are its host, login and password, and
-    the settings in its extra, in the names of confluent-kafka's client.
+    """Returns the settings of a registry from a connection of type `http`. The settings are the connection's host,
+    login and password, and those in its extra, in the names of confluent-kafka's client.
 
     Raises:
         SettingsError: the extra is not a JSON object of texts, numbers and booleans, or has settings that Fencepost does not pass

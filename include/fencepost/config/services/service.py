@@ -37,11 +37,14 @@ class Service:
     - `beside_connection` has the settings that may stand beside a connection. They say who logs in and how, but never
       where the connection's secret is sent.
     - `decides_output` has the settings that count in a batch's digests.
-    - `placeholder` replaces settings that are not read. It leads to no server.
-    - `of_connection` takes settings from a connection. `replaced_by` names those that a pipeline's own settings replace.
-    - `checked` checks whole settings and returns them in the form that a pipeline has; ValueError if they are wrong.
-    - `where_carried` and `needed_where_carried` are for settings that a DAG carries, without a connection. The first replace
-      the pipeline's, and the second are required. Otherwise the library would use what the reading process itself has.
+    - `placeholder` replaces settings that are not read. The placeholder leads to no server.
+    - `of_connection` takes settings from a connection. `replaced_by` names those that a pipeline's own settings
+      replace.
+    - `checked` checks whole settings and returns them in the form that a pipeline has. It raises ValueError if they are
+      wrong.
+    - `where_carried` and `needed_where_carried` are for settings that a DAG carries, without a connection. The first
+      replace the pipeline's, and the second are required. Otherwise the library would use what the reading process
+      itself has.
 
     Raises:
         ValueError: one of these names a setting that `settings` does not declare.
@@ -116,5 +119,5 @@ def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
 
 
 def hidden(settings: Settings) -> dict[str, SecretStr]:
-    """Returns the settings in the form that a pipeline has. Their text form shows no value."""
+    """Returns the settings in the form that a pipeline has. The text form of the settings shows no value."""
     return {name: SecretStr(value) for name, value in settings.items()}

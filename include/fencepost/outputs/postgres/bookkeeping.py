@@ -299,8 +299,8 @@ class Bookkeeping:
         return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
     def unindexed(self, oid: int) -> list[str]:
-        """Returns the quoted tables that have rows but no index on the interval. Such a table is the table itself, or a
-        partition or child of it.
+        """Returns the quoted tables that have rows but no index on the interval. These are the table itself, its
+        partitions and its children.
 
         Only a valid B-tree over all rows counts, whose first key is the interval itself. An index that is still being
         built, or whose build failed, is not valid.
@@ -324,8 +324,8 @@ class Bookkeeping:
         return {row[0] for row in found}
 
     def create(self, columns: str) -> None:
-        """Creates the output table, with an index on its intervals. Its replica identity is all columns, so its rows
-        can be removed even if logical replication publishes the table.
+        """Creates the output table, with an index on its intervals. The table's replica identity is all columns, so its
+        rows can be removed even if logical replication publishes the table.
         """
         self._run(f"CREATE TABLE {self.quoted} ({columns})")
         self._run(f"ALTER TABLE {self.quoted} REPLICA IDENTITY FULL")
@@ -350,7 +350,7 @@ class Bookkeeping:
         return ""
 
     def lock_table(self) -> None:
-        """Locks the table so that it is neither dropped nor created again. Its partitions are not locked, so
+        """Locks the table so that it is neither dropped nor created again. The table's partitions are not locked, so
         publications do not wait for sessions that use other partitions.
         """
         self._run(f"LOCK TABLE ONLY {self.quoted} IN ROW EXCLUSIVE MODE")

@@ -44,7 +44,7 @@ class RowsRefused(Exception):
     """The server refused the batch's rows. With `removing`, it refused to remove the rows that the batch replaces.
 
     `place` is the staged record of the refused row: its partition, and the number of the batch's records before it in
-    that partition. It is None if the server did not name the row.
+    that partition. `place` is None if the server did not name the row.
     """
 
     def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
@@ -166,7 +166,7 @@ class _Counts:
 
 
 def _counts(bookkeeping: Bookkeeping, batch: Batch) -> _Counts:
-    """Returns the table's counts before the batch is copied in. Only a table with triggers or rules needs them."""
+    """Returns the table's counts before the batch is copied in. Only a table with triggers or rules needs these counts."""
     if not (acts := bookkeeping.what_acts()):
         return _Counts()
     return _Counts(acts, sum(bookkeeping.count(batch.interval.start).values()), bookkeeping.grown())

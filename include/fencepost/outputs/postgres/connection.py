@@ -126,8 +126,8 @@ class Session:
         """Commits.
 
         Raises:
-            StatementFailed: a deferred check fails; nothing is committed.
-            TableUnavailable: the server has ended the transaction; nothing is committed.
+            StatementFailed: a deferred check fails. Nothing is committed.
+            TableUnavailable: the server has ended the transaction. Nothing is committed.
             CommitStateUnknown: the commit was sent, and no response came.
         """
         status = self._connection.adbc_connection.get_option("adbc.postgresql.transaction_status")
@@ -238,7 +238,7 @@ def describe_server(of: ClientConfig) -> str:
 
 
 def meaning(failed: StatementFailed, where: str) -> FencepostError:
-    """Returns the error for a failed statement that is not about rows. It contains no text of the server."""
+    """Returns the error for a failed statement that is not about rows. The error contains no text of the server."""
     what = f"{where}: {description(failed.sqlstate)} (SQLSTATE {failed.sqlstate})."
     if failed.sqlstate == LOCK_TIMED_OUT:
         return TableUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
@@ -267,7 +267,7 @@ def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
 
 
 def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
-    """Raises the error for a missing session, with libpq's text. That text has no password, and secrets are masked
+    """Raises the error for a missing session, with libpq's text. libpq's text has no password, and secrets are masked
     nevertheless. The text of an error from a login trigger is left out.
     """
     said = _first_line(str(error))
@@ -291,7 +291,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Raises Fencepost's errors in place of the driver's. They have none of its text."""
+    """Raises Fencepost's errors in place of the driver's. Fencepost's errors have none of the driver's text."""
     from adbc_driver_postgresql import dbapi
 
     try:

@@ -1,8 +1,8 @@
 """Composes the statement that changes the type of a table's column, so that a person can run it. Pure.
 
-The server accepts the statement for every pair of types, unlike a plain cast. It converts each value that exists in
-both types. If there is another value, such as 12.5 for an integer, the server refuses the statement and changes
-nothing. Conversions between text and time use the session's time zone.
+The server accepts the statement for every pair of types, unlike a plain cast. The statement converts each value that
+exists in both types. If there is another value, such as 12.5 for an integer, the server refuses the statement and
+changes nothing. Conversions between text and time use the session's time zone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The doctor's checks of an output table. They find whether the server answers, whether it may be relied upon, and
-whether the table has what the ledger has published.
+"""The doctor's checks of an output table. The checks find whether the server answers, whether it may be relied upon,
+and whether the table has what the ledger has published.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Locks an interval in a table. A publication, or a command that gives a publication up, first locks the interval's
 row.
 
-A session that holds the lock while its client does nothing is ended, if this user may end it. Its client may be a
+A session that holds the lock while its client does nothing is ended, if this user may end it. The client may be a
 stopped process, and no time-out ends the locks of a stopped process.
 """
 
@@ -49,8 +49,8 @@ class HoldingSession:
 def locked(pipeline: Pipeline, table: str, interval: Interval) -> Iterator[tuple[Session, Bookkeeping, IntervalRow]]:
     """Yields a transaction that has locked the interval's row.
 
-    Another session of this interval may hold the row. If its client does nothing between two waits, this ends the
-    session, if this user may do so.
+    Another session of this interval may hold the row. If that session's client does nothing between two waits, the
+    session is ended, provided this user may end it.
 
     Raises:
         TableUnavailable: a session holds the row through all waits, because it works or this user may not end it.
@@ -115,7 +115,9 @@ def _end_idle(
 
 
 def _why_not_ended(pipeline: Pipeline, table: str, interval: Interval, others: Sequence[HoldingSession]) -> str:
-    """Returns the message about sessions that hold the interval and that this user may not end, with the next step."""
+    """Returns the message about the sessions that hold the interval, which this user may not end. The message has the
+    next step.
+    """
     named = ", ".join(f"{one.pid} of user {one.user}" for one in others)
     user = pipeline.plain(POSTGRES)["user"]
     return (
@@ -142,7 +144,9 @@ def _publishers(tx: Session, table: str, interval: Interval) -> list[HoldingSess
 
 
 def _act_as(tx: Session, role: str) -> None:
-    """Acts as a role until the end of the transaction. It is the login itself, or the role that the login is set to."""
+    """Acts as a role until the end of the transaction. The role is the login itself, or the role that the login is set
+    to.
+    """
     tx.run("SELECT set_config('role', CASE WHEN $1 = session_user THEN 'none' ELSE $1 END, true)", role)
 
 

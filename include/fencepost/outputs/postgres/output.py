@@ -212,10 +212,11 @@ class PostgresTable:
         return standing
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Close the publication under the lock, so that a late commit is refused. Readers have seen nothing of it.
+        """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of it.
 
         Raises:
-            TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, and has to for this.
+            TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, although giving up needs
+                its answer.
         """
         try:
             standing = self._close(batch)
@@ -231,8 +232,8 @@ class PostgresTable:
         return AbandonedPublication(lease=batch.require_publication.require_lease, seen=0)
 
     def missing_batches(self, read: Callable[[], View]) -> str:
-        """Returns the published batches that the table lacks. It compares the store's rows, and the intervals that have
-        rows in the table.
+        """Returns the published batches that the table lacks. The method compares the store's rows, and the intervals
+        that have rows in the table.
         """
         return self.compared(read).missing_batches
 

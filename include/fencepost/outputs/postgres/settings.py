@@ -65,7 +65,7 @@ class PostgresSettings(OutputSettings):
 
     @property
     def records(self) -> RecordSettings:
-        """Returns the settings of staged records. They are JSON whose values the table stores exactly."""
+        """Returns the settings of staged records. Staged records are JSON whose values the table stores exactly."""
         return STAGED
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:

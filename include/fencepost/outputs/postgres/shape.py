@@ -108,8 +108,8 @@ class TableShape:
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     def check(self, tx: Session, oid: int, interval: Interval | None) -> None:
-        """Raises TableRefused unless the table with this oid may be published to. It checks for this interval, or
-        without an interval for any.
+        """Raises TableRefused unless the table with this oid may be published to. The check is for this interval, or
+        for any interval if none is given.
         """
         settings = self._pipeline.output
         acts = isinstance(settings, PostgresSettings) and settings.allow_referential_actions

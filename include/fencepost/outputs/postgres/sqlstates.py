@@ -1,6 +1,6 @@
 """The meaning of PostgreSQL's SQLSTATEs for a publication, in Fencepost's own words.
 
-A statement may run foreign code: a trigger, a rule, or a function of a check or column. Such code can raise any
+A statement may run foreign code: a trigger, a rule, or a function of a check or column. Foreign code can raise any
 SQLSTATE, and can put a row's values into the error's text and names. So the server's text is never shown. A message has
 the SQLSTATE, its words from this module, and names that the catalogue has.
 """
@@ -89,7 +89,7 @@ def is_denied(sqlstate: str) -> bool:
 
 
 def is_of_rows(sqlstate: str) -> bool:
-    """Returns whether an error of a statement that copies rows is about the rows. Some errors are known to be the
-    server's own, and these are not.
+    """Returns whether an error of a statement that copies rows is about the rows. Errors that are known to be the
+    server's own are not about the rows.
     """
     return not any(own.match(sqlstate) for own in (UNAVAILABLE, DENIED, OF_THE_TABLE))

@@ -1,9 +1,9 @@
-"""Checks whether a table may be published to. It finds every reason against it in the catalogue, each with the
-statement that removes the reason.
+"""Checks whether a table may be published to. The module finds every reason against a publication in the catalogue,
+each with the statement that removes the reason.
 
 The plan step makes these checks, and so does the write step before its first record is staged. A publication makes them
-when it begins, and again under its lock. `fencepost try` and the doctor make them too. So what a publication would
-refuse is refused before anything is staged, in the same words. A publication checks once more after its rows are
+when it begins, and again under its lock. `fencepost try` and the doctor make them too. So a batch that a publication
+would refuse is refused before anything is staged, in the same words. A publication checks once more after its rows are
 copied, because a partition may have been attached meanwhile.
 """
 
@@ -86,8 +86,8 @@ class Reference:
 
 
 def why_not_owned(tx: Session, oid: int, owner: Owner) -> list[str]:
-    """Returns why the table with this oid cannot be a pipeline's output. It may not be a table, or may share rows with
-    another owner's table.
+    """Returns why the table with this oid cannot be a pipeline's output. For example, it is not a table, or it shares
+    rows with another owner's table.
 
     Raises:
         TableUnavailable: the table no longer exists.
@@ -144,9 +144,7 @@ def why_hidden(table: str) -> str:
 
 
 def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
-    """Returns what may prevent a later revision, because that removes rows. Each doubt has the statement that solves
-    it.
-    """
+    """Returns what may prevent a later revision, which has to remove rows. Each doubt has the statement that solves it."""
     return [
         (
             f"rows of table {one.table} refer to its rows (constraint {one.name}): the server refuses to remove such a row, even "
@@ -246,7 +244,7 @@ def _of_action(one: Reference) -> str:
 
 def _refused_statements(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
     """Returns the statements of a publication that the server would refuse for any rows, because logical replication
-    publishes the table. They are tested with EXPLAIN, which does not run them.
+    publishes the table. The statements are tested with EXPLAIN, which does not run them.
 
     EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a
     publication. A table may have more partitions than the server has locks, and other sessions may have locked some of

@@ -44,7 +44,8 @@ class TableContents:
 
 @dataclass(frozen=True)
 class Difference:
-    """An interval whose rows in the table differ from the published rows. Both are counted by revision.
+    """An interval whose rows in the table differ from the published rows. The rows in the table and the published rows
+    are counted by revision.
 
     `start` is None for rows without an interval, or with a time that cannot begin one. `end` is None if nothing was published.
     """

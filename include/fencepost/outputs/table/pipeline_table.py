@@ -1,7 +1,7 @@
 """A table as the output of one pipeline, in any store. This module decides who owns the table, and whether a
 publication may commit.
 
-A store locks an interval's row. Then it asks this module whether the publication may commit.
+A store locks an interval's row. After that the store asks this module whether the publication may commit.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class PipelineTable:
         """Reads the ledger again. Checks that the publication is still under way, and that the table has the revisions
         that an addition adds to.
 
-        `count` counts the interval's rows in the table by revision. It is called for an addition that the ledger allows.
+        `count` counts the interval's rows in the table by revision. `count` is called only for an addition that the
+        ledger allows.
 
         Raises:
             Superseded: the publication has ended.
@@ -169,7 +170,7 @@ class CommitBeginning:
     ledger_topic_id: str
 
     def publication(self, view: View, batch: Batch, now: datetime) -> TablePublication:
-        """Returns the publication. Its lease is the offset of the record that begins it."""
+        """Returns the publication. The publication's lease is the offset of the record that begins the publication."""
         return self.publication_class(table=self.table, ledger=self.ledger_topic_id, begun_at=now)
 
 

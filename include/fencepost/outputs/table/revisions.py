@@ -1,16 +1,16 @@
 """A store's rows about the publications to a table, and what they mean. Pure.
 
-The store has one row for each table and interval. It is committed together with the batch's rows, so it always says
-what is published in the table. A publication, or a command that gives one up, locks the row first. So it reads what its
-predecessor wrote:
+The store has one row for each table and interval. This row is committed together with the batch's rows, so it always
+says what is published in the table. A publication, or a command that gives one up, locks the row first. So a
+publication reads what its predecessor wrote:
 
     lease     of the publication that was committed or closed last: an offset of the ledger topic with the id `ledger`
     closed    that publication was given up: a late attempt finds its own lease here, and commits nothing
     revisions the committed revisions of the interval: its batch, and the additions to it, each with its publication
 
 A revision removes all rows of its interval before it writes its own. An addition removes the rows of its own number. So
-both may be repeated. A trigger may keep rows that should be removed, and another table may have taken the name. So the
-table's own rows are counted before a commit, and in a comparison with the ledger.
+a revision and an addition may be written repeatedly. A trigger may keep rows that should be removed, and another table
+may have taken the name. So the table's own rows are counted before a commit, and in a comparison with the ledger.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Ma
     """Returns the revisions that the table lacks although an addition needs them. An addition needs its batch and the
     earlier additions.
 
-    `counted` is the number of the interval's rows in the table by revision. It may be smaller than the number in the
-    store's row.
+    `counted` is the number of the interval's rows in the table by revision. `counted` may be smaller than the number in
+    the store's row.
     """
     if batch.adds_to is None:
         return ()
@@ -196,12 +196,12 @@ def differing(
     view: View, table: str, interval_row: Mapping[datetime, IntervalRow], filled: Collection[datetime]
 ) -> tuple[Batch, ...]:
     """Returns the intervals whose revisions in the table differ from what the ledger has published there. Each interval
-    is given by its batch that counts.
+    is represented by the batch that counts.
 
-    The table may lack revisions, or have revisions that are not published. It may also have a revision from another
-    publication, for example after the ledger or the table was restored from a copy. `filled` are the starts of the
-    intervals that have rows in the table. An interval that is being published is left out. A withdrawn interval differs
-    if it has rows in the table.
+    The table may lack revisions, or have revisions that are not published. The table may also have a revision from
+    another publication, for example after the ledger or the table was restored from a copy. `filled` are the starts of
+    the intervals that have rows in the table. An interval that is being published is left out. A withdrawn interval
+    differs if it has rows in the table.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:

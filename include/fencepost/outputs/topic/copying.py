@@ -50,7 +50,8 @@ def publication_writers(deployment: Deployment, batch: Batch) -> Writers:
 
 
 def seen_in_output(deployment: Deployment, batch: Batch, task: int) -> Tally:
-    """What readers see in the output of a task-partition of the copy, all of it or nothing; waits for open transactions.
+    """Returns what readers see in the output of a task-partition of the copy: all of it or nothing. It waits for open
+    transactions.
 
     The result is sound while no other writer can commit under the task-partition's id.
 
@@ -97,7 +98,7 @@ def copy_here(deployment: Deployment, batch: Batch) -> tuple[Receipt, ...]:
 
 
 def copy_on_spark(spark: SparkSession, deployment: Deployment, batch: Batch) -> tuple[Receipt, ...]:
-    """Copy a batch by its staging partitions, each a task-partition; the receipts of all.
+    """Copies a batch with a task-partition for each staging partition. Returns the receipts of all task-partitions.
 
     Raises:
         WriteFailed: the job failed. Task-partitions that have committed are kept, and the next attempt finds them.

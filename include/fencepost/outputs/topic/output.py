@@ -1,7 +1,7 @@
-"""A Kafka topic as the output. Several pipelines may write to it, so a record's header names its batch.
+"""A Kafka topic as the output. Several pipelines may write to the topic, so a record's header names its batch.
 
-A staged batch is copied to the topic with the protocol of the writers (`copying.py`). So it is copied exactly once,
-however many attempts there are. Under `publish: direct` a batch is written to the topic and judged in it.
+A staged batch is copied to the topic with the protocol of the writers (`copying.py`). So a batch is copied exactly
+once, however many attempts there are. Under `publish: direct` a batch is written to the topic and judged in it.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class KafkaTopicOutput(RecordTopic):
         self.check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Returns why a topic with these settings would refuse the records or delete them too early. It depends on the
-        pipeline's settings: keys, timestamps, and whether records are judged in this topic.
+        """Returns why a topic with these settings would refuse the records or delete them too early. The answer depends
+        on the pipeline's settings: keys, timestamps, and whether records are judged in this topic.
         """
         own = self._set
         if own.key is None and (refused := what_needs_keys(settings)):

@@ -58,7 +58,7 @@ class TopicState:
 
 
 def publishing_lane(view: View) -> int:
-    """Returns the lowest publishing lane that no batch holds. Their number is not limited."""
+    """Returns the lowest publishing lane that no batch holds. The number of lanes is not limited."""
     held = {
         p.lane for b in view.all() if isinstance(p := b.publication, TopicPublication) and b.state is State.PUBLISHING
     }
@@ -100,8 +100,8 @@ def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, .
     """Returns the opening marks of a publication. There is one for each task-partition, and they are written before
     anything is copied.
 
-    Their lease is the newest lease that is older than this publication's. It still fences late transactions of earlier
-    publications.
+    The opening marks have the newest lease that is older than this publication's. This lease still fences late
+    transactions of earlier publications.
     """
     ledger, own = publication.ledger, publication.lease
     begun = (b.publication for b in view.all() if isinstance(b.publication, TopicPublication))
@@ -230,7 +230,7 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
 
 
 def validated_ends(view: View) -> dict[PartitionId, int]:
-    """Returns the end of the validated output by partition. It is the end of the unbroken run of batches from the
+    """Returns the end of the validated output by partition. This is the end of the unbroken run of batches from the
     anchor on.
 
     Only offsets in the output topic of the newest plan count. Offsets in a topic that was deleted, or that the pipeline

@@ -1,5 +1,5 @@
-"""The ledger's values for an output that is a topic. They are the topic as a plan freezes it, and the copy of a staged
-batch.
+"""The ledger's values for an output that is a topic. The values are the topic as a plan freezes it, and the copy of a
+staged batch.
 """
 
 from __future__ import annotations
