@@ -119,7 +119,7 @@ class Interval(Frozen):
 
 
 class BatchId(Frozen):
-    """A batch's name: pipeline, interval and revision. It does not depend on a run id or a try number."""
+    """A batch's name: pipeline, interval and revision. A batch's name does not depend on a run id or a try number."""
 
     pipeline: str
     interval: Interval
@@ -398,7 +398,8 @@ class TaskBlock(Frozen):
 
 
 class TaskPartition(NamedTuple):
-    """One task-partition. It has its number in the batch, which is also in its receipt, and its topic and partition.
+    """One task-partition. The tuple has the task-partition's number in the batch, which is also in the receipt, and the
+    topic and partition.
 
     The task-partition's mark is the offset of that partition in the group of its kind. The transactional id consists of
     the lane and the partition's number. So a mark always belongs to the same id. After that id is fenced, no late
@@ -817,9 +818,9 @@ class HistoryEntry(Frozen):
 class Batch(Frozen):
     """A ledger record with everything that is known about one revision of one interval.
 
-    A revision with `adds_to` is an addition to that revision. It has those records of the revision's quarantine that
-    passed, and replaces nothing. `lease` is the ledger offset of the record that planned the batch. A record cannot
-    contain its own offset, so the ledger's reader fills the lease in.
+    A revision with `adds_to` is an addition to that revision. An addition has those records of the revision's
+    quarantine that passed, and replaces nothing. `lease` is the ledger offset of the record that planned the batch. A
+    record cannot contain its own offset, so the ledger's reader fills the lease in.
 
     `requests` are the requests that this revision answers. One request planned the revision, and the other requests
     found it under way. Each request is answered by only one revision.
@@ -982,7 +983,7 @@ def between(begun: TopicEnds, ended: TopicEnds) -> tuple[OffsetRange, ...]:
 
 
 class StepResult(Frozen):
-    """The result of a step. It has ids and small numbers only, for XCom and for `--json`.
+    """The result of a step. A result has ids and small numbers only, for XCom and for `--json`.
 
     `changed` is False if the step's work was done already. `message` is a sentence for a person.
     """

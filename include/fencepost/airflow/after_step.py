@@ -187,7 +187,9 @@ def _reason(error: object) -> str:
 
 
 def _finished_here(context: Context, result: StepResult) -> bool:
-    """Returns whether this run has published or skipped the batch. An attempt of it may have died after its commit."""
+    """Returns whether this run has published or skipped the batch. An attempt of this run may have died after its
+    commit.
+    """
     if result.changed or result.state not in PASSED:
         return result.changed
     planned: Any = context["ti"].xcom_pull(task_ids="plan") or {}

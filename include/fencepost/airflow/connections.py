@@ -1,5 +1,5 @@
-"""Looks up the Airflow connections of a pipeline or a reader. It does so in a task, in a callback, and in the API
-server for the pages.
+"""Looks up the Airflow connections of a pipeline or a reader. Tasks, callbacks and the API server (for the pages) use
+this module.
 
 The order is Airflow's own: the secrets backend, the environment, and then Airflow's database, which a task reads
 through Airflow's API. With teams, Airflow knows a task's team, but the API server has to name the team. No connection

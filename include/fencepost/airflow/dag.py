@@ -71,8 +71,8 @@ def build_dags(
     that decide about batches are refused. Callbacks run after Fencepost's own callbacks.
 
     To run a task, Airflow parses the file again. Then only the task's pipeline is loaded, with all of its settings. If
-    it can no longer be read, the error is raised, and is in the task's log. The DAG processor needs no logins, so the
-    variables of `kafka`, `schema_registry`, `postgres` and `spark` need not be set there.
+    it can no longer be read, the error is raised, and is in the task's log. The DAG processor needs no logins, so it
+    does not need the variables of `kafka`, `schema_registry`, `postgres` and `spark`.
 
     Raises:
         ValueError: an argument would decide about batches. The message has the setting that decides instead.

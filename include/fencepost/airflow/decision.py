@@ -9,9 +9,9 @@ published, there is nothing to decide, and the task succeeds without a change. I
 answer is valid for the revision and the validation that the question was about. If either is outdated, the attempt
 fails, and the next attempt asks again (Airflow keeps one question for each attempt).
 
-An answer outlives its attempt. It is stored in the task's state store before it is carried out. So if the worker is
-killed, the next attempt carries the answer out and asks nobody again. A question without an answer in time is not asked
-again, and the task fails.
+An answer outlives its attempt. An answer is stored in the task's state store before it is carried out. So if the worker
+is killed, the next attempt carries the answer out and asks nobody again. A question without an answer in time is not
+asked again, and the task fails.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class DecideOperator(HITLOperator):
     def execute_complete(
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
     ) -> dict[str, JsonValue]:
-        """Carries out the choice, with the reason and the name of the person. It does so only if the batch has not
-        changed since it was `asked` about.
+        """Carries out the choice, with the reason and the name of the person. The choice is carried out only if the
+        batch has not changed since the question was `asked`.
         """
         if event.get("error_type") == "timeout":
             return self._without_answer(context, asked)

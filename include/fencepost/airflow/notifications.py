@@ -2,8 +2,8 @@
 
 Each entry of `notify` gets an event once for each batch and validation. An event is noted in the state store of the
 output's asset after it was sent. So a task that is killed in between may send the event twice, and no event is lost.
-Once an interval is published or skipped, its notes are deleted, because Airflow never deletes any. If a notifier fails
-or does not end in time, this is logged, and nothing else fails.
+Once an interval is published or skipped, its notes are deleted, because Airflow never deletes any. A notifier that
+fails or does not end in time is logged, and does not fail the task.
 """
 
 from __future__ import annotations

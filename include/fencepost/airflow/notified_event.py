@@ -1,6 +1,6 @@
 """An event about an interval in the form that a notification has. Templates get it as `fencepost`.
 
-It quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of
+An event quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of
 Fencepost.
 """
 

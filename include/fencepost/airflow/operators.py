@@ -101,8 +101,8 @@ class PlanOperator(BaseSensorOperator):
 
     `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs"
     (`_validate_backfill_params` in airflow/models/backfill.py). So the plan is a sensor in reschedule mode. While it
-    waits in Airflow, it uses neither a slot nor a retry. It waits for a free lane in the same way. Airflow needs no
-    triggerer for that.
+    waits in Airflow, it uses neither a slot nor a retry. The plan waits for a free lane in the same way. Airflow needs
+    no triggerer for that.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:

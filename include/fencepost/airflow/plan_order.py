@@ -36,9 +36,11 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
     intervals next to its own, in the ledger.
 
     1. An interval that is planned keeps its ranges, and waits for nothing.
-    2. No run before the last planned interval that precedes this one matters: its records are in a batch, or never will be.
-    3. Each run in between has to plan first, the nearest first. A run that was cancelled before its plan started does not count:
-       it is finished and has no state of that task. A run or a plan that a person marked as success does not count either.
+    2. Runs before the last planned interval before this interval do not matter. Their records are in a batch, or never
+       will be.
+    3. Each run in between has to plan first, the nearest first. A run that was cancelled before its plan started does
+       not count: it is finished and has no state of that task. A run or a plan that a person marked as success does not
+       count either.
 
     Airflow sorts by logical date, which is the start of the data interval.
 

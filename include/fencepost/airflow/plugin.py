@@ -1,5 +1,5 @@
-"""Airflow's plugin. It adds pages and links in Airflow's UI, notes on runs, names of requests, the timetable and
-deadlines.
+"""Airflow's plugin. The plugin adds pages and links in Airflow's UI, notes on runs, names of requests, the timetable
+and deadlines.
 
 The package registers the plugin by the entry point `airflow.plugins`. All of Airflow's processes import it, so it
 imports nothing heavy. The pages' application is loaded at its first request.

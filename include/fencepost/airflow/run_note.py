@@ -1,5 +1,5 @@
-"""Writes a run's note in Airflow's UI. The note says that the run is active, and later has the last step's message. It
-also has the parameters of the run.
+"""Writes a run's note in Airflow's UI. The note says that the run is active, and later has the last step's message. The
+note also has the parameters of the run.
 
 This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the
 scheduler, and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run

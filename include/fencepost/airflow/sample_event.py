@@ -1,4 +1,4 @@
-"""Makes a test event for `fencepost notify --test`. It has invented figures, and says that it is a test."""
+"""Makes a test event for `fencepost notify --test`. The event has invented figures, and says that it is a test."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
 
 class AdvanceOperator(FencepostSparkOperator):
-    """Publishes the batch. It is the only task that moves offsets, and it emits the asset event of the output.
+    """Publishes the batch. No other task moves offsets. This task also emits the asset event of the output.
 
     Spark copies a staged batch that is too large for one transaction. Everything else is done in the task's own
     process.

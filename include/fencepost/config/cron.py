@@ -51,7 +51,7 @@ def check_cron(expression: str) -> None:
 class Cron:
     """The boundaries at which a cron in a time zone divides time. All times are UTC.
 
-    A boundary depends on cron and time zone only. It does not depend on where a search begins.
+    A boundary depends on cron and time zone only. The start of a search has no influence on a boundary.
     """
 
     def __init__(self, expression: str, timezone: str) -> None:

@@ -1,8 +1,8 @@
 """Reads any YAML 1.2 file as plain values, or raises SettingsError with the line.
 
 In YAML 1.1, which most libraries read, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. This
-reader reads all of these as texts. It refuses a number that begins with 0, because YAML 1.2 would drop the 0. Dates and
-times are still values, and `<<` merges.
+reader reads these values as texts. The reader refuses a number that begins with 0, because YAML 1.2 would drop the 0.
+Dates and times are still values, and `<<` merges.
 
 The reader also refuses what YAML allows but nobody means: a key that occurs twice, an anchor that occurs twice, an
 alias of itself, and aliases that multiply. Messages quote nothing from the file except keys, because YAML reads a

@@ -1,7 +1,7 @@
-"""Checks until when the certificates of a cluster with TLS are valid. It checks the client's own certificate and a
-broker's.
+"""Checks until when the certificates of a cluster with TLS are valid. The check covers the client's own certificate and
+a broker's.
 
-librdkafka does not show this. For a broker's expired certificate it only says that the certificate could not be
+librdkafka does not show these times. For a broker's expired certificate it only says that the certificate could not be
 verified.
 """
 

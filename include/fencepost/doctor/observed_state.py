@@ -1,6 +1,6 @@
 """Gathers the facts for `protocol/obstacle.py`: the present state of everything that a batch was planned with.
 
-It changes nothing, so the doctor uses it too. Each topic is described once.
+Gathering facts changes nothing, so the doctor does it too. Each topic is described once.
 """
 
 from __future__ import annotations

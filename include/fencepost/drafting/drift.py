@@ -50,8 +50,8 @@ class FieldDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """The drift in a sample. It has `records` with a value, and `malformed` of them do not fit. `absent` are declared
-    fields that no record has.
+    """The drift in a sample. The sample has `records` with a value, and `malformed` of these records do not fit.
+    `absent` are declared fields that no record has.
 
     `undeclarable` are fields that cannot be columns, with the reason. `set_aside` says what happens to malformed
     records if a batch of such records is published.

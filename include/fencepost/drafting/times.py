@@ -23,8 +23,8 @@ class ChosenInterval:
     """The first interval to run.
 
     `ended` says whether the interval has ended, and `records` is the number of its offsets now. `unread` is the number
-    of offsets before it, which no run from there on reads. `whole` is the latest start of an interval from which runs
-    read everything in the topic.
+    of offsets before the interval. No run from the interval on reads these offsets. `whole` is the latest start of an
+    interval from which runs read everything in the topic.
     """
 
     interval: Interval
@@ -146,7 +146,7 @@ def _disorder(records: Sequence[Sampled], cron: Cron) -> tuple[int, int]:
 
 
 class _Ends:
-    """The end of the interval of a timestamp, in milliseconds. It evaluates the cron once for each interval."""
+    """The end of the interval of a timestamp, in milliseconds. The cron is evaluated once for each interval."""
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron

@@ -3,7 +3,7 @@ malformed, with a reason.
 
 An `AvroReader` resolves a writer's schema with a reader's by the rules of Avro's specification. An `AvroReader` gives
 values in the form that pyarrow takes for Spark's type of the reader's schema. It refuses to read one logical type as
-another, or a decimal with another scale, because libraries read different values there.
+another, or a decimal with another scale, because libraries differ in the values that they read in these cases.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parses Avro schemas, checks what Spark can hold, and writes schemas as texts. Pure.
 
-The parser accepts what Java's parser accepts, because the registry uses Java's. It also accepts any names: older
-libraries check fewer names, and no value contains a name. fastavro's parser refuses some valid schemas and accepts some
-invalid ones.
+The parser accepts what Java's parser accepts, because the registry uses Java's. The parser also accepts any names:
+older libraries check fewer names, and no value contains a name. fastavro's parser refuses some valid schemas and
+accepts some invalid ones.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Incompatible(ValueError):
 
 
 class Number(float):
-    """A number in a schema that has a fraction or an exponent. It keeps its digits, because the nearest float is
-    computed from them.
+    """A number in a schema that has a fraction or an exponent. The number keeps its digits, because the nearest float
+    is computed from the digits.
     """
 
     def __new__(cls, text: str) -> Self:
@@ -392,8 +392,8 @@ def union_members(kind: AvroType) -> dict[str, AvroType]:
 def is_struct_of_members(kind: AvroType) -> bool:
     """Returns whether Spark reads this union as a struct with a column for each type.
 
-    Spark reads int with long as one number, and float with double as one number. It does not if one of them has a
-    logical type, because a day and a millisecond are not the same number.
+    Spark reads int with long as one number, and float with double as one number. Spark keeps both types if one of them
+    has a logical type, because a day and a millisecond are not the same number.
     """
     kinds, annotated = {branch.kind for branch in kind.others}, any(branch.logical for branch in kind.others)
     merged = not annotated and kinds in ({"int", "long"}, {"float", "double"})

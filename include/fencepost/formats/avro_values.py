@@ -1,5 +1,5 @@
-"""Converts values of Avro types to what Spark holds. It handles logical types, the types of a union, and defaults in
-JSON.
+"""Converts values of Avro types to what Spark holds. The module handles logical types, the types of a union, and
+defaults in JSON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides which names are the same to Spark. Spark ignores case in the names of columns and fields.
 
-Spark compares two names as Java's `equalsIgnoreCase` does, character by character: by the lower case of the upper case. It looks
-for duplicate names by Java's `toLowerCase`. Python's lower case differs from both: to Spark the Turkish dotless i and dotted I
-are `i`, the long s is `s`, both small sigmas are equal, and the Kelvin sign is `k`.
+Spark compares two names as Java's `equalsIgnoreCase` does, character by character: by the lower case of the upper case.
+Spark finds duplicate names by Java's `toLowerCase`. Python's lower case differs from both: to Spark the Turkish dotless
+i and dotted I are `i`, the long s is `s`, both small sigmas are equal, and the Kelvin sign is `k`.
 """
 
 from __future__ import annotations

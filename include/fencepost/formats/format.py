@@ -86,8 +86,8 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
 
 @dataclass(frozen=True)
 class SchemaReference:
-    """A schema that another schema refers to, with the name that the other schema uses for it. It has its own
-    references too.
+    """A schema that another schema refers to, with the name that the other schema uses for it. The referred schema may
+    have references too.
     """
 
     name: str

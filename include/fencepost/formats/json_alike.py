@@ -43,8 +43,8 @@ EXACT = 15
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one member in many records. It has the offsets where each value begins and ends, without quotes,
-    and says which values are texts or null.
+    """The values of one member in many records. The object has the offsets where each value begins and ends, without
+    quotes, and says which values are texts or null.
     """
 
     packed: Packed

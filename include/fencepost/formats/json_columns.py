@@ -53,8 +53,8 @@ Make = Callable[[Sequence[Any]], pa.Array]
 
 @dataclass(frozen=True)
 class JsonColumn:
-    """A column of one type. If all values have `usual` types, `make` tries to convert them at once. It raises an error
-    if it cannot.
+    """A column of one type. If all values have `usual` types, `make` tries to convert them at once. `make` raises an
+    error if it cannot convert them.
     """
 
     kind: pa.DataType

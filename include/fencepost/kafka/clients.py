@@ -1,7 +1,8 @@
 """The only module that creates confluent-kafka clients. `errors.py` says what their errors mean.
 
-Every client gets a logger, because librdkafka would write to stderr. It also gets an error callback, because librdkafka
-reports refused credentials and unreachable brokers only to it. So the error of a time-out can name its cause.
+Every client gets a logger, because librdkafka would write to stderr. Every client also gets an error callback, because
+librdkafka reports refused credentials and unreachable brokers only to this callback. So the error of a time-out can
+name its cause.
 """
 
 from __future__ import annotations

@@ -337,7 +337,7 @@ class Cluster:
 
     def _once_known(self, ask: Callable[[], T], limit: float | None = None) -> T:
         """Returns the answer about a topic or a partition that may just have been created. The request is repeated for
-        a moment, because a broker may learn of it late.
+        a moment, because a broker may learn of a new topic late.
         """
         deadline = time.monotonic() + (self.timeout if limit is None else limit)
         while True:

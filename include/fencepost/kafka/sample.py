@@ -1,7 +1,7 @@
 """Reads a sample of a topic. Half of the sample are the newest records, and the other half is spread over each
 partition.
 
-A sample only reads: it joins no group and commits nothing. It has no aborted and no uncommitted records.
+A sample only reads: it joins no group and commits nothing. A sample has no aborted and no uncommitted records.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 they commit.
 
 Invariant: a reader that fences a task-partition's id and then reads its mark knows for good what this lease has
-committed there. No earlier attempt can commit any more, and each later attempt reads the mark as well.
+committed for the task-partition. No earlier attempt can commit any more, and each later attempt reads the mark as well.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Writers:
         return compare_mark(mark, self.lease, self.ledger, opened=self.opened)
 
     def close(self, task: int) -> Receipt:
-        """Closes a task-partition, so that no attempt writes any more. It keeps what this lease has committed there.
+        """Closes a task-partition, so that no attempt writes any more. The rows that this lease has committed are kept.
         Returns the receipt.
 
         If nothing was committed, this writes the empty mark of an attempt without rows. Every later attempt finds the

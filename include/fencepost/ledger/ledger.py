@@ -56,8 +56,8 @@ TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 @dataclass(frozen=True)
 class Recorded:
-    """The result of a transaction. It has the ledger afterwards, the batches that it `changed`, and the announcements
-    that it made.
+    """The result of a transaction. The result has the ledger afterwards, the batches that were `changed`, and the
+    announcements that were made.
 
     A batch also counts as changed if the response to its commit was lost and the next attempt found it in the ledger.
     """
@@ -73,7 +73,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Change:
-    """The change that a decision commits in one transaction. It has batch records, and offsets by group.
+    """The change that a decision commits in one transaction. A change has batch records, and offsets by group.
 
     `after` is the view with these records, if the decision has computed it. The ledger adds the `announcements` of the
     records. Only a change that writes all past announcements again has its own announcements, and `announced_in` is
@@ -156,14 +156,14 @@ class Ledger:
         """Commits the change that `decide` computes from the committed ledger. Returns the view afterwards, and what
         changed.
 
-        1. init_transactions fences every other coordinator. A coordinator kept from the last commit here is reused: unless
-           it was fenced since, it is still the only one that can commit;
+        1. init_transactions fences every other coordinator. The coordinator of this object's last commit is used again.
+           Unless it was fenced since, no other coordinator can commit;
         2. read the ledger to its end;
         3. `decide` returns a change or None (nothing to do), or raises;
-        4. commit the change, with the announcements of what it publishes, skips or withdraws. If the coordinator was fenced
-           or the commit aborted, start again at 1, a few times, after a random pause. `decide` may then find its own change in
-           the ledger, because a broker can answer "fenced" to a commit that it accepted. A header of the records identifies
-           the attempt that committed them.
+        4. commit the change, with the announcements of what it publishes, skips or withdraws. If the coordinator was
+           fenced or the commit aborted, start again at 1, a few times, after a random pause. `decide` may then find its
+           own change in the ledger, because a broker can answer "fenced" to a commit that it accepted. A header of the
+           records identifies the attempt that committed them.
 
         Raises:
             TransitionRefused: there is no ledger.

@@ -92,7 +92,7 @@ class Publisher(Protocol):
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """Makes sure that no attempt at the publication can commit any more, not even a late attempt. Returns None if
-        all of it is committed.
+        the whole publication is committed.
         """
         ...
 

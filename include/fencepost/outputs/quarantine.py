@@ -27,8 +27,8 @@ ROOM = 65_536  # bytes for the headers that quarantine adds to those of the sour
 
 
 class QuarantinedRecord(NamedTuple):
-    """A record in quarantine, without its data. It has the offset in quarantine and in the source, the rule that
-    failed, and the reason.
+    """A record in quarantine, without its data. The tuple has the offset in quarantine and in the source, the failed
+    rule, and the reason.
     """
 
     place: str

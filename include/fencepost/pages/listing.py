@@ -1,5 +1,5 @@
-"""Selects the rows that a page shows: filtered by state, sorted, and cut into pages. Every parameter of a request is
-checked here.
+"""Selects the rows that a page shows: filtered by state, sorted, and cut into pages. This module checks every parameter
+of a request.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The announcement of a batch. It has everything that a reader without the pipeline's folder and ledger needs to know
-about the batch.
+"""The announcement of a batch. An announcement has everything that a reader without the pipeline's folder and ledger
+needs to know about the batch.
 
 A record in topic `fencepost.<pipeline>.published` and the `extra` of the asset event both have these fields. The JSON
 Schema of these fields is `docs/announcement.schema.json`. A test compares it with the fields in this module.

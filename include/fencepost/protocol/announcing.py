@@ -33,8 +33,8 @@ PUBLISHES = {"publish", PUBLISH_ANYWAY}
 
 @dataclass(frozen=True)
 class AnnouncedChange:
-    """A batch to announce. It has the event in the batch's history that causes the announcement, and the announced
-    revisions that no longer count.
+    """A batch to announce. A change has the event in the batch's history that causes the announcement, and the
+    announced revisions that no longer count.
     """
 
     batch: Batch
@@ -65,7 +65,9 @@ def _state_in(view: View, batch: Batch) -> State | None:
 
 
 def _standing(batch: Batch) -> tuple[bool, int]:
-    """Returns a key that sorts batches which are withdrawn together. The last batch is announced for all of them."""
+    """Returns a key that sorts batches which are withdrawn together. The last batch is announced for all of these
+    batches.
+    """
     return batch.adds_to is None, batch.revision
 
 

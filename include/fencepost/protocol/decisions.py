@@ -55,7 +55,7 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
     """Returns the lowest lane that no planned batch holds. There are `lanes` lanes. `but_for` is about to be
     superseded, so its lane is free.
 
-    Additions have their own lanes and hold none of these.
+    Additions have their own lanes and hold none of the lanes for batches.
 
     Raises:
         NoFreeLane: names the batches that hold lanes.
@@ -188,8 +188,8 @@ def record_planned(
 def record_schemas(
     view: View, interval: Interval, revision: int, known: Schemas | None, found: Schemas
 ) -> tuple[Batch, ...]:
-    """Records `found` as the schemas of a planned batch. It does so only if the batch still has the schemas that this
-    attempt has as `known`.
+    """Records `found` as the schemas of a planned batch. The schemas are recorded only if the batch still has the
+    schemas that this attempt has as `known`.
 
     Otherwise another attempt was faster, and both attempts use the schemas that it recorded. So a whole batch is
     decoded and encoded in the same way.

@@ -66,7 +66,7 @@ def accounted_for(view: View) -> dict[PartitionId, int]:
 
 
 def _former_anchors(view: View) -> list[Batch]:
-    """Returns the withdrawn batches that were planned before the anchor. The frontier may have started at one of them."""
+    """Returns the withdrawn batches that were planned before the anchor. The frontier may have started at such a batch."""
     anchor = view.anchor
     if anchor is None:
         return []

@@ -12,8 +12,8 @@ from fencepost.protocol.obstacle import ObservedState, obstacle
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentInputs(ObservedState):
-    """The present state that a batch's plan is compared with before the batch is written. It also has digests, software
-    and clock.
+    """The present state that a batch's plan is compared with before the batch is written. The inputs also have digests,
+    software and clock.
     """
 
     digests: Mapping[str, str]

@@ -41,7 +41,7 @@ class Unread:
 
     @property
     def offsets(self) -> int:
-        """Returns the number of offsets. Some of them may have no record."""
+        """Returns the number of offsets. Some of these offsets may have no record."""
         return sum(part.length for part in self.ranges)
 
     @property

@@ -1,5 +1,5 @@
-"""Evaluates each expectation on a batch without records. It does so without Great Expectations, because importing it
-takes seconds.
+"""Evaluates each expectation on a batch without records. Great Expectations is not used, because importing it takes
+seconds.
 
 No record is read. `tests/integration/quality/test_empty_batches.py` shows for every type that Great Expectations gives the same
 answer.

@@ -196,7 +196,8 @@ def _on_records(
     """Returns the results of expectations about records.
 
     An expectation that Spark cannot analyse is errored. If Spark raises an error, the cause may be an expectation with
-    its own SQL or regex. So the other expectations are evaluated first, and then each of these by itself.
+    its own SQL or regex. So the expectations without SQL or regexes are evaluated first, and then each of the others by
+    itself.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -65,9 +65,9 @@ class Promised(NamedTuple):
 class Answer(NamedTuple):
     """The records' answer to one expectation.
 
-    `elements` is the number of records that satisfy row_condition, and `judged` the number of these that have a value.
-    For an expectation about single records, `unexpected` is the number of records that fail. `figure` is what was
-    computed from a column. Other `metrics` have the names that Great Expectations gives them.
+    `elements` is the number of records that satisfy row_condition, and `judged` the number of those records that have a
+    value. For an expectation about single records, `unexpected` is the number of records that fail. `figure` is what
+    was computed from a column. Other `metrics` have the names that Great Expectations gives them.
     """
 
     elements: int

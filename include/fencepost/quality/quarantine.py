@@ -1,5 +1,5 @@
-"""Reads back and judges a batch's quarantined records, by rule and with sample rows. It checks that all of them exist,
-and that there are not too many.
+"""Reads back and judges a batch's quarantined records, by rule and with sample rows. The module checks that all
+quarantined records exist, and that there are not too many.
 
 Every row is accounted for. The plan froze the records to read. Malformed records are quarantined or dropped, and
 tombstones may be dropped. Rows of the transform's result are written, quarantined, or withheld with their record. Each

@@ -2,7 +2,7 @@
 
 The gate evaluates the same expression on the records written from these rows. The write step does not need Great
 Expectations, which takes seconds to import. Great Expectations can only count rows, and the write step has to route
-each of them.
+each row.
 """
 
 from __future__ import annotations

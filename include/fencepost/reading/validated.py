@@ -1,7 +1,7 @@
 """Reads the records of published batches from a pipeline's output, and no other records.
 
-It needs an event, the topic of announcements, and the output. It uses neither the ledger nor the pipeline's folder. So
-a reader needs no right to either, and may belong to another installation.
+The function needs an event, the topic of announcements, and the output. It uses neither the ledger nor the pipeline's
+folder. So a reader needs no right to either, and may belong to another installation.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ worker = daemon.worker
 
 
 def worker_or_nothing(sock: Any, authenticated: bool) -> int:
-    """Runs a worker and returns its exit code. It prints no traceback if the JVM closes the connection, because the JVM
-    does so when a task is cancelled while its worker starts.
+    """Runs a worker and returns its exit code. It prints no traceback if the JVM closes the connection, because a JVM
+    that cancels a task while the task's worker starts closes the connection.
     """
     try:
         return int(worker(sock, authenticated))  # type: ignore[no-untyped-call]

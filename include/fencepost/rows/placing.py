@@ -32,8 +32,8 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:
-    """Returns whether Spark computed a part of a shuffle again while a job with that tag read it. Spark does so when it
-    loses an executor.
+    """Returns whether Spark computed a part of a shuffle again while a job with that tag read it. Spark computes it
+    again when it loses an executor.
 
     Task-partitions that committed before then have rows of the first shuffle, and the others have rows of the second.
     The result is also True if Spark does not answer in time.

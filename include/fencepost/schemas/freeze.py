@@ -1,5 +1,5 @@
-"""Freezes the registry's schemas for a plan. Source records are read with some of them, and output records are written
-with the others.
+"""Freezes the registry's schemas for a plan. Source records are read with some of these schemas, and output records are
+written with the others.
 
 A plan starts no Spark, so it cannot compare the output's schema with the transform's result. `resolve.py` does.
 """

@@ -1,7 +1,7 @@
 """A small job that reports the Python and packages of the executors: `python -m fencepost.spark.probe PIPELINE`.
 
-It prints one line of JSON, with the versions of the driver and the versions of the executors by host. With exit code 1
-it prints the error.
+The job prints one line of JSON, with the versions of the driver and the versions of the executors by host. With exit
+code 1 it prints the error.
 """
 
 from __future__ import annotations

@@ -55,5 +55,7 @@ def give_up_if_stopped(
 
 
 def give_up(deployment: Deployment, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-    """Ends a publication so that no attempt publishes more of the batch. Returns None if all of it is committed."""
+    """Ends a publication so that no attempt publishes more of the batch. Returns None if the whole publication is
+    committed.
+    """
     return output_of(deployment, batch).give_up(batch, found)

@@ -1,6 +1,6 @@
 """The second job of a write is for records that bypass the transform: malformed records and, in a replay, result rows.
 
-It runs after the first job has committed all of its rows. It uses the protocol of the writers, with its own
+The second job runs after the first job has committed all of its rows. It uses the protocol of the writers, with its own
 task-partitions.
 """
 

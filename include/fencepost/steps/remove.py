@@ -63,12 +63,12 @@ def plan_removal(deployment: Deployment, named_by_others: Mapping[str, str]) -> 
 def remove(deployment: Deployment, removal: Removal) -> Iterator[str]:
     """Deletes the topics and groups, and yields each after it is deleted.
 
-    1. check that this user may delete all of them, so that no part stays;
+    1. check that this user may delete all topics and groups, so that none of them is kept;
     2. fence the pipeline's coordinator, and check again that nothing is published;
     3. delete topics, then groups, then the ledger.
 
     Raises:
-        AccessDenied: this user may not delete some of them. Nothing is deleted.
+        AccessDenied: this user may not delete some topics or groups. Nothing is deleted.
         TransitionRefused: a run has published in the meantime. Nothing is deleted.
     """
     _check_rights(deployment, removal)  # 1

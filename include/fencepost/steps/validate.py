@@ -123,7 +123,7 @@ def validate_batch(
     """Judges the interval's written batch and records the verdict.
 
     1. read the ledger: what was written, and between which output offsets;
-    2. wait until a read_committed reader sees all of it, because part of a batch is never judged;
+    2. wait until a read_committed reader sees the whole batch, because part of a batch is never judged;
     3. read the batch, compare rows and fingerprint with the receipts, and evaluate the suite. The comparison shows
        lost, doubled and foreign records. Then read the batch's quarantined records, and check that all exist, that
        every row is accounted for, and that they are within the limit;

@@ -9,5 +9,5 @@ regexes.py      finds regexes that are wrong, or match everything or nothing
 grid.py         the values of integers, decimals, days and times
 figures.py      the figures that a type draws from a column, as Spark aggregates
 
-This package does not import Great Expectations. It imports Spark only to build an expression.
+This package does not import Great Expectations. The package imports Spark only to build an expression.
 """

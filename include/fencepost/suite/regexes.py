@@ -1,4 +1,4 @@
-"""Checks regexes when a suite is loaded, before a Java is available. It finds regexes that are surely wrong, and
+"""Checks regexes when a suite is loaded, before a Java is available. The check finds regexes that are surely wrong, and
 regexes that match everything or nothing.
 
 Spark reads a regex as Java does. So a refusal of Python's parser counts only if Java refuses the regex too. Python's

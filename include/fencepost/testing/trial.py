@@ -53,7 +53,8 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class TransformResult:
-    """The result of a transform on the given rows. It has their order if the transform keeps the order.
+    """The result of a transform on the given rows. The result has the order of the given rows if the transform keeps
+    that order.
 
     `rows` would be in the output. These rows have the columns of the value as Python values, with times in UTC. None is
     a tombstone. `keys` has the key of each row. `quarantined` would be in the quarantine topic, whatever `on_malformed`

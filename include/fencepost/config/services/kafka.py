@@ -266,7 +266,7 @@ def _refuse_tokens(values: Settings, name: str) -> None:
 
 def _replaced_by(own: Settings) -> frozenset[str]:
     """Returns the connection's settings that the pipeline's own settings replace. Some settings have several names, and
-    a pipeline that sets one name replaces all of them.
+    a pipeline that sets one name replaces all names of the setting.
     """
     names = {name for group in EXCLUSIVE if not own.keys().isdisjoint(group) for name in group}
     return frozenset(names | {"ssl.keystore.password"} if "ssl.keystore.location" in names else names)

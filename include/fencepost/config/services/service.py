@@ -40,8 +40,7 @@ class Service:
     - `placeholder` replaces settings that are not read. The placeholder leads to no server.
     - `of_connection` takes settings from a connection. `replaced_by` names those that a pipeline's own settings
       replace.
-    - `checked` checks whole settings and returns them in the form that a pipeline has. It raises ValueError if they are
-      wrong.
+    - `checked` checks whole settings and returns them in the form that a pipeline has. Wrong settings raise ValueError.
     - `where_carried` and `needed_where_carried` are for settings that a DAG carries, without a connection. The first
       replace the pipeline's, and the second are required. Otherwise the library would use what the reading process
       itself has.

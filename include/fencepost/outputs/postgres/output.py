@@ -212,7 +212,8 @@ class PostgresTable:
         return standing
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of it.
+        """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of this
+        publication.
 
         Raises:
             TableUnavailable, TableRefused, AccessDenied: the table's database does not answer, although giving up needs

@@ -30,7 +30,7 @@ class TableOutput(PlannedOutput):
 
 
 class TablePublication(Publication):
-    """The commit of a staged batch to the table of this name. It has no marks, so it does not expire."""
+    """The commit of a staged batch to the table of this name. A commit to a table has no marks, so it does not expire."""
 
     table: str
     is_unseen: ClassVar[bool] = True

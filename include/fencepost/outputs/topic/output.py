@@ -230,8 +230,8 @@ class KafkaTopicOutput(RecordTopic):
         return True
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
-        """Ends a copy that cannot go on, so that no later attempt copies more of it. Returns None if all of it is
-        copied.
+        """Ends a copy that cannot go on, so that no later attempt copies more of the batch. Returns None if the whole
+        batch is copied.
 
         1. restore lost marks from what readers see;
         2. give every task-partition a mark of this publication, which is empty if the task-partition has not committed;
