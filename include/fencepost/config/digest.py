@@ -45,8 +45,8 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 def digest_of_section(section: Section) -> str:
     """Returns a digest of a section's settings, without those that are marked to decide no record.
 
-    The order in which the section's class declares them does not count. The order within a setting counts, for example
-    the order of a schema's columns.
+    The order in which the section's class declares the settings does not count. The order within a setting counts, for
+    example the order of a schema's columns.
     """
     left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
     settings = section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out))

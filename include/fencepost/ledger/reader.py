@@ -192,7 +192,7 @@ class LedgerReader:
 
 
 class NewestRecords:
-    """The newest record of every revision. It takes records in the order of their offsets."""
+    """The newest record of every revision. The object takes records in the order of their offsets."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

@@ -130,8 +130,8 @@ class AbandonedPublication:
 def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
     """Returns the obstacle that keeps a batch from going on, or None.
 
-    Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see some of its
-    records by then, so only an obstacle of the output can stop it.
+    Once its publication has begun, a batch no longer needs its source or its quarantine. Readers may see some of the
+    batch's records by then, so only an obstacle of the output can stop the batch.
     """
     of_output = found.output.obstacle(batch, found) if found.output is not None else None
     if batch.state is State.PUBLISHING:

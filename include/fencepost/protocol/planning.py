@@ -151,8 +151,8 @@ def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
     """Checks that this cluster is the `known` one, to which the last publication went.
 
     Raises:
-        AnotherCluster: it is another cluster. The topics of another cluster have other records, and the ledger there is
-            empty or a copy.
+        AnotherCluster: this is not the known cluster. The topics of another cluster have other records, and the ledger
+            there is empty or a copy.
     """
     if known != cluster_id:
         raise AnotherCluster(

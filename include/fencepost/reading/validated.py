@@ -50,7 +50,7 @@ def read_validated(
     `schema_registry` as in pipeline.yaml for Avro and JSON Schema, and `postgres` by libpq's names for a table. Each
     may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. The connection is looked up at
     each call, and settings beside it take precedence. `group` is a consumer group that the reader has a right to. No
-    offsets are committed in it.
+    offsets are committed in that group.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.

@@ -77,8 +77,8 @@ def source_place(frame: DataFrame) -> Column:
 
 
 def quarantine_text(*, timestamp: Column, **others: Column) -> Column:
-    """Returns the text in `QUARANTINED`. It has no timestamp if Kafka has none, or if librdkafka would replace the
-    timestamp by the current time.
+    """Returns the text in `QUARANTINED`. The text has no timestamp if Kafka has none, or if librdkafka would replace
+    the timestamp by the current time.
     """
     parts = {"timestamp": F.when(timestamp > 0, timestamp), **others}
     return F.to_json(F.struct(*(part.alias(name) for name, part in parts.items())), {"ignoreNullFields": "true"})

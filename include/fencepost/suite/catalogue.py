@@ -62,8 +62,8 @@ class Entry:
     count as one kind.
 
     `fails` is the condition on a single record, and `row_by_row` says that severity `quarantine` may use it. `unique`
-    says that the type compares records with each other. `figure` is computed from a column. Sets of a column's values,
-    and its most common values, come from `gathering.py`. A COLUMN check fails on a column without any value. With
+    says that the type compares records with each other. `figure` is computed from a column. `gathering.py` gathers sets
+    of a column's values, and the column's most common values. A COLUMN check fails on a column without any value. With
     `holds_for_none` the check passes on such a column, and with `counts` the check is evaluated. `of_none` is its
     metric on a batch without records. A check whose metric is undefined on such a batch does not fail.
     """

@@ -41,8 +41,8 @@ def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool
     rows that the batch replaces. `record` names the record of the refused row.
 
     A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing
-    partition is not about the rows either. A deferred reference is: if the batch had the value that others refer to,
-    the table would accept its rows.
+    partition is not about the rows either. An error of a deferred reference is about the rows, because the table would
+    accept rows with the value that others refer to.
     """
     names = _names(tx, oid, failed)
     referring = next((one for one in references(tx, oid) if (names.oid, names.constraint) in one.parts), None)
