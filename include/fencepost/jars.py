@@ -102,7 +102,7 @@ def download(jar_set: JarSet, folder: Path) -> None:
         unpack(archive, fresh)
     if digests(fresh) != jar_set.jars():
         shutil.rmtree(fresh)
-        raise JarsError(f"the {jar_set.name} jars are not those in {jar_set.lock}: renew it with `make pins`.")
+        raise JarsError(f"the {jar_set.name} jars differ from {jar_set.lock}: renew that file with `make pins`.")
     for archive in fresh.glob(f"*{ARCHIVE}"):
         archive.unlink()
     shutil.rmtree(folder, ignore_errors=True)
@@ -182,10 +182,10 @@ def unpack(archive: Path, folder: Path) -> None:
 def _failure(jar_set: JarSet, failures: list[str]) -> str:
     what = "\n".join(f"  {failure}" for failure in sorted(failures))
     return (
-        f"{len(failures)} of the {jar_set.name} jars could not be had as {jar_set.lock} pins them (SHA-256):\n{what}\n"
-        "Nothing uses them. If the Maven registry was out of reach (FENCEPOST_MAVEN_MIRROR names a mirror) or a download was cut "
-        "short, run again. Else find out what the registry serves there, and do not use it; only where the jars were to "
-        "change, as with a new version, pin the new ones: `make pins`."
+        f"{len(failures)} of the {jar_set.name} jars are missing, or differ from the SHA-256 in {jar_set.lock}:\n{what}\nNothing "
+        "uses them. If the Maven registry was out of reach (FENCEPOST_MAVEN_MIRROR names "
+        "a mirror) or a download was cut short, run again. Otherwise find out what the registry serves, and do not "
+        "use it. Only if the jars have to change, as for a new version, pin the new jars: `make pins`."
     )
 
 

@@ -201,7 +201,7 @@ def test_in_any_zone_and_for_any_cron_intervals_touch_wherever_one_begins_to_ask
 def test_a_schedule_that_would_overlap_is_named_with_an_interval_of_it(zone: str, cron: str, named: str) -> None:
     schedule = Schedule(cron=cron, timezone=zone, start=datetime(2018, 1, 1, tzinfo=UTC))
     told = clock_changes(schedule, datetime(2026, 7, 1, tzinfo=UTC))
-    assert f"So interval {named} does not end at a time of the cron" in told if named else told == ""
+    assert f"To prevent this, interval {named} does not end at a time of the cron" in told if named else told == ""
 
 
 @pytest.mark.parametrize(

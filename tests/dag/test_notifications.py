@@ -708,7 +708,7 @@ def test_a_pipeline_without_notify_has_neither(pipeline: Pipeline) -> None:
         ("{on: [], notifier: a.B}", "notify.0.on: "),
         ("{on: [failed, failed], notifier: a.B}", "notify.0.on: names an event twice"),
         ("{on: [failed], notifier: Slack}", "notify.0.notifier: not the import path of a notifier"),
-        ("{on: [failed], notifier: a.B, above: 3}", "above is for the event quarantined"),
+        ("{on: [failed], notifier: a.B, above: 3}", "above works only with the event quarantined"),
         ("{on: [quarantined], notifier: a.B, above: -1}", "notify.0.above"),
         ("{on: [late], notifier: a.B}", "notify: late needs schedule.deadline_minutes"),
         ("{on: [awaiting], notifier: a.B}", "notify: awaiting needs quality.ask_operator_minutes above 0"),

@@ -63,7 +63,7 @@ def test_plan_of_a_run_that_replays_plans_an_addition(
     monkeypatch.setattr("fencepost.steps.replay.plan_replay", replay)
     assert plan.execute(context_of(replay=True)) == result.model_dump(mode="json")
     assert replay.calls == [((pipeline, interval), {"request": "run run 1"})]
-    with pytest.raises(AirflowFailException, match="asked for reprocess and for replay"):
+    with pytest.raises(AirflowFailException, match="both parameters, reprocess and replay"):
         plan.execute(context_of(replay=True, reprocess=True))
     assert len(replay.calls) == 1
 

@@ -290,7 +290,7 @@ def test_cluster_mode_is_refused(
 ) -> None:
     asked = {"conn_type": "spark", "host": "spark://host:7077", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(asked))
-    with pytest.raises(AirflowFailException, match="only client works here"):
+    with pytest.raises(AirflowFailException, match="only client works"):
         write.execute(context_of())
 
 

@@ -304,7 +304,7 @@ def test_a_pipeline_that_a_dag_carries_is_called_as_the_dag(make_pipeline: MakeP
         ("postgres", {"sslkey": "/etc/key", "password": "x"}, "postgres.sslkey: a file"),
         ("postgres", {}, "postgres.password: required here"),
         ("postgres", {"password": "${NOTHING:-}"}, "postgres.password: required here"),
-        ("kafka", {"connection": "prod", "bootstrap.servers": "evil:1"}, "cannot stand beside connection"),
+        ("kafka", {"connection": "prod", "bootstrap.servers": "evil:1"}, "cannot be set beside connection"),
     ],
 )
 def test_what_a_dag_carries_logs_in_with_nothing_that_is_the_api_servers_own(

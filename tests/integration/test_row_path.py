@@ -129,7 +129,7 @@ NOT_ROW_BY_ROW = "under output.layout: source a transform works row by row"
         pytest.param(
             f"{TWICE}.sortWithinPartitions('n')\n",
             SettingsError,
-            "do not follow each other: between those of topic ",
+            "do not follow each other: between the rows of the record at topic ",
             id="rows of a record apart",
         ),
         pytest.param(

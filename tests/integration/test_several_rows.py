@@ -222,7 +222,8 @@ def test_a_transform_that_moves_a_records_rows_apart_is_refused(
     pipeline = make_pipeline(sorting, RULES, **SETTINGS)
     fill(broker, pipeline)
     with pytest.raises(
-        SettingsError, match=r"do not follow each other: between those of topic .*, partition \d, offset \d"
+        SettingsError,
+        match=r"do not follow each other: between the rows of the record at topic .*, partition \d, offset \d",
     ):
         plan_and_write(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).state is State.PLANNED

@@ -187,7 +187,7 @@ def test_rows_that_others_refer_to_are_not_lost_and_no_batch_is_rejected_for_the
     ask(pipeline, "alter table notes drop constraint refers, add constraint refers foreign key (n) references numbers "
         "on delete cascade")  # fmt: skip
     with pytest.raises(
-        TableRefused, match=r"ON DELETE CASCADE.*or accept it with output.allow_referential_actions: true"
+        TableRefused, match=r"ON DELETE CASCADE.*or accept this change with output.allow_referential_actions: true"
     ):
         plan_batch(pipeline, day(1), reprocess=True)
     with pytest.raises(TableRefused, match=r"ON DELETE CASCADE"):

@@ -128,14 +128,14 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
         return next(line for line in text.splitlines() if line.startswith("  start:")), draft.warnings
 
     start, _ = drafted("equal", [at(3)] * 5)
-    assert start.endswith("start: 2026-01-03T00:00+00:00  # the topic has nothing before it")
+    assert start.endswith("start: 2026-01-03T00:00+00:00  # the topic has no records before this time")
     start, _ = drafted("older", [at(1, 3)] * 4 + [at(3)] * 5)
     assert start.endswith(
-        "# 4 offsets lie before it, and no run reads them: start at 2026-01-01T00:00+00:00 to include all"
+        "# no run reads the 4 offsets before this time: start at 2026-01-01T00:00+00:00 to include them"
     )
     start, _ = drafted("six_hours", [at(1, 1), at(1, 1.5), at(2)], [at(3)] * 5, cron="0 */6 * * *")
     assert start.endswith(
-        "# 3 offsets lie before it, and no run reads them: start at 2026-01-01T00:00+00:00 to include all"
+        "# no run reads the 3 offsets before this time: start at 2026-01-01T00:00+00:00 to include them"
     )
     file = tmp_path / "six_hours" / "pipeline.yaml"
     file.write_text(file.read_text().replace("start: 2026-01-03T12:00+00:00", "start: 2026-01-01T00:00+00:00"))
@@ -145,13 +145,12 @@ def test_a_draft_says_what_a_run_from_its_start_reads(
     assert "unread" not in plan_batch(followed, first).details
     start, warnings = drafted("seconds", [SECONDS] * 6, [at(3)] * 5)
     reads = "`fencepost run seconds --start 1970-01-01T00:00:00Z --end 2026-01-03T00:00:00Z`"
-    assert start.endswith(f"# 6 offsets lie before it, and only this command reads them: {reads}")
+    assert start.endswith(f"# only this command reads the 6 offsets before this time: {reads}")
     assert any("6 of 11 sampled records have timestamps before 2005, the first in 1970." in one for one in warnings)
     assert any(one.startswith("6 offsets before the first record of 2026-01-03 00:00") for one in warnings)
     start, warnings = drafted("unstamped", [-1] * 3)
     assert (
-        "# 3 offsets lie before it, and only this command reads them: `fencepost run unstamped --start 1970-01-01"
-        in start
+        "# only this command reads the 3 offsets before this time: `fencepost run unstamped --start 1970-01-01" in start
     )
     assert any("3 of 3 sampled records have no timestamp" in one for one in warnings)
 

@@ -102,7 +102,7 @@ def test_a_setting_that_contradicts_the_protocol_is_refused(load: Load, setting:
         ({"enable.ssl.certificate.verification": False}, "enable.ssl.certificate.verification cannot be set"),
         ({"ssl.certificate.location": "a"}, "needs both ssl.certificate.* and ssl.key.*"),
         ({"ssl.key.pem": "hunter2"}, "needs both ssl.certificate.* and ssl.key.*"),
-        ({"ssl.ca.location": "probe"}, "allowed is a file"),
+        ({"ssl.ca.location": "probe"}, "give a file"),
         ({"ssl.ca.location": "a", "ssl.ca.pem": "b"}, "set the same thing"),
         (
             {"ssl.keystore.location": "a", "ssl.key.location": "b", "ssl.certificate.location": "c"},
@@ -203,7 +203,7 @@ def test_both_clients_understand_the_brokers(load: Load, value: str) -> None:
     ],
 )
 def test_brokers_that_one_client_would_take_for_others_are_refused(load: Load, value: str) -> None:
-    with pytest.raises(SettingsError, match=r"kafka: bootstrap\.servers contains .*, allowed is host:port"):
+    with pytest.raises(SettingsError, match=r"kafka: bootstrap\.servers contains .*; write host:port"):
         load(kafka={"bootstrap.servers": value})
 
 

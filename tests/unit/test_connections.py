@@ -129,7 +129,7 @@ def test_null_and_empty_leave_a_setting_out() -> None:
         ('["hunter2"]', "its extra is not a JSON object"),
         ('"hunter2"', "its extra is not a JSON object"),
         ({"ssl": {"key.pem": "hunter2"}}, "has an object or a list as ssl"),
-        ({"sasl.password": "hunter2\0"}, "a character as part of sasl.password that no setting can have"),
+        ({"sasl.password": "hunter2\0"}, "sasl.password contains a character that no setting can have"),
     ],
     ids=["no JSON", "deep", "list", "text", "object", "NUL"],
 )
@@ -291,7 +291,7 @@ REDIRECTS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize(("section", "name"), [(section, name) for section in REDIRECTS for name in REDIRECTS[section]])
 def test_what_decides_who_gets_a_connections_secret_is_refused_beside_it(load: Load, section: str, name: str) -> None:
     others = {**AVRO, "output": TABLE, "postgres": {"connection": "db"}}
-    with pytest.raises(SettingsError, match=rf"pipeline\.yaml: {section}: {name} cannot stand beside connection"):
+    with pytest.raises(SettingsError, match=rf"pipeline\.yaml: {section}: {name} cannot be set beside connection"):
         load(**others | {section: {"connection": "prod", name: REDIRECTS[section][name]}})
 
 

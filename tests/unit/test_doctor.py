@@ -98,7 +98,7 @@ def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
             a_batch(State.PUBLISHING, publication=a_publication()),
             95,
             Level.WARNING,
-            "Its marks may be gone now. After that its",
+            "Its marks may be gone now. Without its marks, the",
         ),
         (
             a_batch(State.PUBLISHING, publication=a_publication(refused="too large.")),

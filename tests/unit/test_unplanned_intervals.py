@@ -84,7 +84,7 @@ def test_intervals_in_a_zone_that_changes_its_clocks_are_those_of_the_schedule()
 def test_a_person_is_told_how_many_where_and_how_to_have_them_processed() -> None:
     found = UnplannedIntervals.of(left_out(schedule(), [day(1), day(4), day(7)]))
     assert found.description.startswith(
-        "4 intervals of the schedule have no batch, although a later one has: 2026-01-02 00:00 to 2026-01-04 00:00 UTC; "
+        "4 intervals of the schedule have no batch, although a later interval has one: 2026-01-02 00:00 to 2026-01-04 00:00 UTC; "
         "2026-01-05 00:00 to 2026-01-07 00:00 UTC. Airflow makes runs only for intervals after its latest run"
     )
     assert "backfill from 2026-01-02T00:00:00+00:00 to 2026-01-06T00:00:00+00:00" in found.advice

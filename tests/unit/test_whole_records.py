@@ -93,7 +93,8 @@ def test_records_of_two_topics_with_the_same_partition_and_offset_are_two_record
 def test_a_record_whose_rows_are_apart_is_refused(size: int) -> None:
     rows: list[Row] = [(("in", 0, 5), None), (("in", 0, 6), None), (None, None), (None, None), (("in", 0, 5), 0)]
     with pytest.raises(
-        SettingsError, match="between those of topic in, partition 0, offset 5 there are rows of another record"
+        SettingsError,
+        match="between the rows of the record at topic in, partition 0, offset 5 there are rows of another record",
     ):
         withheld(rows, iter([size] * 5))
 

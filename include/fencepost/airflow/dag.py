@@ -31,21 +31,21 @@ from fencepost.paths import pipelines_folder
 
 STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (
-    "Write and judge published intervals again: the same frozen input, a new revision of the output. The new "
-    "revision replaces the old one when it is published. Off: published intervals stay as they are. Each backfill "
-    "does this once: a run that is cleared later writes nothing again. In the backfill form, tick 'Override "
-    "parameters on existing runs' too; otherwise existing runs do not get this parameter."
+    "Write and judge published intervals again: the same frozen input, a new revision of the output. The new revision "
+    "replaces the old one when it is published. Off: published intervals stay as they are. Each backfill does this "
+    "once: a run that is cleared later writes nothing again. In the backfill form, tick 'Override parameters on "
+    "existing runs' too; otherwise existing runs do not get this parameter."
 )
 REPLAY_HELP = (
-    "Send the quarantined records of published intervals through the present transform and checks. Those that pass "
-    "are published as an addition to their interval; those that fail stay in quarantine. Source offsets do not "
+    "Send the quarantined records of published intervals through the present transform and checks. Records that pass are "
+    "published as an addition to their interval; records that fail stay in quarantine. Source offsets do not "
     "move. Each backfill does this once. It cannot be combined with Reprocess. In the backfill form, tick "
     "'Override parameters on existing runs' too."
 )
 ANOTHER_CLUSTER_HELP = (
-    "The pipeline now uses another Kafka cluster than its last publication did. Without this parameter, a plan "
-    "there is refused. It holds once for each backfill, and means the cluster of the next publication. In the "
-    "backfill form, tick 'Override parameters on existing runs' too."
+    "The pipeline now uses another Kafka cluster than its last publication did. Without this parameter, a plan on the "
+    "new cluster is refused. The parameter confirms the present cluster, once for each backfill. In the backfill "
+    "form, tick 'Override parameters on existing runs' too."
 )
 
 
@@ -212,14 +212,14 @@ def describe(pipeline: Pipeline) -> str:
 From topic `{pipeline.source.topic}` to {pipeline.output.description.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
-A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a
-backfill with *reprocess* writes a published interval again. One with *replay* adds the quarantined records that pass now. Each
-does so once: a run that is cleared later keeps its parameters, and writes nothing again for them.
+A run processes its data interval. You can repeat a run: if its interval is published, the run succeeds and changes nothing.
+Only a backfill with *reprocess* writes a published interval again. A backfill with *replay* adds the quarantined records that
+pass now. Each backfill does so once: a run that is cleared later keeps its parameters, and writes nothing again.
 
 | task | does | when it is red |
 |---|---|---|
-| `plan` | freezes the source offsets, once earlier runs have | do what the message says, then clear it |
-| `write` | transforms, and writes in Kafka transactions | clear it: what is committed stays as it is |
+| `plan` | freezes the source offsets, after earlier runs have planned | do what the message says, then clear it |
+| `write` | transforms, and writes in Kafka transactions | clear it: committed records stay as they are |
 | `validate` | reports the verdict; judges what was committed if the job of `write` has not | rejected: fix \
 `expectations.yaml` and clear it, or fix the transform and clear `write` |
 {asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: a second run changes nothing |

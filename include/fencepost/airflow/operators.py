@@ -115,7 +115,7 @@ class PlanOperator(BaseSensorOperator):
         self.log.info("interval %s, params %s", interval, dict(context["params"]))
         if request.reprocess and request.replay:
             raise AirflowFailException(
-                "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, "
+                "this run has both parameters, reprocess and replay. Choose one: reprocess writes the interval again, "
                 "with its quarantine; replay sends the records that are now in quarantine through the transform."
             )
         answer = self._await_turn(context, interval) or self._plan(interval, request)

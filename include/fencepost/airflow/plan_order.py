@@ -116,7 +116,7 @@ def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
     """
     if (kind == "backfill") == (context["dag_run"].run_type == "backfill"):
         raise AirflowFailException(
-            f"the earlier run {earlier} is queued while this one holds its place, so neither could continue. A "
-            "backfill cannot run backwards; start it without that option. Otherwise clear this task once the "
-            f"earlier run has planned. If it stays queued: {_way_out(kind, DagRunState.QUEUED)}"
+            f"the earlier run {earlier} is queued and waits for the place of this run, so neither run could continue. "
+            "A backfill cannot run backwards; start it without the option to run backwards. Otherwise clear this task "
+            f"once the earlier run has planned. If it stays queued: {_way_out(kind, DagRunState.QUEUED)}"
         )

@@ -48,7 +48,7 @@ def body_of(found: Awaiting) -> str:
         + (
             f"revision {batch.revision} is left out, and revision {older.revision} stays {older.state}.\n"
             if older
-            else "the frontier passes the interval, and its output does not count.\n"
+            else "the frontier passes the interval, and the batch's output does not count.\n"
         )
     )
 

@@ -185,8 +185,8 @@ class FencepostSparkOperator(SparkSubmitOperator):
             ) from None
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
-                f"connection {name!r} has deploy-mode cluster, but only client works here: the driver has "
-                "to end with the task. Remove deploy-mode from the connection's extra."
+                f"connection {name!r} has deploy-mode cluster, and only client works. In cluster mode a driver could "
+                "outlive its task. Remove deploy-mode from the connection's extra."
             )
         master = master_of(connection.conn_type, connection.host, connection.port)
         with airflow_errors(self.pipeline):

@@ -34,7 +34,7 @@ def quarantine(
         bool,
         typer.Option(
             "--all",
-            help="Show every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
+            help="Show every batch, also if it is rejected, superseded or skipped, or if its records were replayed.",
         ),
     ] = False,
     most: Annotated[

@@ -63,8 +63,8 @@ def run(
             )
         if another_cluster:
             raise SettingsError(
-                "--another-cluster works for one interval only. Once that is published, run the "
-                "next intervals without the option."
+                "--another-cluster works for one interval only. Once that interval is published, run the next "
+                "intervals without the option."
             )
         if last is not None and allow_future:
             raise SettingsError(

@@ -104,7 +104,9 @@ def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool
     try:
         for interval in intervals_between(schedule, within.start, within.end):
             if interval.end > now and not allow_future:
-                until = f" --end {chosen[-1].end:%Y-%m-%dT%H:%M:%SZ} runs those that have." if chosen else ""
+                until = (
+                    f" --end {chosen[-1].end:%Y-%m-%dT%H:%M:%SZ} runs the intervals that have ended." if chosen else ""
+                )
                 raise SettingsError(
                     f"pipeline {pipeline.name}: interval {interval.description} of {cuts} has not ended, so nothing was "
                     f"run.{until}"

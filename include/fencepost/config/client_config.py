@@ -124,7 +124,7 @@ class ClientConfig(Names, BaseModel):
         if name is not None and not self.resolved:
             raise SettingsError(
                 f"{self.label}: its {service.name} settings are in Airflow's connection {name}, which was not looked "
-                "up. Call fencepost.airflow.with_connections(pipeline) first in your own code."
+                "up. In your own code, call fencepost.airflow.with_connections(pipeline) first."
             )
 
 

@@ -37,10 +37,10 @@ def check_cron(expression: str) -> None:
     if not croniter.is_valid(expression):
         raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
     if "r" in re.split(r"[\s,(]", expression.lower()):
-        raise ValueError("R is another time whenever it is read, so intervals would overlap")
+        raise ValueError("R means a random time, which changes at each reading, so intervals would overlap")
     if len(expression.split()) > FIELDS:
         raise ValueError(
-            "it names years, and there is no interval outside of them; leave them out, and set schedule.end"
+            "it names years, and the schedule would have no interval in other years; remove the years, and set schedule.end"
         )
     try:
         croniter(expression, datetime.now(UTC)).get_next()

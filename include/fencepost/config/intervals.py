@@ -128,7 +128,7 @@ def clock_changes(schedule: Schedule, now: datetime) -> str:
         return ""
     named = next((interval for interval in unusual if interval.end > now), unusual[-1])
     return (
-        f"Clocks in {schedule.timezone} change by other than whole hours, and intervals of cron {schedule.cron!r} "
-        f"would overlap there. So interval {named.description} does not end at a time of the cron, and the next interval "
-        "begins at that end. No intervals overlap, and no time is left out."
+        f"Clocks in {schedule.timezone} do not change by whole hours, so intervals of cron {schedule.cron!r} would "
+        f"overlap. To prevent this, interval {named.description} does not end at a time of the cron, and the next "
+        "interval begins at that end. No intervals overlap, and no time is left out."
     )

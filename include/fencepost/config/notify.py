@@ -61,7 +61,7 @@ class Notify(BaseModel):
     @model_validator(mode="after")
     def _above_is_for_quarantined(self) -> Self:
         if self.above and "quarantined" not in self.on:
-            raise ValueError("above is for the event quarantined; add that to on, or leave above out")
+            raise ValueError("above works only with the event quarantined; add quarantined to on, or remove above")
         return self
 
 

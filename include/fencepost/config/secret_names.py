@@ -36,8 +36,8 @@ SECRET_TEXT = re.compile(
 )
 # The reason why a setting is refused beside a connection.
 NOT_BESIDE = (
-    "cannot stand beside connection: it would decide where the connection's secret is sent, or which server gets it. Set it in "
-    "the connection, or leave connection out"
+    "cannot be set beside connection, because it decides which server gets the connection's secret. Set it in the "
+    "connection, or leave connection out"
 )
 HARMLESS = re.compile(r"|true|false|\$\{[^}]*\}", re.IGNORECASE)  # ${env.NAME}: Hadoop itself reads the environment
 

@@ -197,7 +197,7 @@ class Schedule(Section):
     @classmethod
     def _is_timezone(cls, name: str) -> str:
         if name in ("localtime", "posixrules"):
-            raise ValueError("it is another time zone on another machine; name one, such as UTC or Europe/Vienna")
+            raise ValueError("it means the machine's own time zone; name a time zone, such as UTC or Europe/Vienna")
         unknown = "not a time zone of the IANA database, such as UTC or Europe/Vienna"
         # Copies of the time zone database within its folder; `right` counts leap seconds.
         if name.startswith(("posix/", "right/")):
@@ -235,7 +235,7 @@ class QuarantineLimit(Section):
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
         if self.rows is None and self.share is None:
-            raise ValueError("give rows, share, or both; quarantine_limit: none is no limit")
+            raise ValueError("give rows, share, or both; quarantine_limit: none sets no limit")
         return self
 
 
@@ -255,7 +255,7 @@ class Quality(Section):
     @classmethod
     def _none_is_no_limit(cls, limit: object) -> object:
         if limit is None:
-            raise ValueError("left empty; give rows, share, or both. quarantine_limit: none is no limit")
+            raise ValueError("left empty; give rows, share, or both. quarantine_limit: none sets no limit")
         return None if limit == "none" else limit
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ PINNED_SQL = {
 # How a transform's functions treat invalid values; these are Spark's defaults. A pipeline may change them, and the plan
 # freezes the choice.
 OF_TRANSFORM = {"spark.sql.ansi.enabled": "true", "spark.sql.mapKeyDedupPolicy": "EXCEPTION"}
-FIXED_SPARK = {**PINNED_SQL, "spark.submit.deployMode": ("client", "the driver has to end with the task")}
+FIXED_SPARK = {**PINNED_SQL, "spark.submit.deployMode": ("client", "in cluster mode a driver could outlive its task")}
 OWN_SPARK = {
     "spark.master": "it does not belong to a pipeline: Airflow takes the host of its connection spark_default, and `fencepost "
     "run` takes the variable FENCEPOST_SPARK_MASTER (local[*] without it). Set it there",
@@ -66,7 +66,7 @@ def check_spark(values: Mapping[str, str]) -> None:
     """
     for name, value in values.items():
         if not name.startswith("spark."):
-            raise ValueError(f"{name}: Spark's settings begin with 'spark.'; Spark would ignore this one")
+            raise ValueError(f"{name}: Spark's settings begin with 'spark.'; Spark would ignore this name")
         if name in OWN_SPARK:
             raise ValueError(f"{name} cannot be set: {OWN_SPARK[name]}")
         if OF_AIRFLOW.search(value):

@@ -63,7 +63,8 @@ def check_airflow_connection(airflow: AirflowAnswers, name: str = DEFAULT_CONNEC
         return error(f"Airflow's connection {name} has no host, so Spark's master is unknown.", cure)
     if extra_of(found).get("deploy-mode") == "cluster":
         return error(
-            f"Airflow's connection {name} has deploy-mode cluster, but the driver has to end with the task.",
+            f"Airflow's connection {name} has deploy-mode cluster, and only client works. In cluster mode a driver could outlive "
+            "its task.",
             "Remove deploy-mode from the connection's extra.",
         )
     return ok(f"connection {name} names {urlsplit(found['host']).hostname or found['host']}")

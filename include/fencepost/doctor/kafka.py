@@ -36,15 +36,13 @@ def check_expiry_of_marks(inspection: Inspection) -> Iterator[Finding]:
     if patience > kept * MARGIN:
         yield warning(
             f"A step may take {duration(patience)} with its retries, and Kafka forgets marks after {duration(kept)} "
-            "(the shorter of "
-            f"{limits}): a late retry would write a new revision instead of continuing.",
+            f"(the shorter of {limits}). A later retry would write a new revision instead of continuing.",
             f"{raised}, or lower schedule.timeout_minutes or schedule.retries.",
         )
     if pause > kept:
         yield warning(
-            f"The schedule pauses for up to {duration(pause)}, and Kafka forgets group offsets after {duration(kept)}: "
-            "between runs lag "
-            "tools see no offsets, and only records in the output show that a ledger was lost.",
+            f"The schedule pauses for up to {duration(pause)}, and Kafka forgets group offsets after {duration(kept)}. "
+            "Between runs, lag tools then see no offsets, and only records in the output show that a ledger was lost.",
             f"{raised} above the pause.",
         )
     if patience <= kept * MARGIN and pause <= kept:
@@ -93,7 +91,8 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
     if publication:
         gone = "Its marks may be gone now" if left <= timedelta(0) else f"Its marks may be gone in {duration(left)}"
         return warning(
-            f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}. After that its next run {then}.",
+            f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}. Without its marks, the next run "
+            f"{then}.",
             row.next_step,
             run,
         )
@@ -105,9 +104,8 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
             run,
         )
     return warning(
-        f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may be gone in {duration(left)}; after "
-        "that a retry "
-        "writes a new revision.",
+        f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may be gone in {duration(left)}. A "
+        "later retry writes a new revision.",
         row.next_step,
         run,
     )

@@ -198,7 +198,7 @@ def _compared(
     if not differs:
         return
     if all(offset is None for offset, _ in differs.values()):
-        found = f"Group {group} has no offsets of topic {topic}, but the ledger has: they expired, or a person deleted them."
+        found = f"Group {group} has lost its offsets of topic {topic}: they expired, or a person deleted them."
     else:
         listed = ", ".join(f"partition {p}: {offset}, ledger {end}" for p, (offset, end) in sorted(differs.items()))
         found = (

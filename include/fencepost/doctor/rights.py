@@ -21,7 +21,7 @@ def check_rights(inspection: Inspection) -> Iterator[Finding]:
     listed = sorted(rights_of(inspection.pipeline), key=_place)
     found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(inspection, list(rows))) is not None]
     yield from found or [
-        ok("the user has all needed rights that Kafka reports. Kafka reports none on transactional ids")
+        ok("the user has all needed rights that Kafka reports. Kafka reports no rights on transactional ids")
     ]
 
 

@@ -46,10 +46,10 @@ def check_source_times(inspection: Inspection) -> Iterator[Finding]:
         if at > limit:
             found = True
             yield warning(
-                f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, offset "
-                f"{offset}: {describe_timestamp(at)}). The batch that reads up to it includes it. As long as the topic "
-                "has it, a plan "
-                "reads the partition's records to find the end of an interval, and Kafka does not delete them by age.",
+                f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, "
+                f"offset {offset}: {describe_timestamp(at)}). The batch that reads up to this offset includes the "
+                "record. As long as the topic has the record, a plan reads the partition's records to find the end of "
+                "an interval, and Kafka does not delete them by age.",
                 "Fix the producer, which may send microseconds, and let Kafka refuse such records.",
                 inspection.set_topic(source.name, message_timestamp_after_max_ms=3_600_000),
             )
@@ -208,7 +208,7 @@ def record_size(
             yield (error if largest > taken else warning)(
                 f"The ledger's records have up to {largest:,} bytes, and the {role.role} topic {role.name} accepts {taken:,} "
                 "(max.message.bytes).",
-                "Raise it; otherwise a batch with more partitions could not be recorded.",
+                "Raise this limit; otherwise a batch with more partitions could not be recorded.",
                 inspection.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
             )
         return

@@ -47,7 +47,9 @@ def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str
         SettingsError: the options exclude each other, are not `NAME=VALUE`, or contain a secret.
     """
     if like is not None and (kafka or registry):
-        raise SettingsError("--like takes all settings from another pipeline: give it, or --kafka and --registry.")
+        raise SettingsError(
+            "--like takes all settings from another pipeline: give either --like, or --kafka and --registry."
+        )
     if like is not None:
         return _like(folder_of(like) / "pipeline.yaml")
     of_kafka = _given("--kafka", KAFKA, kafka)
@@ -73,9 +75,9 @@ def _given(option: str, service: Service, texts: Sequence[str]) -> dict[str, str
             raise SettingsError(f"{option} {name}: unknown; {hint}")
         if name != "connection" and service.is_secret(name) and not is_reference(value):
             raise SettingsError(
-                f"{option} {name}: a secret. Other users of this machine can see arguments, and the file would keep "
-                f"it. Put it into an environment variable, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in "
-                "single quotes."
+                f"{option} {name}: a secret. Other users of this machine can see arguments, and pipeline.yaml would "
+                f"keep the secret. Put the secret into an environment variable, and name the variable: {option} "
+                f"'{name}=${{KAFKA_PASSWORD}}', in single quotes."
             )
         if name in given:
             raise SettingsError(f"{option} {name}: given twice.")

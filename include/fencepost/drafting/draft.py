@@ -226,16 +226,16 @@ def _warnings(
         )
     if chosen.unread and chosen.whole < FIRST_CREDIBLE:
         yield (
-            f"{count_of(chosen.unread, 'offset', 'offsets')} before the first record of {chosen.interval.description} will "
-            "be read by no run from there on. The timestamps there are much older, ahead of the clock, or missing. "
-            "pipeline.yaml says where to start to include them."
+            f"No run from {chosen.interval.description} on reads the {count_of(chosen.unread, 'offset', 'offsets')} "
+            "before the first record of this interval. Records there have timestamps that are much older, ahead of "
+            "the clock, or missing. A comment in pipeline.yaml has the command that reads them."
         )
     if sample.records and not chosen.records:
         yield f"The interval {chosen.interval.description} has no record, so the first run would publish nothing."
     if sample.records and not chosen.ended:
         yield (
-            "No interval with records has ended yet. The command below runs this one early. Later records then "
-            "belong to the next one."
+            "No interval with records has ended yet. The command below runs an interval before its end. Later records "
+            "then belong to the next interval."
         )
     if changes := clock_changes(schedule, now):
         yield changes

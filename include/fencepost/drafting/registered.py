@@ -52,7 +52,7 @@ def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> tupl
     if len(formats) > 1:
         raise SettingsError(
             f"topic {topic}: its records have schemas of several types ({', '.join(sorted(kinds))}), and a pipeline "
-            "reads only one. Name it with --format. Records of the others are then malformed."
+            "reads only one. Name one type with --format. Records of the other types are then malformed."
         )
     (found,) = formats
     return found, subject or _subject(topic, [subjects for _, subjects in known.values()])
@@ -76,8 +76,8 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
         return everywhere.pop()
     names = sorted({name for those in subjects for name in those})
     raise SettingsError(
-        f"topic {topic}: the schemas of its records have several subjects ({', '.join(names)}), and a pipeline "
-        "reads by only one. Name it with --subject."
+        f"topic {topic}: the schemas of its records have several subjects ({', '.join(names)}), and a pipeline reads "
+        "by only one subject. Name one with --subject."
     )
 
 

@@ -40,13 +40,10 @@ def settings_yaml(
     ]
     if source.subject is not None:
         lines.append(f"  subject: {scalar(source.subject)}\n")
-    lines.append(
-        "  on_malformed: quarantine  # a record that does not fit goes to quarantine with the reason; the others "
-        "go on\n"
-    )
+    lines.append("  on_malformed: quarantine  # a record that does not fit goes to quarantine with the reason\n")
     if source.tombstones == "pass":
         lines.append(
-            "  tombstones: pass  # a record without a value stays one; drop leaves it out, fail stops the batch\n"
+            "  tombstones: pass  # writes a tombstone as a tombstone; drop leaves it out, fail stops the batch\n"
         )
     declared = [column for column in fields.columns if column.sql is not None]
     if declared or fields.left_out:
@@ -82,15 +79,15 @@ def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
     to include these offsets.
     """
     if not chosen.unread:
-        return "  # the topic has nothing before it"
-    lie = count_of(chosen.unread, "offset lies", "offsets lie")
+        return "  # the topic has no records before this time"
+    lie = count_of(chosen.unread, "offset")
     if chosen.whole >= FIRST_CREDIBLE:
         return (
-            f"  # {lie} before it, and no run reads them: start at {in_zone(chosen.whole, wanted.timezone)} to "
-            "include all"
+            f"  # no run reads the {lie} before this time: start at {in_zone(chosen.whole, wanted.timezone)} to "
+            "include them"
         )
     reads = Interval(start=EPOCH, end=chosen.interval.start).command("run", wanted.name)
-    return f"  # {lie} before it, and only this command reads them: {reads}"
+    return f"  # only this command reads the {lie} before this time: {reads}"
 
 
 def largest_of(sample: Sample) -> int:

@@ -113,7 +113,7 @@ def _by_registry(
 
 def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: ValueKinds) -> str:
     """Returns the reason why no schema of a registry reads these values, and what to do."""
-    name_registry = "name theirs with --registry url=... or --like"
+    name_registry = "name the registry of these records with --registry url=... or --like"
     if frames.values and not frames.framed:
         return (
             f"none of the sampled values of topic {wanted.topic} begins with a schema id, as a schema registry's "
@@ -131,7 +131,7 @@ def _why_not_registered(connected: Pipeline, wanted: DraftRequest, frames: Value
     if frames.framed <= frames.objects:
         return (
             f"of {frames.values:,} sampled values of topic {wanted.topic} only {frames.framed:,} begin with a "
-            f"schema id, and {frames.objects:,} are plain JSON objects. Leave out --format to read those, or take "
+            f"schema id, and {frames.objects:,} are plain JSON objects. Leave out --format to read the JSON objects, or take "
             "values as they are by --format bytes."
         )
     return f"the registry at {url} knows none of the ids in topic {wanted.topic}: {name_registry}."
@@ -143,7 +143,7 @@ def _no_frame(connected: Pipeline, wanted: DraftRequest, frames: ValueKinds) -> 
     if frames.framed:
         names.insert(0, f"a 0 and four bytes in front, as a schema registry's serializers write ({frames.framed:,})")
         if wanted.format == "json":
-            why = "Leave out --format: the registry says what they are"
+            why = "Leave out --format, because the registry says which format the values have"
         else:
             why = _why_not_registered(connected, wanted, frames).rstrip(".")
         cure = f"{why[:1].upper()}{why[1:]}. {cure}"

@@ -86,8 +86,8 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
         missing = len(records) - len(stamped)
         yield (
             f"{missing:,} of {count_of(len(records), 'sampled record')} have no timestamp. A plan searches by "
-            "timestamp, so each of them falls into the interval that is open at its offset. Those before the first "
-            "record of the first interval fall into none."
+            "timestamp, so each of them falls into the interval that is open at its offset. Records before the first "
+            "record of the first interval fall into no interval."
         )
     times = [one.timestamp or 0 for one in stamped]
     early = sum(time_of(at) < FIRST_CREDIBLE for at in times)
@@ -112,7 +112,7 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
         yield (
             f"In {places} of the sample an older timestamp follows a newer one. An interval ends at the first "
             "record with a timestamp at or after its end, so older records after that record fall into a later "
-            f"interval. {extent} would be in another interval than their timestamp's."
+            f"interval. {extent} would be in another interval than the interval of their timestamp."
         )
     if len(times) > 1 and len(set(times)) == 1:
         yield "All sampled records have the same timestamp, so all fall into one interval, whatever their contents."

@@ -98,7 +98,7 @@ def transform_sql(fields: Fields, source: Source) -> str:
     """
     selected = [("_key", "the source's key, which output.key names")]
     if source.tombstones == "pass":
-        selected.append(("_tombstone", "a record without a value stays one"))
+        selected.append(("_tombstone", "a tombstone stays a tombstone"))
     for column in fields.columns:
         name = identifier(column.name)
         renamed = column.output != column.name
@@ -127,7 +127,7 @@ def _converted(column: DraftColumn) -> str:
 
 def suite_yaml(checks: Sequence[Mapping[str, Any]], records: int) -> str:
     lines = [
-        f"# Drafted from {records:,} sampled records: what held for all of them. A warning is reported and stops "
+        f"# Drafted from {records:,} sampled records: each check held for all of them. A warning is reported and stops "
         "nothing.\n# Make it `critical` to reject a batch, or `quarantine` to send a row to quarantine. "
         "docs/expectations.md lists the types.\nexpectations:\n"
     ]

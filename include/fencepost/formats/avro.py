@@ -56,8 +56,8 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
     except BadSchema as error:
         setting = "source.subject" if columns else "source.key_subject"
         raise BadSchema(
-            f"{error}. The schema that records are read with may leave that field out: register a record schema of "
-            f"the same name without it, under a subject of your own, and set {setting} to that subject"
+            f"{error}. A schema without this field can read the records: register a record schema of the same name without the "
+            f"field, under a subject of your own, and set {setting} to this subject"
         ) from None
     if not columns:
         return

@@ -252,9 +252,7 @@ def _sized(kind: AvroType) -> str:
 def _enum(writer: AvroType, reader: AvroType, where: str) -> Reads:
     lost = [s for s in writer.symbols if s not in reader.symbols]
     if lost and reader.enum_default is None:
-        raise Incompatible(
-            f"{where}: the symbols {', '.join(lost)} are not read, and {reader.describe()} has no default"
-        )
+        raise Incompatible(f"{where}: {reader.describe()} has neither the symbols {', '.join(lost)} nor a default")
     names = [s if s in reader.symbols else reader.enum_default for s in writer.symbols]
     index = reads_index(len(names), "symbol", where)
 

@@ -204,8 +204,8 @@ class AvroWalk(Walk[Schema, AvroField]):
             raise Unfit(f"field {path}: a union of more than {MOST_BRANCHES} types can be read, but not written.")
         if not isinstance(kind, StructType) or kind.fieldNames() != list(members):
             raise Unfit(
-                f"field {path}: the transform gives {kind.simpleString()}, and a union of {schema.describe()} is a struct of "
-                f"{', '.join(members)}, in this order."
+                f"field {path}: the transform gives {kind.simpleString()}. For a union of {schema.describe()} it has to give a "
+                f"struct of {', '.join(members)}, in this order."
             )
         fits = {name: self.fit_value(kind[name].dataType, branch, f"{path}.{name}") for name, branch in members.items()}
 

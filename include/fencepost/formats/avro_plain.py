@@ -219,7 +219,7 @@ def more_than_left(count: int, left: int, where: str, one: str = "item", more: s
 def check_block(end: int | None, at: int, where: str) -> None:
     """Checks that a block ends at the offset that its header gives."""
     if end is not None and end != at:  # some readers skip the block by its size, and would read different values
-        raise Malformed(f"{where}: a block of items does not end where it says")
+        raise Malformed(f"{where}: a block of items has another length than it declares")
 
 
 def takes_no_bytes(kind: AvroType) -> bool:

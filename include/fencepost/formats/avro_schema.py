@@ -247,7 +247,7 @@ class _TypeParser:
         for one in raw["fields"]:
             at = f"{path}.{one['name']}" if path else one["name"]
             if not (one["name"] and is_text(one["name"])) or any(one["name"] == f.name for f in fields):
-                raise BadSchema(f"{at or 'the schema'}: a field has no name, or another field's")
+                raise BadSchema(f"{at or 'the schema'}: a field has no name, or the name of another field")
             kind = self.parse(one["type"], inner, at)
             # Some libraries write the annotation beside the type instead of into it. It is ignored there.
             fields.append(AvroField(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))

@@ -67,7 +67,7 @@ def as_bytes(frame: DataFrame, name: str) -> Column:
         return F.col(f"`{name}`")
     if kind.typeName() in {"array", "map", "struct", "variant", "void"}:
         raise Unfit(
-            f"column {name!r} is of type {kind.simpleString()}, which has no bytes. Use a binary, string or simple "
+            f"column {name!r} is of type {kind.simpleString()}, which cannot be written as bytes. Use a binary, string or simple "
             "column."
         )
     return F.col(f"`{name}`").cast("string").cast("binary")

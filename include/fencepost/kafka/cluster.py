@@ -525,9 +525,9 @@ class Cluster:
             where = "; ".join(f"partition {p}: stable up to {s}, wanted {e}" for p, (s, e) in sorted(behind.items()))
             if time.monotonic() >= deadline:
                 raise OpenTransaction(
-                    f"{doing}: an open transaction on topic {topic.name} hides records ({where}); waited {limit:.0f} s. The "
-                    "transaction ends by itself after its transaction.timeout.ms; `kafka-transactions.sh find-hanging` names "
-                    "one that does not. Then run again."
+                    f"{doing}: an open transaction on topic {topic.name} hides records ({where}); waited {limit:.0f} "
+                    "s. The transaction ends by itself after its transaction.timeout.ms; `kafka-transactions.sh "
+                    "find-hanging` names a transaction that does not end. Then run again."
                 )
             if not warned:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)

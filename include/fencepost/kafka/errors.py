@@ -156,8 +156,8 @@ FINAL: dict[int, ErrorMeaning] = {
     **_all(
         KafkaRefused,
         "INVALID_REPLICATION_FACTOR",
-        "The cluster's default.replication.factor does not fit its number of brokers. Create the topic yourself with a factor "
-        "that does, or change the default; then run again.",
+        "The cluster's default.replication.factor does not fit its number of brokers. Create the topic yourself with "
+        "a factor that fits, or change the default; then run again.",
     ),
     **_all(
         KafkaRefused,
@@ -253,7 +253,7 @@ def translate(
     # A missing topic is no reason to stop here: the answering broker may not know the topic yet.
     if error.txn_requires_abort() and (meaning is None or meaning.kind is TopicMissing):
         return WriteFailed(
-            f"{doing}: the transaction cannot be committed: {_said(error, at)} None of it is visible; run again."
+            f"{doing}: the transaction cannot be committed: {_said(error, at)} None of its records is visible; run again."
         )
     if code in SILENCE:
         return _silence(error, doing, at, complaints)

@@ -145,8 +145,9 @@ def _timestamps(column: pa.Array) -> Addresses:
     earliest = pc.min(column).as_py()
     if earliest is not None and earliest <= 0:
         raise RecordRefused(
-            "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier, but librdkafka takes 0 for now, and Kafka "
-            "takes -1 for none. In the transform, make it null to get the time of writing to the output, or leave such rows out."
+            "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier, but librdkafka reads 0 as the "
+            "present time, and Kafka reads -1 as no timestamp. In the transform, make the timestamp null to get the "
+            "time of writing to the output, or leave such rows out."
         )
     millis: Addresses = pc.fill_null(column, 0).to_numpy().view(np.uint64)
     return millis

@@ -243,8 +243,8 @@ class Transaction:
                     raise self._error(error, "commit_transaction") from raised
                 if not error.retriable() or time.monotonic() > deadline:
                     raise CommitStateUnknown(
-                        f"{self.id}: commit_transaction: {error.str()}. It is unknown whether it committed. Run again: the "
-                        "next attempt settles it."
+                        f"{self.id}: commit_transaction: {error.str()}. It is unknown whether the transaction "
+                        "committed. Run again: the next attempt finds out."
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
@@ -267,7 +267,7 @@ class Transaction:
         try:
             self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
-            log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())
+            log.info("%s: the next init_transactions has to abort the transaction: %s", self.id, raised.args[0].str())
             return cast("KafkaError", raised.args[0])
         return None
 

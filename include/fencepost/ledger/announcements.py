@@ -33,7 +33,7 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
     wanted = ", ".join(f"{name}={value}" for name, value in KEPT.items())
     return (
         f"topic of announcements {topic.name} has {', '.join([count_of(topic.partitions, 'partition'), *differs])}; it needs one "
-        f"partition, and {wanted}, or readers would miss publications or their order."
+        f"partition, and {wanted}. Otherwise readers would miss publications, or see them in another order."
     )
 
 
@@ -73,8 +73,8 @@ class AnnouncementTopic:
         if lost := self.loss(found):
             name = self._pipeline.name
             raise AnnouncementsLost(
-                f"pipeline {name}: {lost} Readers rely on it alone, so nothing is planned or published until it is complete. "
-                f"`fencepost announce {name}` writes it again."
+                f"pipeline {name}: {lost} Readers rely on this topic alone, so nothing is planned or published until "
+                f"it is complete. `fencepost announce {name}` writes it again."
             )
         return self.create(found)
 

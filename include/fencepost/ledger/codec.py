@@ -133,8 +133,8 @@ def _what_is_wrong(value: bytes) -> str:
         return f"not a Fencepost record. {FOREIGN}"
     if isinstance(version, int) and version != LEDGER_VERSION:
         return (
-            f"written in version {version} of the ledger's format; this Fencepost reads version {LEDGER_VERSION}. In every "
-            "process, run the pipeline with the Fencepost that wrote it."
+            f"written in version {version} of the ledger's format; this Fencepost reads version {LEDGER_VERSION}. In "
+            "every process, run the pipeline with the release of Fencepost that wrote this record."
         )
     try:
         Batch.model_validate(raw)

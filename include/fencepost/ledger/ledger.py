@@ -272,7 +272,7 @@ class Ledger:
 
 KEEP_THE_TOPIC = (
     "Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete and recreate the topic: leases are "
-    "offsets of it, so old marks could be taken for those of new batches."
+    "offsets of this topic, so old marks could count for new batches."
 )
 
 

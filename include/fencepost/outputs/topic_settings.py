@@ -99,9 +99,10 @@ def loss_reason(
         )
     ):
         return (
-            f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
-            f"{of_age}: records whose key has a newer one may be gone before the verdict, which may take "
-            f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}, or use another topic."
+            f"is compacted (cleanup.policy={policy}) after "
+            f"min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}{of_age}. The verdict may take "
+            f"{_hours(KEPT_FOR)}, and compaction may remove a record before the verdict if its key gets a newer "
+            f"record. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}, or use another topic."
         )
     return None
 
@@ -114,8 +115,9 @@ def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> 
     if taken >= staged:
         return None
     return (
-        f"accepts record batches of up to {taken:,} bytes (max.message.bytes), and the staging topic {staged:,}, so a staged "
-        f"batch might not be published. Raise it to {staged}, or lower the staging topic's to {taken}, with kafka-configs.sh."
+        f"accepts record batches of up to {taken:,} bytes (max.message.bytes), and the staging topic accepts "
+        f"{staged:,}, so a staged batch might not be published. Raise the output topic's limit to {staged}, or lower "
+        f"the staging topic's limit to {taken}, with kafka-configs.sh."
     )
 
 

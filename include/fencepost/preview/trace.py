@@ -134,7 +134,7 @@ def trace_output(spark: SparkSession, deployment: Deployment, view: View, place:
     record = _record(spark, deployment.cluster, place)
     if staged := [b for b in view.all() if b.plan.staging is not None and b.plan.staging.topic == place.topic]:
         own = tuple(b for b in staged if b.plan.staging_timestamp == record["millis"])
-        found = () if own else ("Its timestamp is not that of a batch in this pipeline's ledger.",)
+        found = () if own else ("No batch in this pipeline's ledger has its timestamp.",)
         return TraceResult(place=place, batches=own, found=found)
     named = [
         bytes(h["value"] or b"").decode("utf-8", "replace") for h in record["headers"] or () if h["key"] == BATCH_HEADER
@@ -264,7 +264,7 @@ def _rows(
     )
     if not rows:
         return (), (
-            f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has none of them.{since}"
+            f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has none of these rows.{since}"
         )
     return rows, (
         f"Which rows it became is not recorded. These rows are equal to what today's transform makes from it.{since}"

@@ -95,7 +95,7 @@ def after_disagreement(batch: Batch, cure: str) -> str:
 def why_not_passed(batch: Batch) -> str:
     """Returns why a written batch may not be published as it is. The text is the end of an error message."""
     if batch.publication is not None and batch.publication.refused:
-        return f"{batch.publication.target} refused what had passed, so a person has to decide before it is published."
+        return f"{batch.publication.target} refused its data, so a person has to decide before it is published."
     if batch.verdict is None:
         return "it has not been judged, and only a passed batch advances."
     if batch.verdict.outcome is Outcome.REJECTED:

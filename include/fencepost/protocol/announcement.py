@@ -78,7 +78,7 @@ class Announcement(Known):
         default=None, ge=1, description="The revision that an addition adds records to; null unless it is an addition."
     )
     replaces: tuple[int, ...] = Field(
-        default=(), description="Announced revisions of this interval that no longer count because of this one."
+        default=(), description="Announced revisions of this interval that no longer count because of this batch."
     )
     kind: str = Field(description="The kind of output: `topic` or `postgres`.")
     output: str = Field(description="The name of the output topic or table.")
@@ -116,8 +116,8 @@ class Announcement(Known):
     time: AwareDatetime = Field(description="When it was recorded.")
     complete_until: AwareDatetime | None = Field(
         default=None,
-        description="Of the intervals planned so far, each that begins before this time is published or skipped; null if none "
-        "is planned.",
+        description="Each interval that is planned so far and begins before this time is published or skipped; null if no "
+        "interval is planned.",
     )
 
     @classmethod

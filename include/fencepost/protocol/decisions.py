@@ -366,8 +366,8 @@ def to_publish(view: View, interval: Interval, decision: Decision | None = None)
         )
     if batch.written.tasks != (wanted := batch.plan.receipt_count(batch.written.bypassed)):
         raise TransitionRefused(
-            f"batch {batch.id}: its result sums up {batch.written.tasks} receipts, and its plan has {wanted} task-partitions. "
-            "Nothing is published. Restore the ledger topic from a copy."
+            f"batch {batch.id}: its result has the sums of {batch.written.tasks} receipts, but its plan has {wanted} "
+            "task-partitions. Nothing is published. Restore the ledger topic from a copy."
         )
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
@@ -499,7 +499,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     if after is not None:
         return (
             f"batch {latest.id} has records, and interval {after.interval} begins where it ends. After a withdrawal these "
-            f"records would be in no interval. Withdraw {after.interval} first, or finish this one."
+            f"records would be in no interval. Withdraw {after.interval} first, or finish this batch."
         )
     return None
 

@@ -55,8 +55,8 @@ class UnplannedIntervals:
         rest = f"; and {len(stretches) - LISTED:,} more periods" if len(stretches) > LISTED else ""
         have = count_of(len(self.intervals), "interval of the schedule has", "intervals of the schedule have")
         return (
-            f"{'More than ' if self.more else ''}{have} no batch, although a later one has: {listed}{rest}. Airflow makes runs "
-            "only for intervals after its latest run, and a backfill's run counts as the latest too"
+            f"{'More than ' if self.more else ''}{have} no batch, although a later interval has one: {listed}{rest}. "
+            "Airflow makes runs only for intervals after its latest run, and a backfill's run counts as the latest too"
         )
 
     @property

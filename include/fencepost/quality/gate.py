@@ -59,8 +59,7 @@ def judge(
         ):
             return (
                 Outcome.UNDETERMINED,
-                f"There is a result for {result.title}, which the suite does not declare in this form, or there are "
-                "two results for it.",
+                f"{result.title} has two results, or the suite does not declare it in this form.",
             )
         by_index[result.index] = result
     missing = [e.title for i, e in declared.items() if i not in by_index]
@@ -83,8 +82,8 @@ def judge(
     leaked = [e.title for e in failed if e.severity is Severity.QUARANTINE]
     if leaked:
         return Outcome.UNDETERMINED, (
-            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate "
-            "evaluate it differently."
+            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate evaluate "
+            "the rules differently."
         )
     # 6.
     beside = f" Warnings: {_named(warnings)}." if warnings else ""

@@ -113,7 +113,7 @@ def known(name: str) -> Entry:
     if name in REFUSED:
         raise NotEvaluable(f"this type cannot be used: {REFUSED[name]}")
     near = get_close_matches(name, KNOWN, n=2, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else "docs/expectations.md lists those that can be used"
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/expectations.md lists the types that can be used"
     raise NotEvaluable(f"the type is unknown; {hint}")
 
 

@@ -107,7 +107,7 @@ class Report(Frozen):
             return after_disagreement(self.batch, self.quarantined.cure)
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             again = judge_again(self.batch)
-            return f"Nothing advances until every check can be evaluated. Fix those marked below; then {again}."
+            return f"Nothing advances until every check can be evaluated. Fix the checks that are marked below; then {again}."
         said = after_rejection(self.batch, self.evaluation.rows, self.evaluation.failed_critical)
         return f"{said} docs/operating.md says more."
 

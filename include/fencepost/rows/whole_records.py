@@ -111,11 +111,11 @@ class _Records:
         number, partition, offset = found[counts > 1][0]
         topic = next(topic for topic, known in self.topics.items() if known == number)
         raise SettingsError(
-            f"the rows of one source record do not follow each other: between those of topic {topic}, partition {partition}, "
-            f"offset {offset} there are rows of another record. With rules of severity quarantine, output.layout: source needs "
-            "this order, so that a record is published whole or quarantined whole. Keep the source's order in the transform (no "
-            "sortWithinPartitions), set output.layout: output, or leave _record out of the result: then failed rows are kept one "
-            "by one."
+            f"the rows of one source record do not follow each other: between the rows of the record at topic {topic}, "
+            f"partition {partition}, offset {offset} there are rows of another record. With rules of severity "
+            "quarantine, output.layout: source needs this order, so that a record is published whole or quarantined "
+            "whole. Keep the source's order in the transform (no sortWithinPartitions), set output.layout: output, or "
+            "leave _record out of the result: then failed rows are kept one by one."
         )
 
     def is_same(self, before: pa.RecordBatch, after: pa.RecordBatch) -> bool:

@@ -81,8 +81,8 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
             assert mark is not None
             raise Superseded(
                 f"{writers.describe_task(task)}: its mark has lease {mark.lease}, later than this attempt's "
-                f"({writers.lease}): a newer "
-                "plan has replaced this one and its lane. This attempt wrote nothing. Let the newer run continue."
+                f"({writers.lease}): a newer plan has replaced this plan and its lane. This attempt wrote nothing. Let the newer "
+                "run continue."
             )
     return _write(job, transaction, task, batches), False  # 3
 

@@ -119,7 +119,9 @@ def _with_missing_batches(deployment: Deployment, result: StepResult) -> StepRes
     try:
         missing = missing_of(deployment)
     except TableUnavailable as error:
-        log.warning("pipeline %s: not compared with its output: %s", deployment.pipeline.name, str(error))
+        log.warning(
+            "pipeline %s: the output was not compared with the ledger: %s", deployment.pipeline.name, str(error)
+        )
         return result
     if not missing:
         return result
@@ -224,7 +226,7 @@ def _published(
     except ReceiptsDisagree as error:
         give_up(deployment, batch, found)
         raise NeedsOperator(
-            f"{error} Staged records were lost, or somebody else writes what looks like this batch's to topic "
+            f"{error} Staged records were lost, or another program writes records with this batch's header to topic "
             f"{batch.plan.write_topic.topic}. {write_again(batch)}."
         ) from error
     except TableRefusedData as error:

@@ -54,10 +54,10 @@ def announce_again(pipeline: Pipeline) -> AnnounceResult:
         missing, begin = missing_announcements(kept, wanted), cluster.earliest(topic)[0]
         if missing and (kept or begin):
             raise NeedsOperator(
-                f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset {begin} "
-                f"on and lacks {len(missing):,}, the first of them for batch {missing[0].batch}, {missing[0].state}. Written "
-                f"now, they would follow later ones. Delete the topic (kafka-topics.sh --delete --topic {topic.name}), then run "
-                "this again."
+                f"pipeline {pipeline.name}: topic {topic.name} has {count_of(len(kept), 'announcement')} from offset "
+                f"{begin} on and lacks {len(missing):,}, the first of them for batch {missing[0].batch}, "
+                f"{missing[0].state}. If they were written now, they would follow later announcements. Delete the "
+                f"topic (kafka-topics.sh --delete --topic {topic.name}), then run this again."
             )
         found = AnnounceResult(topic.name, len(missing), len(kept))
         is_known = announcements.is_whole(topic) or not wanted

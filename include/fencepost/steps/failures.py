@@ -96,11 +96,10 @@ def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame)
     if found.malformed and pipeline.source.on_malformed == "fail":
         schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
         return MalformedRecords(
-            f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not fit "
-            f"the {schema} schema; "
-            f"partition:offset of the first: {_listed(found.at)}. Cause at the first one: {found.why}. No offset moved. Fix the "
-            "schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own; "
-            "drop leaves them out, and the report counts them."
+            f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not "
+            f"fit the {schema} schema; partition:offset of the first: {_listed(found.at)}. Cause at the first record: "
+            f"{found.why}. No offset moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine "
+            "keeps such records in a topic of their own; drop leaves them out, and the report counts them."
         )
     if found.tombstones and pipeline.source.tombstones == "fail":
         return TombstonesRefused(

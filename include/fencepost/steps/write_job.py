@@ -218,7 +218,7 @@ def _write(
     if job.compares and shuffled_again(rows.sparkSession, job.nonce):
         raise ShuffledAgain(
             f"batch {batch.id}: Spark lost an executor and made a part of the shuffle again, twice. No offset moved. Run again: "
-            "the next attempt compares the committed rows with those of a new shuffle."
+            "the next attempt compares the committed rows with the rows of a new shuffle."
         )
     return answers
 

@@ -94,7 +94,7 @@ def _value(value: object) -> object:
 
 def _not_both(values: list[JsonValue]) -> list[JsonValue]:
     if {type(value) for value in values} == {bool} and len(set(map(bool, values))) == 2:
-        raise ValueError("both booleans: a boolean is always one of them")
+        raise ValueError("it has both booleans, and every boolean is one of them")
     return values
 
 
@@ -112,7 +112,7 @@ def _not_all(names: list[str]) -> list[str]:
 
 def _two_or_more(names: list[str]) -> list[str]:
     if len(names) < 2:
-        raise ValueError("expected two columns or more; a check of each value is for one")
+        raise ValueError("expected two columns or more; for one column, use the check of its values")
     return names
 
 
@@ -186,7 +186,7 @@ class Bounds(Arguments, Generic[T]):
         if low is None and high is None:
             raise ValueError("min_value or max_value is required; without them every value passes")
         if (strict_low and low is None) or (strict_high and high is None):
-            raise ValueError("strict_min is about min_value, and strict_max about max_value, which is missing")
+            raise ValueError("strict_min needs min_value, and strict_max needs max_value")
         if low is not None and high is not None and type(low) is not type(high):
             raise ValueError("min_value and max_value are a number and a time; give two of one kind")
         bottom, top = self.least if low is None else low, self.most if high is None else high
@@ -332,7 +332,10 @@ class QuantileRanges(Arguments):
     @model_validator(mode="after")
     def _a_range_for_each(self) -> Self:
         if len(self.value_ranges) != len(self.quantiles):
-            raise ValueError(f"{len(self.quantiles)} quantiles with {len(self.value_ranges)} value_ranges")
+            raise ValueError(
+                f"each quantile needs one value_range: there are {len(self.quantiles)} quantiles and "
+                f"{len(self.value_ranges)} value_ranges"
+            )
         for low, high in self.value_ranges:
             if low is None and high is None:
                 raise ValueError("a range has no bound, so every value passes")

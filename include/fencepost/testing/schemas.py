@@ -55,7 +55,9 @@ def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
         read = getattr(schemas, part)
         if read is not None:
             ids = {_id_of(row.get(name)) for row in mappings} - {None, ONLY_ID}
-            refused = {number: f"schema id {number} is in no file; the file's is {ONLY_ID}" for number in ids}
+            refused = {
+                number: f"schema id {number} is in no file; a file's schema has the id {ONLY_ID}" for number in ids
+            }
             changes[part] = read.model_copy(update={"refused": refused})
     return schemas.model_copy(update=changes)
 

@@ -272,7 +272,7 @@ def test_a_malformed_record_fails_the_batch_with_its_place_and_its_id(
         plan_and_write(spark, pipeline, day(1))
     assert f"1 of 3 records of topic {pipeline.source.topic} do not fit the reader's schema" in str(found.value)
     assert (
-        f"partition:offset of the first: 0:1. Cause at the first one: schema id {good}: something follows the value"
+        f"partition:offset of the first: 0:1. Cause at the first record: schema id {good}: something follows the value"
         in str(found.value)
     )
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
@@ -349,7 +349,9 @@ def test_a_schema_of_types_that_spark_lacks_is_refused_with_the_way_on_which_wor
     for n in (1, 2):
         value = written(node, {"next": last, "wide": wide, "n": n})
         produce(broker.bootstrap, pipeline.source.topic, [(b"k", framed(schema_id, value), 0, at(1))])
-    with pytest.raises(SettingsError, match=r"next: Node contains itself.+leave that field out.+set source.subject to"):
+    with pytest.raises(
+        SettingsError, match=r"next: Node contains itself.+A schema without this field.+set source.subject to"
+    ):
         plan_batch(pipeline, day(1))
     own = f"{pipeline.name}-reader"
     register(schema_registry, own, {**node, "fields": [node["fields"][2]]})

@@ -167,7 +167,9 @@ def test_what_the_registry_knows_and_no_pipeline_reads_is_refused(
         SettingsError, match=f"The registry at {schema_registry.url} knows none of the ids in topic new-foreign"
     ):
         new("refused", "new-foreign")
-    with pytest.raises(SettingsError, match="Leave out --format: the registry says what they are"):
+    with pytest.raises(
+        SettingsError, match="Leave out --format, because the registry says which format the values have"
+    ):
         new("refused", "new-several", format="json")
 
 

@@ -228,7 +228,9 @@ TODAY = round(NOW.timestamp() * 1000)
         ),
         (
             [(0, TODAY - DAY + 5000), (0, TODAY - DAY), (0, TODAY)],
-            ["In 1 place .* None of 3 sampled records would be in another interval than their timestamp's"],
+            [
+                "In 1 place .* None of 3 sampled records would be in another interval than the interval of their timestamp"
+            ],
         ),
         # Each of the four behind the newest is in the newest one's interval, though timestamps go back only twice.
         (
@@ -301,9 +303,13 @@ def without_registry(tmp_path: Path) -> Pipeline:
 @pytest.mark.parametrize(
     ("asked", "values", "said"),
     [
-        ({"format": "json"}, [b"\0\0\0\0\7abc"], "write \\(1\\). Leave out --format: the registry says what they are"),
-        ({"format": "avro"}, [b"\0\0\0\0\7abc"], "--format avro: no registry is named: name theirs with --registry"),
-        ({}, [b"\0\0\0\0\7abc"], "No registry is named: name theirs with --registry"),
+        ({"format": "json"}, [b"\0\0\0\0\7abc"], "write \\(1\\). Leave out --format, because the registry says"),
+        (
+            {"format": "avro"},
+            [b"\0\0\0\0\7abc"],
+            "--format avro: no registry is named: name the registry of these records with",
+        ),
+        ({}, [b"\0\0\0\0\7abc"], "No registry is named: name the registry of these records"),
         (
             {"format": "avro"},
             [b"{}"],

@@ -75,7 +75,7 @@ def test_an_unknown_type_is_named_with_close_ones() -> None:
 def test_a_type_that_cannot_be_had_names_the_way_out() -> None:
     assert "use a regex" in refusal(f"{V}match_like_pattern", column="name", like_pattern="A%")
     assert "strftime format or a regex" in refusal(f"{V}be_dateutil_parseable", column="name")
-    assert "docs/expectations.md lists those" in refusal("expect_zzz", column="x")
+    assert "docs/expectations.md lists the types" in refusal("expect_zzz", column="x")
 
 
 def test_a_column_that_is_not_there_is_named_with_a_close_one() -> None:

@@ -65,7 +65,7 @@ def extra_of(connection: Connection) -> dict[str, str]:
             texts[name] = str(value).lower()
         elif isinstance(value, str):
             if NO_TEXT.search(value):
-                raise SettingsError(f"{where} has a character as part of {name} that no setting can have.")
+                raise SettingsError(f"{where}: {name} contains a character that no setting can have.")
             texts[name] = str(value)
         elif value is not None:
             raise SettingsError(f"{where} has an object or a list as {name}; allowed are texts, numbers and booleans.")

@@ -29,7 +29,7 @@ FIXED_KAFKA = {
     "enable.partition.eof": (("true",), "Fencepost needs it to detect the end of a partition"),
     "isolation.level": (("read_committed",), "otherwise aborted records would be read"),
     "enable.gapless.guarantee": (("false",), "it does not work with transactions"),
-    "delivery.report.only.error": (("true",), "the writer needs to hear of failures only"),
+    "delivery.report.only.error": (("true",), "the writer expects reports of failures only"),
 }
 NATIVE = "it loads native code into every process that opens the pipeline, even Airflow's API server"
 NO_MEMBER = "none of Fencepost's consumers joins its group"
@@ -140,7 +140,9 @@ def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} set the same thing: give one of them")
     if values.get("ssl.ca.location", "").lower() == "probe":
-        raise ValueError("ssl.ca.location is 'probe', allowed is a file: Spark's reader cannot probe")
+        raise ValueError(
+            "ssl.ca.location is 'probe'; give a file, because Spark's reader cannot search for the authorities"
+        )
     if not whole:
         return
     certificate = bool({"ssl.certificate.location", "ssl.certificate.pem"} & values.keys())
@@ -187,7 +189,7 @@ def _check_brokers(value: str) -> None:
         found = BROKER.fullmatch(broker.strip(" "))
         if found is None or not 0 < int(found[3]) < 65_536:
             raise ValueError(
-                f"bootstrap.servers contains {broker.strip(' ')!r}, allowed is host:port, or several with commas between: "
+                f"bootstrap.servers contains {broker.strip(' ')!r}; write host:port, and a comma between brokers. "
                 "Spark's reader needs the port, and security.protocol names the protocol"
             )
 

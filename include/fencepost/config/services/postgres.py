@@ -29,13 +29,13 @@ BESIDE_CONNECTION = frozenset(
 )
 # Settings that a pipeline may not have, with the reason.
 OWN_POSTGRES = {
-    "application_name": "Fencepost names its sessions, and ends only those",
+    "application_name": "Fencepost gives its sessions a name, and ends only sessions of that name",
     "client_encoding": "texts are UTF-8",
-    "options": "a pooler accepts none; Fencepost sets what a transaction needs within it",
+    "options": "a pooler accepts no options; Fencepost sets the options of a transaction within the transaction",
     "replication": "a session for replication takes no statements",
     "service": "a file beside the settings would decide where batches go; write its settings here",
     "servicefile": "see service",
-    "fallback_application_name": "Fencepost names its sessions",
+    "fallback_application_name": "Fencepost gives its sessions a name",
 }
 FIXED_POSTGRES = {"target_session_attrs": ("read-write", "primary")}
 # Without these, libpq would send the certificate in ~/.postgresql or the Kerberos ticket of its process to any server.
@@ -63,7 +63,9 @@ def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
         if "\0" in value:
             raise ValueError(f"{name}: holds a character that no setting can have")
         if name in FIXED_POSTGRES and value not in FIXED_POSTGRES[name]:
-            raise ValueError(f"{name}: allowed is {' or '.join(FIXED_POSTGRES[name])}: batches are written")
+            raise ValueError(
+                f"{name}: allowed is {' or '.join(FIXED_POSTGRES[name])}, because Fencepost writes to the server"
+            )
     missing = [name for name in REQUIRED if whole and settings and not settings.get(name)]
     if missing:
         raise ValueError(f"{', '.join(missing)}: required but missing")

@@ -84,7 +84,7 @@ class RegistrySettings(BaseModel):
                 "token is empty, or holds a space, a line break or another character that HTTP cannot carry"
             )
         if self.token is None and (self.logical_cluster or self.identity_pool):
-            raise ValueError("logical_cluster and identity_pool go with a token")
+            raise ValueError("logical_cluster and identity_pool need a token")
         for name in ("ca_location", "certificate_location", "key_location"):
             if "-----BEGIN" in (getattr(self, name) or ""):  # a message would show the text as if it were a path
                 raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file")

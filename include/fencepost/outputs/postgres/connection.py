@@ -244,7 +244,7 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
         return TableUnavailable(f"{what} Another session holds a lock on the table or its rows. Run again.")
     if is_denied(failed.sqlstate):
         return AccessDenied(
-            f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` names those that it lacks. "
+            f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` names the missing rights. "
             "Grant them, and run again."
         )
     if is_unavailable(failed.sqlstate):

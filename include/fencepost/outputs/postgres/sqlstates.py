@@ -18,7 +18,7 @@ OF_THE_TABLE = re.compile(r"0A|25|26|2BP01|34|3D|3F|42|58|XX")
 
 SAID = {
     "08": "the connection failed",
-    "0A": "the table does not support what a publication does",
+    "0A": "the table does not support a statement of the publication",
     "21": "a trigger or a function got more rows than it accepts",
     "22": "a value that the column does not accept",
     "22001": "a text that is too long",

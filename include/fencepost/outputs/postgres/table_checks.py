@@ -212,8 +212,8 @@ def _other_owners(tx: Session, oid: int, owner: Owner) -> Iterator[str]:
             if (other := others.get(name)) is not None:
                 how = f"table {name} is a part of it" if is_part else f"it is a part of table {name}"
                 yield (
-                    f"{how}, and belongs to {other}: a revision of one would remove rows of the other. Detach it, or "
-                    "name another output.table"
+                    f"{how}, and belongs to {other}: a revision of one table would remove rows of the other. Detach "
+                    "the part, or name another output.table"
                 )
 
 
@@ -236,9 +236,9 @@ def unsafe_parts(tx: Session, oid: int) -> Iterator[str]:
 
 def _of_action(one: Reference) -> str:
     return (
-        f"rows of table {one.table} refer to its rows with ON DELETE {ACTIONS[one.action]} (constraint {one.name}): a revision "
-        f"removes the rows of its interval before it writes its own, so the server would change rows of {one.table} for good: "
-        f"{one.cure}; or accept it with output.allow_referential_actions: true"
+        f"rows of table {one.table} refer to its rows with ON DELETE {ACTIONS[one.action]} (constraint {one.name}), so a "
+        f"revision, which removes the rows of its interval, would change rows of {one.table} for good: {one.cure}; or accept "
+        "this change with output.allow_referential_actions: true"
     )
 
 
@@ -274,8 +274,8 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
                 return [f"{what}, and without a replica identity the server refuses them: {cure}"]
             if failed.sqlstate == NOT_COVERED:
                 return [
-                    f"{what}, whose columns do not include the table's replica identity, so the server refuses them: {cure}, "
-                    "with all columns in the publication; or publish = 'insert'"
+                    f"{what}, but not with all columns of the replica identity, so the server refuses them: {cure}, with all "
+                    "columns in the publication; or publish = 'insert'"
                 ]
             raise
     return []

@@ -101,8 +101,8 @@ def compare(
     if others:
         described.append(
             f"table {table.name} does not have what the ledger has published there in "
-            f"{count_of(len(others), 'interval')}: it was emptied or created again, or it or the ledger was restored from an "
-            f"older copy. These commands repair it: {_commands(others)}"
+            f"{count_of(len(others), 'interval')}: the table was emptied or created again, or the table or the ledger was "
+            f"restored from an older copy. These commands repair it: {_commands(others)}"
         )
     if withdrawn:
         described.append(

@@ -122,7 +122,7 @@ class PipelineTable:
         if standing in {TableStanding.CLOSED, TableStanding.OVERTAKEN}:
             raise Superseded(
                 f"batch {batch.id}: in table {self.name} this attempt's publication is {standing}: it was given up, or a later "
-                "one was committed. Nothing was changed."
+                "publication was committed. Nothing was changed."
             )
         if owner is None:
             raise TableRefused(f"table {self.name} {LOST}. Nothing was changed.")

@@ -220,7 +220,12 @@ class KafkaTopicOutput(RecordTopic):
             if now is None or now.publication_under(publication.require_lease) is None:
                 raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt copies nothing more.")
             seen = seen_in_output(deployment, batch, task)
-            log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
+            log.warning(
+                "batch %s: the mark of task-partition %d is gone; the output has %d of its records",
+                batch.id,
+                task,
+                seen.rows,
+            )
             if not seen.rows:
                 return opening_marks(view, publication)[task]
             return Receipt(task=task, ledger=publication.ledger, lease=publication.require_lease, topics={topic: seen})
