@@ -25,21 +25,21 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Copies each published batch of a pipeline into a file of its own, and removes the files of batches that count no more.
+ * Copies each published batch of a pipeline into a file of its own, and removes the files of batches that no longer count.
  *
- * <p>It knows nothing of Fencepost but the topic of announcements, and may be stopped and started at any time:
+ * <p>It needs the topic of announcements and the output. You may stop and start it at any time:
  *
  * <pre>java -cp "jars/*" PublishedBatches.java client.properties PIPELINE FOLDER</pre>
  *
  * <p>The folder has a file for each announcement that was read, named by its offset: first the announcement, then the batch's
- * values, a line each. A file gets its name when it is whole, so result and position are one. It reads JSON objects ({@code
+ * values, a line each. A file gets its name when it is complete, so result and position change together. It reads JSON objects ({@code
  * output.format: json}) of an output topic, and leaves them as they are.
  */
 public class PublishedBatches {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Duration PATIENCE = Duration.ofSeconds(60); // without a record, although some are missing
 
-    /** There is nothing here that this reader can read on; the text says what, and what to do. */
+    /** The reader cannot continue. The text says why, and what to do. */
     private static class Unreadable extends Exception {
         Unreadable(String message) {
             super(message);
@@ -90,8 +90,8 @@ public class PublishedBatches {
             announcements.assign(List.of(topic));
             TreeMap<Long, JsonNode> read = read(folder);
             long last = read.isEmpty() ? -1 : read.lastKey();
-            long end = announcements.endOffsets(List.of(topic)).get(topic); // of what is committed
-            boolean isKnown = last < 0; // the last announcement is read again: a topic that was created again has another there
+            long end = announcements.endOffsets(List.of(topic)).get(topic); // of the committed announcements
+            boolean isKnown = last < 0; // the last announcement is read again: a topic that was created again differs there
             announcements.seek(topic, Math.max(last, 0));
             while (announcements.position(topic) < end) {
                 for (ConsumerRecord<byte[], byte[]> record : announcements.poll(Duration.ofSeconds(1))) {
@@ -196,7 +196,7 @@ public class PublishedBatches {
         Files.move(draft, folder.resolve(offset + ".jsonl"), StandardCopyOption.ATOMIC_MOVE);
     }
 
-    /** A publication takes the place of its interval, unless it is an addition; a withdrawal leaves nothing of it. */
+    /** A publication replaces all batches of its interval, unless it is an addition. A withdrawal removes them. */
     private static void remove(Path folder, Map<Long, JsonNode> read) throws Exception {
         Map<JsonNode, List<Long>> counts = new HashMap<>();
         for (Map.Entry<Long, JsonNode> one : read.entrySet()) {
@@ -205,7 +205,7 @@ public class PublishedBatches {
             boolean adds = !told.get("adds_to").isNull();
             if (!told.get("state").asText().equals("skipped") && !adds) {
                 for (long older : own) {
-                    keep(folder, older, List.of(read.get(older).toString())); // the announcement stays: it holds the place
+                    keep(folder, older, List.of(read.get(older).toString())); // the announcement is part of the position
                 }
                 own.clear();
             }

@@ -1,12 +1,12 @@
-"""Copies each published batch of a pipeline into a SQLite table with pandas, and removes the rows of batches that count no more.
+"""Copies each published batch of a pipeline into a SQLite table with pandas, and removes the rows of superseded batches.
 
-It knows nothing of Fencepost but the topic of announcements, and may be stopped and started at any time:
+It needs the topic of announcements and the output. You may stop and start it at any time:
 
     python published_batches.py client.properties PIPELINE DATABASE
 
 Rows and position are in one database, and change in one transaction. It reads JSON objects (`output.format: json`) of an output
-topic. Texts, doubles, booleans and whole numbers of 64 bits are SQLite's; a decimal is a text with its digits, and an array or an
-object is its JSON text. The columns that begin with an underscore are the reader's own: no column of an output does.
+topic. Texts, doubles, booleans and whole numbers of 64 bits get SQLite's types. A decimal is a text with its digits, and an array
+or an object is its JSON text. Columns that begin with an underscore are the reader's own, because no output has such a column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE = 60.0  # seconds without an answer
 NOTHING = (None, "null")
 OWN = ("_key", "_is_tombstone", "_interval", "_revision")
 NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')  # of a field in an object, up to its value
-# Of each key the newest interval, then the newest revision. The last offset may be an old interval's that was reprocessed.
+# For each key: the newest interval, then its newest revision. The last offset may belong to an old interval that was reprocessed.
 NEWEST = """
 CREATE VIEW IF NOT EXISTS newest AS
 SELECT * FROM (
@@ -39,11 +39,11 @@ SELECT * FROM (
 
 
 class Unreadable(Exception):
-    """There is nothing here that this reader can read on; the text says what, and what to do."""
+    """The reader cannot continue. The text says why, and what to do."""
 
 
 def consumer(settings: dict[str, str]) -> Consumer:
-    """A consumer that sees committed records only, and never passes over what is gone."""
+    """A consumer that sees committed records only, and raises an error if an offset is gone."""
     fixed = {"isolation.level": "read_committed", "auto.offset.reset": "error", "enable.auto.commit": "false"}
     own = {"enable.partition.eof": "true", "allow.auto.create.topics": "false"}
     return Consumer({"group.id": "fencepost-reader", **settings, **fixed, **own})
@@ -62,11 +62,11 @@ def records(reader: Consumer, ranges: dict[TopicPartition, int]) -> Iterator[Mes
                 left.pop(partition, None)
             elif error is None:
                 deadline = time.monotonic() + PATIENCE
-                yield message  # an end before that of the range: an open transaction hides what follows
+                yield message  # the partition ends before the range: an open transaction hides later records
 
 
 def fields(text: str) -> dict[str, tuple[Any, str]]:
-    """The fields of a JSON object, each with the text of its value: only that has all digits of a decimal."""
+    """The fields of a JSON object, each with the text of its value. Only the text has all digits of a decimal."""
     found, at = dict[str, tuple[Any, str]](), 1
     while name := NAME.match(text, at):
         value, at = json.JSONDecoder().raw_decode(text, name.end())
@@ -75,14 +75,14 @@ def fields(text: str) -> dict[str, tuple[Any, str]]:
 
 
 def sqlite_value(value: Any, text: str, kind: str) -> Any:
-    """What SQLite keeps of a value, which has this text in JSON and one of Spark's types."""
+    """The value that SQLite stores for this JSON text, which is of one of Spark's types."""
     is_long = type(value) is int and not -(2**63) <= value < 2**63
     is_decimal = value is not None and kind.startswith("decimal")
     return text if is_long or is_decimal or isinstance(value, dict | list) else value
 
 
 def check_readable(announced: dict[str, Any]) -> None:
-    """Check that an announced batch has JSON values in a topic, which name it."""
+    """Check that an announced batch is in a topic, as JSON values whose header names the batch."""
     if announced["kind"] != "topic":
         raise Unreadable(
             f"{announced['batch']}: its rows are not in a topic, but in {announced['output']}. Read them there."
@@ -97,7 +97,7 @@ def check_readable(announced: dict[str, Any]) -> None:
 
 
 def read_batch(reader: Consumer, announced: dict[str, Any]) -> pd.DataFrame:
-    """The batch's rows: of the records in its ranges those whose header names it. Other batches may have records there."""
+    """The batch's rows: the records in its ranges whose header names it. Other batches may have records in the same ranges."""
     check_readable(announced)
     found: list[tuple[bytes | None, dict[str, tuple[Any, str]] | None]] = []
     ranges = {
@@ -126,7 +126,7 @@ def read_batch(reader: Consumer, announced: dict[str, Any]) -> pd.DataFrame:
 
 
 def append(database: sqlite3.Connection, rows: pd.DataFrame) -> None:
-    """Append rows to the table, which gets the columns that it lacks. These have no type, by which SQLite would round."""
+    """Append rows to the table, with the columns that it lacks. New columns have no type, because SQLite would round by it."""
     database.execute(f"CREATE TABLE IF NOT EXISTS rows ({', '.join(OWN)})")
     known = {name.lower() for _, name, *_ in database.execute("PRAGMA table_info(rows)")}
     names = [quoted(name) for name in rows.columns]
@@ -146,11 +146,11 @@ def quoted(name: str) -> str:
 
 
 def take(database: sqlite3.Connection, reader: Consumer, offset: int, announced: dict[str, Any]) -> None:
-    """Bring the table to what an announcement says, and the position with it."""
+    """Apply an announcement to the table, and store its position in the same transaction."""
     interval = announced["interval"]["start"]
     rows = read_batch(reader, announced) if announced["state"] == "published" and announced["rows"] else None
     with database:
-        database.execute("BEGIN")  # one transaction, which a new column is in too
+        database.execute("BEGIN")  # one transaction, which includes new columns
         replaces_all = announced["state"] == "withdrawn" or (
             announced["state"] == "published" and announced["adds_to"] is None
         )
@@ -163,7 +163,7 @@ def take(database: sqlite3.Connection, reader: Consumer, offset: int, announced:
 
 
 def end_of(announcements: Consumer, topic: str) -> int:
-    """The end of what is announced."""
+    """The end offset of the announcements."""
     known = announcements.list_topics(topic, timeout=30).topics[topic]
     if known.error is not None:
         raise Unreadable(
@@ -175,7 +175,7 @@ def end_of(announcements: Consumer, topic: str) -> int:
 
 
 def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection) -> int:
-    """Take all that is announced by now; how much that was."""
+    """Apply all announcements up to now. Returns their number."""
     database.execute("CREATE TABLE IF NOT EXISTS position (last INTEGER, announcement TEXT)")
     known = database.execute("SELECT last, announcement FROM position").fetchone()
     topic, taken = f"fencepost.{pipeline}.published", 0
@@ -190,7 +190,7 @@ def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection
                 take(database, reader, message.offset(), announced)
                 taken += 1
             elif (message.offset(), announced) == (known[0], json.loads(known[1])):
-                known = None  # the last one, read again: a topic that was created again has another there
+                known = None  # the last one, read again: a topic that was created again differs there
             else:
                 break
     if known is not None:
@@ -199,7 +199,7 @@ def follow(settings: dict[str, str], pipeline: str, database: sqlite3.Connection
 
 
 def main(arguments: list[str]) -> str | None:
-    """Run the command; what went wrong, for a person."""
+    """Run the command. Returns a message for a person if it failed."""
     if len(arguments) != 3:
         return USAGE
     file, pipeline, place = arguments

@@ -1,12 +1,12 @@
 -- The rows of published batches in Flink SQL, in batch mode. Change the brokers, the pipeline in two names of topics, the columns of
 -- the output, and the sink; then run it with Flink's SQL client and its Kafka connector: sql-client.sh -f published_batches.sql
 --
--- A batch goes into the result only whole. `incomplete` has those of which records are missing: an open transaction hides them, or
--- retention has deleted them. It has to be empty.
+-- A batch is in the result only if all its records are there. `incomplete` has the other batches: an open transaction hides some
+-- of their records, or retention has deleted some. `incomplete` has to be empty.
 
 SET 'execution.runtime-mode' = 'batch';
 
--- All that was announced until now. `place` is the announcement's offset.
+-- All announcements until now. `place` is the announcement's offset.
 CREATE TEMPORARY TABLE announcements (
     `state` STRING,
     `batch` STRING,
@@ -27,7 +27,7 @@ CREATE TEMPORARY TABLE announcements (
     'format' = 'json'
 );
 
--- The output's committed records, with what tells whose they are.
+-- The output's committed records, with header, partition and offset.
 CREATE TEMPORARY TABLE output (
     `n` INT,
     `doubled` INT,
@@ -46,7 +46,7 @@ CREATE TEMPORARY TABLE output (
     'value.json.timestamp-format.standard' = 'ISO-8601'
 );
 
--- The batches that count: of each interval the last publication that takes the place of all before it, and what was added since.
+-- The batches that count: for each interval, the last publication that is not an addition, and the additions after it.
 CREATE TEMPORARY VIEW in_force AS
 SELECT told.*
 FROM announcements AS told
@@ -58,7 +58,7 @@ JOIN (
 ) AS newest ON told.`interval`.`start` = newest.`start` AND told.`place` >= newest.`since`
 WHERE told.`state` = 'published';
 
--- Their records: those in the announced ranges whose header names the batch.
+-- Their records: the records in the announced ranges whose header names the batch.
 CREATE TEMPORARY VIEW published AS
 SELECT
     f.`batch`, f.`interval`.`start` AS `interval`, f.`revision`, f.`rows`, o.`n`, o.`doubled`, o.`name`,

@@ -1,12 +1,12 @@
-"""A DAG that a new announcement wakes, in an Airflow that knows nothing of the pipeline: it copies published batches into SQLite.
+"""A DAG that each new announcement wakes, in an Airflow that does not know the pipeline. It copies published batches into SQLite.
 
-It needs Airflow's Kafka provider, and beside it published_batches.py. The connection's extra has `bootstrap.servers`, the
+It needs Airflow's Kafka provider, and published_batches.py beside this file. The connection's extra has `bootstrap.servers`, the
 reader's `group.id`, `"auto.offset.reset": "earliest"`, and its login:
 
     {"bootstrap.servers": "kafka:9092", "group.id": "reports", "auto.offset.reset": "earliest"}
 
-The trigger notes in the group how far it has come, before Airflow has the event; so an event may be lost, and after a failure
-there may be two. The task does not go by the event: it reads all announcements after the position in its own database.
+The trigger commits its position in the group before Airflow has the event. So an event may be lost, and after a failure it may
+come twice. The task does not rely on the event: it reads all announcements after the position in its own database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, BaseHook, Cron
 PIPELINE = "nyc_flights"
 CONNECTION = "kafka_reader"
 DATABASE = "/var/lib/reports/batches.sqlite"
-AT_THE_LATEST = "0 * * * *"  # the DAG runs then too, for an announcement whose event was lost
+AT_THE_LATEST = "0 * * * *"  # the DAG also runs at these times, in case an event was lost
 
 announced = Asset(
     f"announced-{PIPELINE}",
@@ -44,7 +44,7 @@ announced = Asset(
     max_active_runs=1,  # one position, so one reader
 )
 def copy_published_batches() -> None:
-    """Everything announced since the last run."""
+    """Copy everything that was announced since the last run."""
 
     @task(retries=2)
     def copy() -> int:
