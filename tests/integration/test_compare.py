@@ -154,9 +154,7 @@ def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(ru
         "passed",
         1,
     )
-    assert (
-        "2 rows in quarantine were not judged: a rule that this suite does not have put them there" in published["why"]
-    )
+    assert "2 rows in quarantine were not judged, because this suite does not have their rule" in published["why"]
     assert (rejected["revision"], rejected["rows"], rejected["then"], rejected["now"]) == ("4", 8, "rejected", "passed")
 
 

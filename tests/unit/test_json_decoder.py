@@ -442,7 +442,9 @@ def test_what_many_libraries_write_and_json_does_not_have_is_named() -> None:
     assert why == [None] * 1000 + list(NO_JSON.values())
 
 
-FINER = "digits below the microsecond, which no timestamp holds; declared as string, it can be cut in the transform"
+FINER = (
+    "digits below the microsecond, which no timestamp holds; declare the field as string, and cut it in the transform"
+)
 ZONED_TIME = "not a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
 A_TIME = "not a time without a zone such as 2026-01-31T23:59:59.999999"
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

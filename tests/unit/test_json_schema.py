@@ -106,7 +106,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"type": ["string", "integer"]}, "#/properties/f/type: several types (integer, string)"),
     ({"enum": [1, "a"]}, "#/properties/f/enum: several types (integer, string)"),
     ({"const": [1]}, "#/properties/f/items: it gives no type"),
-    ({"oneOf": [TEXT, {"type": "integer"}]}, "#/properties/f/oneOf: 2 schemas (string, integer), and a column has one"),
+    ({"oneOf": [TEXT, {"type": "integer"}]}, "#/properties/f/oneOf: 2 schemas (string, integer), but a column has one"),
     ({"anyOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/anyOf: 2 schemas (object, object)"),
     ({"allOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/allOf: 2 schemas (object, object)"),
     ({"allOf": [TEXT, TEXT]}, "#/properties/f/allOf: 2 schemas (string, string)"),

@@ -112,7 +112,7 @@ def test_of_all_rows_at_once_the_layout_says_whether_a_records_rows_follow_each_
     ]
     table = pa.Table.from_batches(list(batches(rows, iter([4, 3]))))
     assert withheld_here(table, Layout.OUTPUT) == [True, False, False, False, False, True, False]
-    with pytest.raises(SettingsError, match="those of topic in, partition 0, offset 5"):
+    with pytest.raises(SettingsError, match="the rows of the record at topic in, partition 0, offset 5"):
         withheld_here(table, Layout.SOURCE)
     in_order = table.take([2, 0, 3, 5])
     assert withheld_here(in_order, Layout.SOURCE) == [False, True, False, True]

@@ -129,6 +129,6 @@ def clock_changes(schedule: Schedule, now: datetime) -> str:
     named = next((interval for interval in unusual if interval.end > now), unusual[-1])
     return (
         f"Clocks in {schedule.timezone} do not change by whole hours, so intervals of cron {schedule.cron!r} would "
-        f"overlap. To prevent this, interval {named.description} does not end at a time of the cron, and the next "
-        "interval begins at that end. No intervals overlap, and no time is left out."
+        f"overlap. To prevent this, interval {named.description} does not end at a time of the cron, and the next interval "
+        "begins where it ends. No intervals overlap, and no time is left out."
     )

@@ -112,7 +112,7 @@ def _number(values: Sequence[Any]) -> Inferred:
             return Inferred("decimal(38,0)", whole, "larger than bigint holds")
         return as_text("whole numbers of more than 38 digits")
     if not fits(values, pa.float64()) or any(_loses(value) for value in values):
-        return as_text("numbers of which a double would lose digits")
+        return as_text("numbers that a double would round")
     return Inferred("double", pa.float64(), _exact(values))
 
 

@@ -323,7 +323,9 @@ MICROSECOND = timedelta(microseconds=1)
 FIRST, LAST = ((end.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))  # noqa: DTZ901
 A_DAY = "a day such as 2026-01-31"
 A_TIME = "a time without a zone such as 2026-01-31T23:59:59.999999"
-FINER = "digits below the microsecond, which no timestamp holds; declared as string, it can be cut in the transform"
+FINER = (
+    "digits below the microsecond, which no timestamp holds; declare the field as string, and cut it in the transform"
+)
 ZONED_TIME = "a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
 
 

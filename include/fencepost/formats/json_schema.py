@@ -174,7 +174,7 @@ class _SchemaParser:
         kinds = {replace(one, nullable=False, values=()) for one in found}
         if len(kinds) != 1 or (word == "allOf" and len(branches) > 1):
             what = ", ".join(one.describe() for one in found) or "null"
-            raise NoColumn(f"{at}: {len(branches)} schemas ({what}), and a column has one type")
+            raise NoColumn(f"{at}: {len(branches)} schemas ({what}), but a column has one type")
         some = [value for one in found for value in one.values] if all(one.values for one in found) else []
         return replace(kinds.pop(), nullable=nullable, values=_distinct(some))
 
@@ -195,7 +195,7 @@ class _SchemaParser:
             raise NoColumn(f"{at}/type: always null") if said else _untyped(at)
         if len(kinds) > 1:
             word = "type" if said else "const" if "const" in raw else "enum"
-            raise NoColumn(f"{at}/{word}: several types ({', '.join(sorted(kinds))}), and a column has one")
+            raise NoColumn(f"{at}/{word}: several types ({', '.join(sorted(kinds))}), but a column has one type")
         (kind,) = kinds
         if kind == "array":
             return JsonType("array", nullable, items=self._items(raw, place, at, depth))

@@ -189,7 +189,7 @@ HELP: dict[int, str] = {
     K.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas requires: bring back the broker that is down.",
     K.KAFKA_STORAGE_ERROR: "A broker cannot use its disk: see its log, and free or repair the disk.",
     K.THROTTLING_QUOTA_EXCEEDED: "A quota of the cluster is used up: wait, or raise the quota of the pipeline's user.",
-    K.UNKNOWN: "The broker failed with an error it has no code for: see its log.",
+    K.UNKNOWN: "The broker failed with an error that has no code: see its log.",
     K._BAD_MSG: "Data from the network was damaged. If it happens again, look for a proxy in between, or for a port of another "
     "protocol (security.protocol).",
     K._CRIT_SYS_RESOURCE: "This machine is short of memory, threads or files: free some.",

@@ -49,7 +49,7 @@ def loss_reason(announced_in: str | None, found: Topic | None, begin: int) -> st
         return "no longer exists"
     if found.id != announced_in:
         return "was deleted and created again"
-    return f"begins at offset {begin}: the records before that were deleted" if begin else None
+    return f"begins at offset {begin}: earlier records were deleted" if begin else None
 
 
 class AnnouncementTopic:

@@ -131,10 +131,7 @@ def _concluded(
         outcome, why = Outcome.REJECTED, f"{above}. {why if evaluation.outcome is Outcome.REJECTED else ''}".strip()
     back = sum(rows for name, rows in written.rules.items() if name not in known)
     if back:
-        why += (
-            f" {count_of(back, 'row')} in quarantine were not judged: a rule that this suite does not have put "
-            "them there."
-        )
+        why += f" {count_of(back, 'row')} in quarantine were not judged, because this suite does not have their rule."
     bypassed = accounts.malformed_kept + sum(known.values())
     return _of(past, outcome, why, taken=dict(taken), bypassed=bypassed, checks=evaluation.checks)
 

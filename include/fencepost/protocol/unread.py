@@ -84,7 +84,7 @@ class Unread:
     def advice(self, pipeline: str) -> str:
         """Returns the command that makes a batch of the offsets."""
         whole = Interval(start=EPOCH, end=self.start).command("run", pipeline)
-        return f"{whole} reads them as a batch of its own (in Airflow: a backfill of the intervals before)"
+        return f"{whole} reads them as one batch (in Airflow: a backfill of the intervals before the first)"
 
     def _stamp(self, part: UnreadRange) -> str:
         if part.last_timestamp is None:
