@@ -531,7 +531,7 @@ class Plan(Frozen):
         return sum(block.partitions for block in self.tasks if block.kind is TaskKind.ROWS)
 
     def receipt_count(self, bypassed: int) -> int:
-        """Returns how many task-partitions have to commit, if so many records bypass the transform
+        """Returns how many task-partitions have to commit, if `bypassed` records bypass the transform
         (`WriteSummary.bypassed`).
         """
         return sum(block.partitions for block in self.tasks) if bypassed else self.row_task_count

@@ -1,4 +1,4 @@
-"""An event about an interval in the form that a notification has. Templates get it as `fencepost`.
+"""An event about an interval in the form that a notification has. Templates get the event as `fencepost`.
 
 An event quotes no record. Names of checks come from the suite, and a reason comes from the ledger or from an error of
 Fencepost.

@@ -285,8 +285,8 @@ def _open_transaction(
 
 
 def _is_dated_by_its_writing(inspection: Inspection, role: Role) -> bool:
-    """Returns whether records have the time of writing as their timestamp. Records of every topic except the source are
-    assumed to have it. The source's producers may choose timestamps.
+    """Returns whether records have the time of writing as their timestamp. Records in quarantine and staging do not
+    have it. Records of the source are assumed to have it, although its producers may choose timestamps.
     """
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True

@@ -39,16 +39,17 @@ ADVICE = (
 
 
 def check_complete(deployment: Deployment, view: View, written: Callable[[], Iterable[Named]]) -> None:
-    """Check, before anything is planned, that no batch is missing from the ledger. `view` is the ledger as it was read last.
+    """Checks, before anything is planned, that no batch is missing from the ledger. `view` is the ledger at its last
+    read.
 
     1. read the offsets of the pipeline's group;
-    2. if nothing was planned in this ledger topic yet, that is, if the topic is new or a copy, ask `written` for the batches that
-       own the newest records of output and staging topic;
-    3. read the ledger again, because it has to account for what was read before it; decide.
+    2. ask `written` for the batches that own the newest records of output and staging topic. This happens only if
+       nothing was planned in this ledger topic yet, because the topic is then new or a copy;
+    3. read the ledger again, because it has to account for what was read before. Then decide.
 
     Raises:
         LedgerLost: a batch is missing.
-        GroupInUse: the ledger is empty, and the group has offsets, which may be another application's.
+        GroupInUse: the ledger is empty, and the group has offsets. The offsets may be another application's.
     """
     pipeline, source = deployment.pipeline, deployment.cluster.describe(deployment.pipeline.source.topic)
     have = offsets_of(deployment.cluster, pipeline.group, source, stable=True)  # 1
@@ -57,10 +58,11 @@ def check_complete(deployment: Deployment, view: View, written: Callable[[], Ite
 
 
 def decide_complete(pipeline: Pipeline, view: View, source: str, have: Committed, named: Iterable[Named]) -> None:
-    """Decide whether the ledger accounts for offsets of the source and for named batches that were read before it; pure.
+    """Decides whether the ledger accounts for offsets of the source and for named batches. The ledger was read after
+    them. Pure.
 
     Raises:
-        LedgerLost, GroupInUse: as in `check_complete`.
+        LedgerLost, GroupInUse: see `check_complete`.
     """
     if view.revisions:
         check_accounted_for(pipeline, view, source, have)
@@ -81,12 +83,12 @@ def offsets_of(cluster: Cluster, group: str, topic: Topic, *, stable: bool = Fal
 
 
 def plans_none(view: View, ledger_topic_id: str) -> bool:
-    """Whether nothing was planned in this ledger topic yet; pure."""
+    """Returns whether nothing was planned in this ledger topic yet. Pure."""
     return all(batch.plan.ledger_topic_id != ledger_topic_id for batch in view.all())
 
 
 def unknown_batch(view: View, named: Iterable[Named]) -> Named | None:
-    """A named batch that the ledger lacks, or None; pure. The newest one that has a name comes first."""
+    """Returns a named batch that the ledger lacks, or None. The newest named batch comes first. Pure."""
     plans = {batch.plan.staging_timestamp for batch in view.all()}
     known = {*(str(batch.id) for batch in view.all()), *(planned_at(moment) for moment in plans if moment is not None)}
     unknown = (one for one in named if one[0] not in known)
@@ -94,7 +96,7 @@ def unknown_batch(view: View, named: Iterable[Named]) -> Named | None:
 
 
 def check_accounted_for(pipeline: Pipeline, view: View, topic: str, have: Committed) -> None:
-    """Check that the group's offsets are not ahead of the ledger, which was read after them; pure.
+    """Checks that the group's offsets are not ahead of the ledger. The ledger was read after the offsets. Pure.
 
     Missing or lower offsets prove nothing, because offsets expire and a person may set them back.
 

@@ -50,9 +50,9 @@ class Decoded:
 class RowPath:
     """The path of a pipeline's rows, with the schemas that a plan froze.
 
-    `rules` are the suite's quarantine rules. With None, flagged rows have neither the column `rule` nor their source record. This
-    saves work in a write that quarantines no row. `NO_RULES` flags no row either, but its rows have these columns, for a caller
-    that reads them whatever the suite says.
+    `rules` are the suite's quarantine rules. If `rules` is None, flagged rows have neither the column `rule` nor their
+    source record. This saves work in a write that quarantines no row. `NO_RULES` flags no row either, but the rows have
+    these columns. A caller that always reads the columns uses `NO_RULES`.
     """
 
     pipeline: Pipeline

@@ -112,7 +112,7 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def is_quarantined_by(batch: str) -> Column:
-    """Returns whether a record of a quarantine topic belongs to that batch, by its last header with the batch."""
+    """Returns whether a record of a quarantine topic belongs to that batch. The record's last header names its batch."""
     last = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
     return F.try_element_at("headers", F.lit(-1)) == last
 

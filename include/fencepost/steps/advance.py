@@ -362,7 +362,8 @@ def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Comm
 
 
 def _offsets_to_move(deployment: Deployment, after: View, have: Committed) -> dict[str, list[TopicPartition]]:
-    """The offsets of both groups that differ from what the changed ledger says. It was read after the offsets.
+    """Returns the offsets of both groups that differ from the offsets in the changed ledger. The ledger was read after
+    the offsets.
 
     If another run moved offsets after these were read, `after` has that run's record. So no offset is moved back.
 

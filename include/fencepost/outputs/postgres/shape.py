@@ -22,7 +22,7 @@ log = logging.getLogger("fencepost.outputs.postgres")
 
 
 class TableShape:
-    """The `Columns` of a pipeline's table, and the reasons in the catalogue against a publication there."""
+    """The `Columns` of a pipeline's table, and the reasons in the catalogue against a publication to the table."""
 
     def __init__(self, table: PipelineTable) -> None:
         self._of, self._pipeline, self._table = table, table.pipeline, table.name

@@ -104,14 +104,14 @@ class PipelineTable:
             )
 
     def has_to_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> bool:
-        """Returns whether the publication still has to be committed, by the locked row of its interval; False if it is
-        committed.
+        """Returns whether the publication still has to be committed, by the locked row of its interval. Returns False
+        if it is committed.
 
         `owner` is the table's owner by the store.
 
         Raises:
-            Superseded: the publication was given up, or a later one was committed; or the row is of another ledger topic, and the
-                publication's ledger topic no longer exists.
+            Superseded: the publication was given up, or a later publication was committed. Another cause is a row of
+                another ledger topic, if the publication's ledger topic no longer exists.
             TableRefused, AnotherCluster: the pipeline does not own the table.
         """
         publication = batch.publication_as(TablePublication)
