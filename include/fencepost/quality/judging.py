@@ -102,12 +102,13 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Expectat
         within = _within(one, answer)
         if within is not None and within is not success:
             return ExpectationAnswer(
-                error=f"Great Expectations answered {success}, but the figure and its exact bounds give {within}"
+                error=f"Great Expectations answered {success}, but {within} follows from the figure and its exact bounds"
             )
         return ExpectationAnswer(success, _observed(one, answer, result.result), judged_count=judged_count)
     if holds is not success:
         return ExpectationAnswer(
-            error=f"Great Expectations answered {success}, but {unexpected} unexpected of {judged} judged give {holds}"
+            error=f"Great Expectations answered {success}, but {holds} follows from the counts ({unexpected} unexpected of "
+            f"{judged} judged)"
         )
     return ExpectationAnswer(success, None, answer.elements, answer.judged, answer.unexpected)
 

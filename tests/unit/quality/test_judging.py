@@ -71,4 +71,7 @@ def test_an_answer_that_the_exact_figure_contradicts_is_none(
     monkeypatch.setattr("fencepost.quality.judging.boolean", lambda success: not boolean(success))
     found = judge_records([one], answers)[0]
     assert found.success is None
-    assert found.error == f"Great Expectations answered {not holds}, but the figure and its exact bounds give {holds}"
+    assert (
+        found.error
+        == f"Great Expectations answered {not holds}, but {holds} follows from the figure and its exact bounds"
+    )
