@@ -184,8 +184,8 @@ def _failure(jar_set: JarSet, failures: list[str]) -> str:
     return (
         f"{len(failures)} of the {jar_set.name} jars are missing, or differ from the SHA-256 in {jar_set.lock}:\n{what}\nNothing "
         "uses them. If the Maven registry was out of reach (FENCEPOST_MAVEN_MIRROR names "
-        "a mirror) or a download was cut short, run again. Otherwise find out what the registry serves, and do not "
-        "use it. Only if the jars have to change, as for a new version, pin the new jars: `make pins`."
+        "a mirror) or a download was cut short, run again. Otherwise do not use the jars, and find out why the "
+        "registry serves others. Only if the jars have to change, as for a new version, pin the new jars: `make pins`."
     )
 
 

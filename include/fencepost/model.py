@@ -428,10 +428,11 @@ class Plan(Frozen):
 
     `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and reaches
     `output` when it is published. The `ends` of topics are their ends when the batch was planned. `lane` names the
-    batch's transactional ids and the groups of its marks: a number, or `replay-<n>` for an addition. Ids of the lane
-    below `fence_up_to` that the batch does not use may have open transactions of earlier, wider batches, so these ids
-    are fenced first. `digests` has a digest for each part that decides the output. `software` names the versions that
-    write it. The batch's lease is an offset of the ledger topic with the id `ledger_topic_id`.
+    batch's transactional ids and the groups of its marks: a number, or `replay-<n>` for an addition. An earlier
+    batch with more task-partitions may have left transactions open. So the lane's ids below `fence_up_to` are fenced
+    first, except those that this batch uses. `digests` has a digest for each part that decides the output. `software`
+    has the versions of the programs that write the batch. The batch's lease is an offset of the ledger topic with the
+    id `ledger_topic_id`.
 
     `staging_timestamp` is set with `staging`. All of the batch's records in the staging topic have this timestamp, in
     milliseconds. No other batch in the ledger has the same timestamp, so it identifies the records. In the output a
@@ -949,8 +950,8 @@ class Batch(Frozen):
 
     @property
     def needs_publish_step(self) -> bool:
-        """Returns whether the batch has to be published to its output. A staged batch has to be. A batch without
-        records has to be too, if its output is a table, for example.
+        """Returns whether the batch has to be published to its output. A staged batch has to be. Some outputs,
+        such as a table, also need the step for a batch without records.
         """
         return self.is_staged or (self.written is not None and self.plan.output.takes_empty)
 

@@ -64,7 +64,7 @@ def reader_login(host: str, port: int, passfile: Path) -> dict[str, str]:
 
 
 def write_passfile(login: Mapping[str, str], password: str) -> None:
-    """Writes the password file that the login names. Only its owner can read it."""
+    """Writes the password file whose path is in `login`. Only its owner can read it."""
     place = ":".join(login[name] for name in ("host", "port", "dbname", "user"))
     write_private(Path(login["passfile"]), f"{place}:{password}\n")
 

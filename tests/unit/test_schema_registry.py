@@ -53,7 +53,7 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (None, {}, "source.format: avro needs schema_registry: with"),
     ({}, {}, "schema_registry.url: required"),
     ({"url": "127.0.0.1:8081"}, {}, "not a URL such as https://registry:8081"),
-    ({"url": "http://etl:hunter2@r:8081"}, {}, "holds a user, and messages show it"),
+    ({"url": "http://etl:hunter2@r:8081"}, {}, "the URL contains a user, and messages show the URL"),
     (URL | {"username": "etl"}, {}, "username and password belong together"),
     (URL | {"username": "e:l", "password": "hunter2"}, {}, "username contains a colon"),
     (URL | {"username": "etl", "password": "hunter2", "token": "hunter2"}, {}, "or token, and not both"),

@@ -87,7 +87,9 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
-    """Yields the figures of a step whose verdict stops the batch, or whose passed batch the table refused."""
+    """Yields the figures of a step that stopped the batch. Either the verdict stopped it, or it passed and the output
+    refused it.
+    """
     if batch.verdict is None:
         return
     quarantined = batch.written.quarantined if batch.written else {}

@@ -1,7 +1,7 @@
 """Runs the steps that need Spark. A job is submitted only if Spark has something to do, and never outlives its task.
 
-Whatever ends the task also ends its driver. `spark-submit.sh` ends the JVM with the task's process, the driver ends
-with the JVM (`fencepost.steps.jobs`), and the task ends with its supervisor. The provider alone would kill only the
+Whatever ends the task also ends its driver. When the task's process ends, `spark-submit.sh` ends the JVM. When the JVM
+ends, so does the driver (`fencepost.steps.jobs`). The task ends when its supervisor ends. The provider alone would kill only the
 JVM, and nothing if the task's process is killed. Fencing is the real guarantee, and this module makes zombies rare.
 """
 

@@ -125,7 +125,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(
                 f"[bold yellow]ends in the future:[/] {row.batch.id}. Earlier intervals that are planned from now "
-                "on get no records. If this interval was a mistake, `fencepost withdraw` removes it from the order.",
+                "on get no records. If this interval was a mistake, `fencepost withdraw` removes it.",
                 soft_wrap=True,
             )
     if hole:

@@ -35,7 +35,7 @@ def check_cron(expression: str) -> None:
         ValueError: the expression does not. The text says why.
     """
     if not croniter.is_valid(expression):
-        raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+        raise ValueError("not a cron expression; '0 0 * * *', for example, is every midnight")
     if "r" in re.split(r"[\s,(]", expression.lower()):
         raise ValueError("R means a random time, which changes at each reading, so intervals would overlap")
     if len(expression.split()) > FIELDS:

@@ -143,7 +143,9 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
         if name in ("name", "folder"):
             raise SettingsError(f"{file}: {name}: not allowed here; the folder names the pipeline.")
         if name in NOT_IN_FILE:
-            raise SettingsError(f"{file}: {name}: not allowed here; write connection: under {', '.join(SERVICES)}.")
+            raise SettingsError(
+                f"{file}: {name}: not allowed here. `connection` may be set only in the sections {', '.join(SERVICES)}."
+            )
         if not isinstance(name, str):
             raise SettingsError(
                 f"{file}: {_shown(name)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."

@@ -13,8 +13,8 @@ writer, and which mark overwrites which mark:
    earlier one, also those of earlier batches, and aborts the transaction that it left open.
 4. **A mark is in the group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite
    only marks of its own lane, and the lease in a mark says which batch it belongs to.
-5. **Lanes never share a name.** The lane of a batch is a number, that of an addition `replay-` and a number, that of a
-   publication `publish-` and a number.
+5. **Lanes never share a name.** A batch's lane is written `<number>`, an addition's `replay-<number>`, and a
+   publication's `publish-<number>`.
 
 A writer that still runs is fenced by its name alone. If these names changed, nothing would fence it.
 """

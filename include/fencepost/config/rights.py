@@ -75,7 +75,7 @@ RIGHTS = (
     Right(T, "ledger", "Write", "records each step of a batch"),
     Right(T, "ledger", "DescribeConfigs", "checks that the topic is compacted"),
     Right(T, "announcements", "Write", "announces publications, skips and withdrawals"),
-    Right(T, "announcements", "DescribeConfigs", "checks that the topic keeps all of them"),
+    Right(T, "announcements", "DescribeConfigs", "checks that the topic keeps all announcements"),
     Right(
         T,
         "output",

@@ -30,7 +30,7 @@ def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> tupl
 
     Raises:
         SettingsError: the values are Protobuf, or have several subjects or types.
-        RegistryUnavailable, AccessDenied: the registry does not answer.
+        RegistryUnavailable, AccessDenied: the registry does not answer, or refuses access.
     """
     registry, topic = Registry(pipeline, ""), pipeline.source.topic
     usual = f"{topic}-value"
@@ -91,7 +91,7 @@ def registered_source(
 
     Raises:
         SettingsError: Spark cannot hold the schema. The message names the field.
-        RegistryUnavailable, AccessDenied: the registry does not answer.
+        RegistryUnavailable, AccessDenied: the registry does not answer, or refuses access.
     """
     own = None if subject == f"{pipeline.source.topic}-value" else subject
     source = Source(topic=pipeline.source.topic, format=name, subject=own, on_malformed="quarantine")

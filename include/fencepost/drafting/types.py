@@ -42,7 +42,7 @@ DATA = re.compile(
 )
 ZONED = re.compile(rf".*{ZONE}", re.DOTALL)
 HAS_TIME = re.compile(r".{10}[Tt ].*", re.DOTALL)
-MORE_DIGITS = "more than six digits of a second: a value with a digit other than 0 after the sixth would be malformed"
+MORE_DIGITS = "more than six decimal places of a second: a value is malformed if a later decimal place is not 0"
 MONEY = 6  # decimal places up to which a note recommends a decimal
 STRING = pa.string()
 

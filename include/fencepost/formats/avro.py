@@ -177,8 +177,8 @@ class Avro:
     def difference(self, new: str, old: str) -> str:
         said, later, earlier = [], parse(new), parse(old)
         for one, other, what in (
-            (earlier, later, "the new cannot read the old"),
-            (later, earlier, "the old cannot read the new"),
+            (earlier, later, "the new schema cannot read records of the old schema"),
+            (later, earlier, "the old schema cannot read records of the new schema"),
         ):
             try:
                 AvroReader(one, other)

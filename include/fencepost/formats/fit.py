@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Schema(Protocol):
-    """What the walk needs to know of a format's type. `items` is the type of an array's elements or a map's values."""
+    """What `Walk` needs to know about a type of a format's schema.
+
+    `items` is the type of an array's elements or a map's values.
+    """
 
     @property
     def kind(self) -> str: ...

@@ -53,7 +53,7 @@ def batches_until(
     partition. A partition that the caller unassigns meanwhile counts as read.
 
     A partition below its end makes progress by a message, or by fetched aborted records and markers, which give no
-    message. So a long run of aborted records may take any time. A broker that is down is noticed even if other brokers
+    message. So a long run of aborted records has no time limit. A broker that is down is noticed even if other brokers
     still send records after the ends.
 
     `until` is a time of the monotonic clock. A read that still makes progress then ends early without an error.

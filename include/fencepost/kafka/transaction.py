@@ -52,7 +52,7 @@ ROWS_AT_ONCE = 2000  # number of rows whose arguments stay in the processor's ca
 
 
 class Transaction:
-    """A transactional producer's transaction, and its later transactions.
+    """The transactions of one transactional producer, one after another.
 
     `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
     begins a transaction, and commits or aborts it at the end. `failpoint` is the prefix of the transaction's

@@ -123,7 +123,8 @@ class LedgerReader:
         )
 
     def read(self, cluster: Cluster) -> View:
-        """Returns everything that is committed now, for callers that decide. It never returns part of the ledger.
+        """Returns everything that is committed now, for callers that decide what happens to a batch. It never returns part
+        of the ledger.
 
         1. check that the topic is the one that was read before;
         2. wait for an open transaction;

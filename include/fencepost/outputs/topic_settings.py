@@ -39,8 +39,8 @@ def what_staging_needs(settings: Mapping[str, str]) -> str | None:
         )
     if _too_short(settings, name := "message.timestamp.before.max.ms", KEPT_FOR):
         return (
-            f"refuses records older than {name}={settings[name]}. Staged records have the time of their plan, and may be written "
-            f"{_hours(KEPT_FOR)} later. Raise this setting with kafka-configs.sh."
+            f"refuses records older than {name}={settings[name]}. The timestamp of a staged record is the time of its "
+            f"plan, and the record may be written up to {_hours(KEPT_FOR)} later. Raise this setting with kafka-configs.sh."
         )
     return None
 

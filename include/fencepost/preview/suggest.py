@@ -223,7 +223,9 @@ def _of_texts(name: str, figures: Sequence[BatchFigures]) -> Iterator[Suggestion
 
 
 def grows(lows: Sequence[float], highs: Sequence[float]) -> bool:
-    """Returns whether each batch begins above the previous batch, or each below it. Ids, times and counters do. Pure."""
+    """Returns whether each batch begins above the previous batch, or each below it. Ids, times and counters grow in
+    this way. Pure.
+    """
     pairs = list(pairwise(zip(lows, highs, strict=True)))
     up = all(after[0] > before[1] for before, after in pairs)
     down = all(after[1] < before[0] for before, after in pairs)

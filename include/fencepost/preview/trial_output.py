@@ -52,8 +52,8 @@ def of_names(deployment: Deployment) -> list[str]:
 
 
 def of_sizes(deployment: Deployment, written: int, quarantined: int) -> tuple[list[str], list[str]]:
-    """Returns why producers would refuse the largest records, and why producers or topics may refuse them. The latter
-    limits are about compressed records. `written` and `quarantined` are the bytes of the largest record for the output
+    """Returns why producers would refuse the largest records, and why producers or topics may refuse them. The limits of
+    the second list apply to compressed records. `written` and `quarantined` are the bytes of the largest record for the output
     and for quarantine.
     """
     pipeline, refused, doubts = deployment.pipeline, list[str](), list[str]()

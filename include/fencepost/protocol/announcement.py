@@ -112,7 +112,9 @@ class Announcement(Known):
         "if there were none, and for other intervals. No batch reads them unless an earlier interval is planned.",
     )
     verdict: Outcome | None = Field(default=None, description="The verdict; null if the batch was not judged.")
-    decided_by_person: bool = Field(description="Whether a person decided, instead of the verdict alone.")
+    decided_by_person: bool = Field(
+        description="True if a person decided about this batch; false if only its verdict did."
+    )
     time: AwareDatetime = Field(description="When it was recorded.")
     complete_until: AwareDatetime | None = Field(
         default=None,

@@ -71,7 +71,8 @@ class OutputState(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedState:
-    """The present state of what a batch was planned with. An empty topic id means that the topic does not exist.
+    """The present state of the topics and the output that a batch was planned with. An empty topic id
+    means that the topic does not exist.
 
     `sources` has the topic of each input, in the plan's order. `sources` is empty once the batch no longer needs its
     source topics. `staged_gone` is the deleted part of a staged batch's offsets. `output` is None while the batch needs

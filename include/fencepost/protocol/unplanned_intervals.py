@@ -64,8 +64,8 @@ class UnplannedIntervals:
         """Returns how to process the intervals, or to leave them out for good."""
         return (
             f"To process them, backfill from {self.intervals[0].start.isoformat()} to "
-            f"{self.intervals[-1].start.isoformat()}, with Missing Runs. They get the records that are in no batch yet. If you "
-            "do not want the first of them, set schedule.start after them"
+            f"{self.intervals[-1].start.isoformat()}, with Missing Runs. They get the records that are in no batch yet. To "
+            "leave out the earliest intervals, set schedule.start to the end of the last interval that you do not want"
         )
 
     def command(self, pipeline: str) -> str:

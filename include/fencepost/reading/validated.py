@@ -98,7 +98,7 @@ def _announced(
         if one.cluster_id != cluster.id:
             raise SettingsError(
                 f"batch {one.batch} is in cluster {one.cluster_id}, and Kafka at {settings.bootstrap} is cluster {cluster.id}. "
-                "Give the settings of the cluster that the event is of."
+                "Give the settings of the cluster that the event comes from."
             )
     return [one for _, one in read_announcements(cluster, cluster.describe(reader.announcements_topic), group)]
 

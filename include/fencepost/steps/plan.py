@@ -403,7 +403,7 @@ def _starved(view: View, by: Batch) -> str:
     remark = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
     if why_it_stays(view, when) is None:
         return (
-            f"{remark}If {when} was a mistake, {by.command('withdraw', REASON)} removes it from the order. Intervals that are "
+            f"{remark}If {when} was a mistake, {by.command('withdraw', REASON)} removes it. Intervals that are "
             "planned afterwards then get their records"
         )
     return (

@@ -1,4 +1,4 @@
-"""Deletes the topics and groups of a pipeline that was only tried, each by its name, if nothing of it is published.
+"""Deletes the topics and groups of a pipeline that has published nothing. Each is deleted by its exact name.
 
 The ledger is deleted last, so a repeated removal finds what an interrupted removal has not deleted. Topics that may
 belong to others are kept.

@@ -91,8 +91,8 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
     """Returns the counts after an earlier attempt's counts were lost. The source is read again only if the counts are
     needed.
 
-    The report needs them for dropped records, the quarantine limit for its share, and a freshness check for the newest
-    record.
+    The counts have three uses. The report shows the dropped records. The quarantine limit is a share of the records read.
+    A freshness check needs the newest record.
     """
     drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones)
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:

@@ -74,7 +74,7 @@ def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
     written topic reads no range, so its mark is at 0.
 
     Raises:
-        KeyError: the plan has no range for a task-partition that reads one.
+        KeyError: a task-partition reads a range, and the plan has no range for it.
     """
     pipeline, plan, tasks = deployment.pipeline, batch.plan, batch.plan.tasks_of(kind)
     marked = {part.partition_id: part.end for part in plan.ranges}

@@ -130,7 +130,7 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     1. Make source records of the rows.
     2. Run the transform on the records that it gets.
     3. Apply the rules, and encode the rows for the output.
-    4. Route each row as a write would, with its values.
+    4. Find where a write would send each row, and which values it would write.
     """
     rules = quarantine_rules(pipeline) or NO_RULES
     path = RowPath(pipeline, refusing_others(schemas, rows), rules)

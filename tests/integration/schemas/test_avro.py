@@ -443,7 +443,8 @@ def test_auto_register_registers_what_the_registry_takes_and_the_ledger_names_it
     number = 3
     pipeline.transform_file.write_text(add.format("'true AS price', 'CAST(n AS string) AS text'"))
     with pytest.raises(
-        SettingsError, match=r"not compatible .*the new cannot read the old \(price: written as .*Nothing was reg"
+        SettingsError,
+        match=r"not compatible .*the new schema cannot read records of the old schema \(price: written as .*Nothing was reg",
     ):
         plan_and_write(spark, pipeline, day(number))
     assert registry.get_versions(subject) == [1, 2]

@@ -77,7 +77,7 @@ def test_a_type_is_one_that_holds_every_value(sql: str) -> None:
 
 def test_a_draft_says_that_times_have_more_digits_than_a_timestamp() -> None:
     zeros, digits = '"2026-01-31T10:00:00.1200000"', '"2026-01-31T10:00:00.1200001"'
-    more = "more than six digits of a second: a value with a digit other than 0 after the sixth would be malformed"
+    more = "more than six decimal places of a second: a value is malformed if a later decimal place is not 0"
     for values, sql, note in (
         ([f'{zeros[:-1]}Z"'], "timestamp", more),
         ([zeros], "timestamp_ntz", f"times without a zone, {more}"),

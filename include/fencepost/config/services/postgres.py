@@ -33,7 +33,8 @@ OWN_POSTGRES = {
     "client_encoding": "texts are UTF-8",
     "options": "a pooler accepts no options; Fencepost sets the options of a transaction within the transaction",
     "replication": "a session for replication takes no statements",
-    "service": "a file beside the settings would decide where batches go; write its settings here",
+    "service": "a service file, which is not part of these settings, would decide where batches go; "
+    "write the settings of that file here",
     "servicefile": "see service",
     "fallback_application_name": "Fencepost gives its sessions a name",
 }

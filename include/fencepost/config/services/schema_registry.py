@@ -57,7 +57,9 @@ class RegistrySettings(BaseModel):
         except ValueError:
             said = (False, None, False)
         if "@" in url:
-            raise ValueError("holds a user, and messages show it; give username and password, or token")
+            raise ValueError(
+                "the URL contains a user, and messages show the URL; set username and password, or token, instead"
+            )
         if not all(said) or re.search(r"[\s,?#]", url):
             raise ValueError("not a URL such as https://registry:8081")
         return url.rstrip("/")

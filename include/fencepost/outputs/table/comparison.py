@@ -120,7 +120,7 @@ def describe_differences(table: PipelineTable, view: View, differs: Sequence[Dif
     known = {interval.start: planned.in_force for interval, planned in view.in_order}
     batches = [known[one.start] for one in differs if one.start in known]
     described = (
-        f"table {table.name} has other rows than were published there in {count_of(len(differs), 'interval')}: "
+        f"in {count_of(len(differs), 'interval')} the rows of table {table.name} differ from the published rows: "
         f"{listed(differs)}. "
     )
     if batches:

@@ -1,7 +1,7 @@
 """A store's rows about the publications to a table, and what they mean. Pure.
 
 The store has one row for each table and interval. This row is committed together with the batch's rows, so it always
-says what is published in the table. A publication, or a command that gives one up, locks the row first. So a
+says what is published in the table. A publication locks the row first, and so does a command that gives up a publication. So a
 publication reads what its predecessor wrote:
 
     lease     of the publication that was committed or closed last: an offset of the ledger topic with the id `ledger`

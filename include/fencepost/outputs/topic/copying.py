@@ -50,7 +50,7 @@ def publication_writers(deployment: Deployment, batch: Batch) -> Writers:
 
 
 def seen_in_output(deployment: Deployment, batch: Batch, task: int) -> Tally:
-    """Returns what readers see in the output of a task-partition of the copy: all of it or nothing. It waits for open
+    """Returns which records of one of the copy's task-partitions readers see in the output: all or none. It waits for open
     transactions.
 
     The result is sound while no other writer can commit under the task-partition's id.
