@@ -58,6 +58,13 @@ def create_topic(
         time.sleep(0.05)
 
 
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """The topic is gone when this returns."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    admin.delete_topics([topic])[topic].result(20)
+    await_true(lambda: topic not in admin.list_topics(timeout=10).topics, f"topic {topic} to be gone", 30)
+
+
 def produce(
     bootstrap: str,
     topic: str,

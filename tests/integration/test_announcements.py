@@ -27,10 +27,9 @@ from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG, Record, create_topic, end_offset, produce, read_all
+from kafka_tools import QUIET_LOG, Record, create_topic, delete_topic, end_offset, produce, read_all
 from makers import a_decision
 from steps import latest, replay, run, unheard_commits
-from waiting import await_true
 
 Make = Callable[..., Pipeline]
 RULE = """
@@ -55,10 +54,7 @@ def told(pipeline: Pipeline) -> list[Announcement]:
 
 def delete(pipeline: Pipeline) -> None:
     """The topic of announcements is gone when this returns."""
-    admin = AdminClient({"bootstrap.servers": Deployment.of(pipeline).cluster.settings.bootstrap}, logger=QUIET_LOG)
-    name = pipeline.announcements_topic
-    admin.delete_topics([name])[name].result(20)
-    await_true(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to go", 30)
+    delete_topic(Deployment.of(pipeline).cluster.settings.bootstrap, pipeline.announcements_topic)
 
 
 def run_empty(pipeline: Pipeline, number: int) -> None:

@@ -27,7 +27,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all, stable_ends
+from kafka_tools import QUIET_LOG, create_topic, delete_topic, end_offset, group_offsets, produce, read_all, stable_ends
 from makers import a_decision
 from steps import announced, copied_and_not_recorded, kafka_of, latest, plan_and_write
 from waiting import await_true
@@ -286,9 +286,7 @@ def test_a_staging_topic_made_anew_is_told_and_the_batch_is_written_anew(
     pipeline = make_pipeline(output=STAGED)
     fill(broker, pipeline)
     judged(spark, pipeline)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    admin.delete_topics([pipeline.staging_topic])[pipeline.staging_topic].result(30)
-    await_true(lambda: pipeline.staging_topic not in admin.list_topics(timeout=10).topics, "the topic to be gone")
+    delete_topic(broker.bootstrap, pipeline.staging_topic)
     create_topic(broker.bootstrap, pipeline.staging_topic, 3)
     with pytest.raises(TopicRecreated, match=r"staging topic .* was deleted and created again"):
         published(spark, pipeline)

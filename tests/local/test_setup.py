@@ -172,12 +172,16 @@ def test_only_tests_and_pictures_fetch_the_browser_of_the_tests() -> None:
     assert "chromium" not in (CHECKOUT / "include/fencepost_stack/setup.sh").read_text()
 
 
-def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = checkout.root / "programs"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+@pytest.fixture
+def programs(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is first on the PATH."""
+    folder = checkout.root / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(checkout: Checkout, programs: Path) -> None:
     calls = programs / "calls"
     for version in ("3.11", "3.12"):
         _program(programs / f"python{version}", f'echo "{version} $*" >>{calls}\nexec {BASE} "$@"')
@@ -192,13 +196,8 @@ def test_set_up_takes_the_newest_python_that_runs_and_keeps_it(
     assert not calls.exists()
 
 
-def test_a_python_that_cannot_make_an_environment_is_left_for_one_that_can(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_cannot_make_an_environment_is_left_for_one_that_can(checkout: Checkout, programs: Path) -> None:
     """As Debian's, without the package python3.13-venv."""
-    programs = checkout.root / "programs"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     calls = programs / "calls"
     bare = f'case "$*" in *ensurepip*) exit 1;; *version_info*) echo 3.13;; *) exec {BASE} "$@";; esac'
     _program(programs / "python3.13", bare)

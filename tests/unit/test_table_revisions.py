@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from fencepost.errors import Superseded, TransitionRefused
+from fencepost.errors import Superseded, TableRefused, TransitionRefused
 from fencepost.ledger.codec import parse, write_record
 from fencepost.model import Batch, Outcome, State
 from fencepost.outputs.postgres.columns import column_differences, definition, holds, kind_for, unsupported_columns
@@ -179,6 +179,24 @@ def test_rows_are_not_counted_for_an_addition_whose_publication_has_ended() -> N
     with pytest.raises(Superseded, match="its publication has ended"):
         PipelineTable(deployment, "public.t").check_ledger(a_row(), batch, count)
     assert counted == []
+
+
+def test_the_owner_is_looked_up_only_if_the_row_allows_the_commit() -> None:
+    """The look-up locks the owner's row, and a publication that has ended waits for nobody."""
+    table, asked = PipelineTable(cast("Any", None), "public.t"), list[str]()
+
+    def owner() -> None:
+        asked.append("asked")
+
+    batch = of_table(State.PUBLISHING)
+    assert not table.has_to_commit(a_row(), batch, owner)
+    for ended in (a_row(closed=True), a_row(lease=8)):
+        with pytest.raises(Superseded, match="was given up, or a later publication was committed"):
+            table.has_to_commit(ended, batch, owner)
+    assert asked == []
+    with pytest.raises(TableRefused, match=r"public\.t"):
+        table.has_to_commit(a_row(lease=6), batch, owner)
+    assert asked == ["asked"]
 
 
 def test_a_revision_that_the_ledger_lacks_is_named() -> None:

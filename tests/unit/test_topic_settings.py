@@ -118,7 +118,7 @@ def test_the_output_takes_what_is_staged(output: str, staging: str, refused: boo
         ({}, None),
         ({"message.timestamp.type": "CreateTime", "message.timestamp.before.max.ms": str(6 * HOUR)}, None),
         (LOG_TIME, "Set message.timestamp.type=CreateTime"),
-        ({"message.timestamp.before.max.ms": str(6 * HOUR - 1)}, "written 6 hours later. Raise this setting"),
+        ({"message.timestamp.before.max.ms": str(6 * HOUR - 1)}, "written up to 6 hours later. Raise this setting"),
     ],
 )
 def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(

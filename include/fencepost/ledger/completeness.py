@@ -70,7 +70,7 @@ def decide_complete(pipeline: Pipeline, view: View, source: str, have: Committed
     if unknown is not None:
         batch, place = unknown
         raise _lost(pipeline, view, f"{place} has records of its batch {batch}")
-    if ahead := unexplained(view, source, have):
+    if not view.revisions and (ahead := unexplained(view, source, have)):
         raise GroupInUse(
             f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source, ahead)}. {explain_offsets(pipeline)}"
         )
@@ -103,9 +103,10 @@ def check_accounted_for(pipeline: Pipeline, view: View, topic: str, have: Commit
     Raises:
         LedgerLost: the offsets are ahead, so batches are missing from the ledger.
     """
-    known, ahead = accounted_for(view), unexplained(view, topic, have)
+    ahead = unexplained(view, topic, have)
     if not ahead:
         return
+    known = accounted_for(view)
     back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
     raise _lost(
         pipeline,

@@ -91,7 +91,7 @@ class FilesOfTable:
         """Replace the interval's file, unless that is done."""
         with self._files.locked():
             old = self._files.read(batch.interval.start)
-            if self._of.has_to_commit(old.interval_row, batch, self._files.owner()):
+            if self._of.has_to_commit(old.interval_row, batch, self._files.owner):
                 self._of.check_ledger(
                     old.interval_row, batch, lambda: {number: len(values) for number, values in old.values.items()}
                 )

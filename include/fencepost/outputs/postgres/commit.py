@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.lock import locked
 from fencepost.outputs.postgres.shape import TableShape
 from fencepost.outputs.table.comparison import describe_rows
-from fencepost.outputs.table.pipeline_table import PipelineTable
+from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
 from fencepost.outputs.table.values import TablePublication
 from fencepost.rows.writer import added
@@ -100,9 +101,15 @@ def _may_commit(
     table: PipelineTable, bookkeeping: Bookkeeping, interval_row: IntervalRow, batch: Batch, *, exists: bool
 ) -> bool:
     """Returns whether the publication still has to be committed. Returns False if it is committed."""
-    known = bookkeeping.registered(lock=True)
-    if not table.has_to_commit(interval_row, batch, known.owner if known is not None else None):
+    registered = cache(partial(bookkeeping.registered, lock=True))
+
+    def owner() -> Owner | None:
+        found = registered()
+        return None if found is None else found.owner
+
+    if not table.has_to_commit(interval_row, batch, owner):
         return False
+    known = registered()
     assert known is not None, "a table without an owner is refused"
     if known.oid != bookkeeping.oid() or (batch.require_written.rows and not exists):
         raise AnotherTable

@@ -66,7 +66,7 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
 
 
 class PipelineTable:
-    """A table as the output of the ledger's pipeline on the ledger's cluster."""
+    """A table as the output of a pipeline on one Kafka cluster."""
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self.deployment, self.name = deployment, name
@@ -103,11 +103,11 @@ class PipelineTable:
                 "restore the ledger from a copy that has the batch."
             )
 
-    def has_to_commit(self, interval_row: IntervalRow, batch: Batch, owner: Owner | None) -> bool:
+    def has_to_commit(self, interval_row: IntervalRow, batch: Batch, owner: Callable[[], Owner | None]) -> bool:
         """Returns whether the publication still has to be committed, by the locked row of its interval. Returns False
         if it is committed.
 
-        `owner` is the table's owner by the store.
+        `owner` looks up the table's owner in the store. It is called only if the row allows the commit.
 
         Raises:
             Superseded: the publication was given up, or a later publication was committed. Another cause is a row of
@@ -124,9 +124,10 @@ class PipelineTable:
                 f"batch {batch.id}: in table {self.name} this attempt's publication is {standing}: it was given up, or a later "
                 "publication was committed. Nothing was changed."
             )
-        if owner is None:
+        found = owner()
+        if found is None:
             raise TableRefused(f"table {self.name} {LOST}. Nothing was changed.")
-        check_owner(self.name, self.owner, owner)
+        check_owner(self.name, self.owner, found)
         if standing is TableStanding.FOREIGN:
             present = self.deployment.cluster.find(self.pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
