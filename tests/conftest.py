@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,10 @@ os.environ.pop("SCHEMA_REGISTRY_URL", None)
 # Every JVM here lives for seconds: the second compiler would take a quarter of the processors' time and never pay, and a
 # concurrent collector some more.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell without job control starts what ends in `&` with Ctrl-C ignored, and processes inherit that. Tests send Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def day(number: int) -> Interval:
