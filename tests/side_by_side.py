@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
         os.chdir(ROOT)
         subprocess.run(ARCHIVE, check=True)
         os.execv(PYTEST[0], [*PYTEST, *arguments])  # noqa: S606  # its place is taken, so nothing is between it and Ctrl-C
-    # A job in a script's background ignores SIGINT, and so would all that it starts: tests of interruption among it.
+    # A job in a script's background ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
