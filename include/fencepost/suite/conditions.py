@@ -253,13 +253,12 @@ def _is_json(text: str) -> bool:
 
 
 def _is_time(text: str, template: str) -> bool:
-    """Returns whether Python parses the text by the format. A format without a year also accepts 29 February, although
-    Python itself refuses that day because it assumes the year 1900.
+    """Returns whether Python parses the text by the format. A format without a year is tried with a leap year, so that it
+    accepts 29 February. Python itself assumes 1900, which had none, and warns of that since 3.13.
     """
-    if _parses(text, template):
-        return True
-    has_year = any(directive in "YyGcx" for directive in re.findall("%(.)", template, re.DOTALL))
-    return not has_year and _parses(f"2000/{text}", f"%Y/{template}")
+    if any(directive in "YyGcx" for directive in re.findall("%(.)", template, re.DOTALL)):
+        return _parses(text, template)
+    return _parses(f"2000/{text}", f"%Y/{template}")
 
 
 def _parses(text: str, template: str) -> bool:
