@@ -30,7 +30,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
 from fencepost_stack.ports import any_free_port
-from kafka_tools import QUIET_LOG, create_topic, produce, read_all
+from kafka_tools import QUIET_LOG, create_topic, delete_topic, produce, read_all
 from makers import a_batch, a_plan, a_receipt, a_topic, a_written, an_output
 from steps import unheard_commits
 
@@ -50,15 +50,6 @@ def run_empty(pipeline: Pipeline, interval: Interval, deployment: Deployment | N
     write_without_spark(pipeline, interval, deployment=deployment)
     validate_without_spark(pipeline, interval, deployment=deployment)
     advance_batch(pipeline, interval, deployment=deployment)
-
-
-def delete_ledger(pipeline: Pipeline) -> AdminClient:
-    """The topic is gone when this returns."""
-    admin = AdminClient({"bootstrap.servers": client_settings(pipeline).bootstrap}, logger=QUIET_LOG)
-    admin.delete_topics([pipeline.ledger_topic])[pipeline.ledger_topic].result()
-    while pipeline.ledger_topic in admin.list_topics(timeout=10).topics:
-        time.sleep(0.05)
-    return admin
 
 
 def looked(reader: LedgerReader, pipeline: Pipeline) -> View:
@@ -254,7 +245,7 @@ def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledge
 def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) -> None:
     deployment = Deployment.of(pipeline)
     plan_batch(pipeline, day(1), deployment=deployment)
-    delete_ledger(pipeline)
+    delete_topic(client_settings(pipeline).bootstrap, pipeline.ledger_topic)
     Ledger(pipeline).create()
     with pytest.raises(LedgerLost, match="deleted and created again"):
         write_without_spark(pipeline, day(1), deployment=deployment)
@@ -265,7 +256,9 @@ def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(
     reader = LedgerReader(pipeline, client_settings(pipeline), 10.0)
     run_empty(pipeline, day(1))
     assert len(looked(reader, pipeline).all()) == 1
-    admin = delete_ledger(pipeline)
+    bootstrap = client_settings(pipeline).bootstrap
+    delete_topic(bootstrap, pipeline.ledger_topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
     admin.delete_consumer_groups([pipeline.group])[pipeline.group].result()  # or the ledger would count as lost
     for number in (5, 6):
         run_empty(pipeline, day(number))

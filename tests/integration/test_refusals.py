@@ -33,7 +33,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
-from kafka_tools import QUIET_LOG, assert_at_end, create_topic, group_offsets, produce, read_all
+from kafka_tools import QUIET_LOG, assert_at_end, create_topic, delete_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -53,8 +53,7 @@ def delete_records(broker: Broker, topic: str, partition: int, before: int) -> N
 
 
 def make_anew(broker: Broker, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    admin.delete_topics([topic])[topic].result(20)
+    delete_topic(broker.bootstrap, topic)
     create_topic(broker.bootstrap, topic, partitions)
 
 
