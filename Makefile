@@ -67,6 +67,10 @@ avro-values: setup ## values of SCHEMAS schemas made up by chance (10,000; RECOR
 	@AVRO_SCHEMAS=$(or $(SCHEMAS),10000) AVRO_RECORDS=$(or $(RECORDS),20) $(BIN)/pytest --timeout 0 \
 	  tests/integration/test_avro_values.py -k fastavro $(ARGS)
 
+.PHONY: encodings
+encodings: setup ## VALUES values of every encoding of JSON's fields (1,000,000), made up by chance, against Python's arithmetic
+	@ENCODING_VALUES=$(or $(VALUES),1000000) $(BIN)/pytest --timeout 0 tests/unit/test_json_encodings.py $(ARGS)
+
 .PHONY: drafts
 drafts: setup ## `fencepost new` on SEEDS topics made up by chance (40), JSON and Avro; `make test-all` has three
 	@DRAFT_SEEDS=$(or $(SEEDS),40) $(BIN)/pytest --timeout 0 tests/integration/test_new.py \
@@ -75,6 +79,10 @@ drafts: setup ## `fencepost new` on SEEDS topics made up by chance (40), JSON an
 .PHONY: soak
 soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; CLUSTER=1: secured, on Spark workers
 	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) CLUSTER=$(CLUSTER) $(BIN)/pytest tests/soak $(ARGS)
+
+.PHONY: cdc
+cdc: setup ## INTERVALS (6, from SEED 1) of a database's changes by Debezium's connector, with kills; `make test-all` has one
+	@CDC_INTERVALS=$(or $(INTERVALS),6) CDC_SEED=$(or $(SEED),1) $(BIN)/pytest --timeout 0 tests/cdc $(ARGS)
 
 .PHONY: model
 model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)
@@ -110,6 +118,7 @@ wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you
 .PHONY: pins
 pins: ## resolve the jars again and record their digests, after a change of version in fencepost_stack/pins.py
 	@$(BIN)/python -m fencepost_stack.pins
+	@PYTHONPATH=tests $(BIN)/python -m cdc.jars
 
 .PHONY: clean
 clean: down ## stop the services and remove their data (downloaded jars stay)

@@ -122,11 +122,21 @@ class Bench:
         """A topic of `rows` orders in JSON."""
         return self._source("orders", self.rows(rows), 0, lambda rows, _: data.orders(rows))
 
+    def dated_orders(self, rows: int, *, encoded: bool) -> Source:
+        """A topic of the same orders in JSON with two times each, in plain types or encoded."""
+        name = "encoded" if encoded else "dated"
+        return self._source(name, self.rows(rows), 0, lambda rows, _: data.dated_orders(rows, encoded=encoded))
+
     def avro_orders(self, rows: int) -> Source:
         """A topic of the same orders in Avro, and their schema in the registry."""
         topic = f"avro-{self.rows(rows)}-0"
         schema_id = self.register(f"{topic}-value", data.ORDER)
         return self._source("avro", self.rows(rows), 0, lambda rows, _: data.avro_orders(rows, schema_id))
+
+    def enveloped_orders(self, rows: int, *, schemas: bool) -> Source:
+        """A topic of the same orders as creations in Debezium's envelope, each with its schema beside it or not."""
+        kind = "enveloped-with-schema" if schemas else "enveloped"
+        return self._source(kind, self.rows(rows), 0, lambda rows, _: data.enveloped_orders(rows, schemas=schemas))
 
     @property
     def registry(self) -> SchemaRegistry:

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from fencepost.model import Interval, OffsetRange
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = Interval.of(START, START + timedelta(days=1))
 BLOCK = 10_000  # rows made at a time, and rows of an Arrow batch: what Spark hands a Python worker
@@ -97,6 +98,27 @@ def orders(rows: int, seed: int = 1) -> Iterator[Block]:
         yield keys, values
 
 
+def dated_orders(rows: int, *, encoded: bool) -> Iterator[Block]:
+    """The same orders with a second time: their times as texts and the amount as a number, or, `encoded`, the times as
+    microseconds and milliseconds since 1970 and the amount in a text.
+    """
+    for keys, texts_ in orders(rows):
+        values = []
+        for text in texts_:
+            order = json.loads(text)
+            created = datetime.fromisoformat(order["created_at"]) + timedelta(microseconds=order["customer_id"])
+            changed = START + timedelta(milliseconds=order["order_id"] * 37 % 86_400_000)
+            if encoded:
+                order["amount"] = f"{order['amount']:.2f}"
+                order["created_at"] = (created - EPOCH) // timedelta(microseconds=1)
+                order["changed_at"] = (changed - EPOCH) // timedelta(milliseconds=1)
+            else:
+                order["created_at"] = f"{created:%Y-%m-%dT%H:%M:%S.%fZ}"
+                order["changed_at"] = f"{changed:%Y-%m-%dT%H:%M:%S}.{changed.microsecond // 1000:03}Z"
+            values.append(json.dumps(order, separators=(",", ":")).encode())
+        yield keys, values
+
+
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -133,6 +155,57 @@ def avro_orders(rows: int, schema_id: int) -> Iterator[Block]:
             fastavro.schemaless_writer(out, schema, order)
             values.append(out.getvalue())
         yield keys, values
+
+
+CONNECT_TYPES = {
+    "order_id": "int64",
+    "customer_id": "int32",
+    "country": "string",
+    "currency": "string",
+    "amount": "double",
+    "quantity": "int32",
+    "discount": "double",
+    "status": "string",
+    "created_at": "string",
+    "email": "string",
+}
+
+
+def connect_schema() -> str:
+    """The schema of the orders' envelopes, as Kafka Connect's JSON converter writes it beside each of them."""
+
+    def fields(types: dict[str, str]) -> list[dict[str, object]]:
+        return [{"type": kind, "optional": name != "order_id", "field": name} for name, kind in types.items()]
+
+    def struct(field: str, types: dict[str, str], name: str) -> dict[str, object]:
+        return {"type": "struct", "fields": fields(types), "optional": True, "name": name, "field": field}
+
+    texts_ = dict.fromkeys("version connector name snapshot db sequence schema table".split(), "string")
+    numbers = dict.fromkeys("ts_ms ts_us ts_ns txId lsn xmin".split(), "int64")
+    sides = [struct(side, CONNECT_TYPES, "shop.public.orders.Value") for side in ("before", "after")]
+    source = struct("source", texts_ | numbers, "io.debezium.connector.postgresql.Source")
+    others = fields({"op": "string", "ts_ms": "int64", "ts_us": "int64", "ts_ns": "int64"})
+    return json.dumps(
+        {"type": "struct", "fields": [*sides, source, *others], "name": "shop.public.orders.Envelope", "version": 2},
+        separators=(",", ":"),
+    )
+
+
+def enveloped_orders(rows: int, *, schemas: bool) -> Iterator[Block]:
+    """The same orders as creations that Debezium captured from PostgreSQL."""
+    schema, lsn = connect_schema(), 24_023_128
+    for keys, values in orders(rows):
+        found = []
+        for lsn, value in enumerate(values, lsn + 1):  # noqa: B020
+            change = (
+                f'{{"before":null,"after":{value.decode()},"source":{{"version":"3.3.1.Final","connector":"postgresql",'
+                f'"name":"shop","ts_ms":1767225600123,"snapshot":"false","db":"shop","sequence":"[null,\\"{lsn}\\"]",'
+                f'"ts_us":1767225600123456,"ts_ns":1767225600123456000,"schema":"public","table":"orders","txId":{lsn >> 4},'
+                f'"lsn":{lsn},"xmin":null}},"transaction":null,"op":"c","ts_ms":1767225600124,"ts_us":1767225600124001,'
+                '"ts_ns":1767225600124001000}'
+            )
+            found.append((f'{{"schema":{schema},"payload":{change}}}' if schemas else change).encode())
+        yield keys, found
 
 
 def load(bootstrap: str, topic: str, blocks: Iterator[Block], rows: int) -> None:

@@ -60,6 +60,7 @@ QUALITY = [
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY} and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
+CHANGES = "tests/cdc"  # a broker that is killed, PostgreSQL, a schema registry, Kafka Connect and a Spark session
 WITHOUT_JVM = "rest"
 # In the order of their start; what starts no JVM comes first of all.
 PARTS = {
@@ -71,11 +72,11 @@ PARTS = {
     "local": ["tests/local", f"--ignore={CLUSTER}"],
     WITHOUT_JVM: [
         "tests",
-        *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
+        *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", CHANGES, *HARD)),
     ],
 }
 # By their lengths there, so that the three that end last end together.
-DEEP = {"stack": PARTS["stack"], "steps": STEPS, "hard": HARD, "cluster": [CLUSTER], **PARTS}
+DEEP = {"stack": PARTS["stack"], "steps": STEPS, "hard": HARD, "cluster": [CLUSTER], "changes": [CHANGES], **PARTS}
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
 # One more than processors, since each waits now and then. On two processors `--deep` took 5450 seconds of them with four at once

@@ -9,6 +9,8 @@ from benchmarks.cases import (
     avro,
     beside_flink,
     daily_run,
+    encodings,
+    envelope,
     gate,
     growth,
     header,
@@ -41,5 +43,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B14": small_runs.run,
     "B15": tables.beside_jdbc,
     "B16": tables.backfill,
+    "B17": encodings.run,
+    "B18": envelope.run,
 }
 ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named

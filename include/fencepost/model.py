@@ -324,18 +324,19 @@ class ReadSchemas(Frozen):
     """How the keys or the values of a source are decoded. The schema with the record's id is resolved into the schema
     `reader`.
 
-    Records with an id in `refused` are malformed, for the reason in `refused`. The schema of any other id is looked up
-    when a record has the id.
+    Records with an id in `refused` are malformed, for the reason in `refused`. Records with an id in `others` are of
+    other types than those that the source reads. The schema of any other id is looked up when a record has the id.
     """
 
     reader: RegisteredSchema
     writers: tuple[RegisteredSchema, ...]
     refused: dict[int, str] = Field(default_factory=dict)
+    others: tuple[int, ...] = ()
 
     @property
     def ids(self) -> set[int]:
-        """Returns the known ids. Refused ids are included."""
-        return {writer.id for writer in self.writers} | self.refused.keys()
+        """Returns the known ids. Refused ids and those of other types are included."""
+        return {writer.id for writer in self.writers} | self.refused.keys() | set(self.others)
 
 
 class Schemas(Frozen):
@@ -358,6 +359,8 @@ class Schemas(Frozen):
             if read is not None:
                 ids = ", ".join(str(number) for number in sorted(writer.id for writer in read.writers))
                 found[part] = f"{read.reader}; records of ids {ids}"
+                if read.others:
+                    found[part] += f"; of other types ids {', '.join(map(str, read.others))}"
         for part, written in (("output", self.output), ("output key", self.output_key)):
             if written is not None:
                 found[part] = str(written)
@@ -612,6 +615,9 @@ class Receipt(Frozen):
 
 NOTHING = Tally()
 
+# In the metadata of a column of `value_schema`: the name of its field in the output's records, where it has another one.
+WRITTEN_AS = "fencepost.field"
+
 
 class WriteSummary(Frozen):
     """A summary of what all task-partitions of a batch have committed, with the ends of the batch's topics after the
@@ -639,10 +645,11 @@ class WriteSummary(Frozen):
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[str, int, int], ...] = ()  # (topic, partition, offset) of the first few dropped records
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
+    excluded: dict[str, int] = Field(default_factory=dict)  # records that the source does not read, by `ExcludedKind`
     result_rows: int = Field(default=0, ge=0)
     quarantine: TopicEnds | None = None
     results: int | None = Field(default=None, ge=0)
-    newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
+    newest: AwareDatetime | None = None  # the latest timestamp of a source record that is not excluded
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
     seconds: float = Field(ge=0)
     written_at: AwareDatetime
@@ -688,6 +695,11 @@ class WriteSummary(Frozen):
         """
         malformed = self.quarantined_tally.rows - sum(self.rules.values())
         return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
+
+    @property
+    def included(self) -> int | None:
+        """Returns how many of the records read are not excluded, or None if they were not counted."""
+        return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
 
     @property
     def bypassed(self) -> int:

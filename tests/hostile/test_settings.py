@@ -180,6 +180,54 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
     "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
+    "a struct with a name twice": (GOOD.replace("n: int", "n: 'struct<`a b`: int, `A b`: int>'"), "not a Spark SQL type"),
+    "a struct with the empty name": (GOOD.replace("n: int", "n: 'struct<``: int>'"), "not a Spark SQL type"),
+    "a name that is not closed": (GOOD.replace("n: int", "n: 'struct<`a: int>'"), "not a Spark SQL type"),
+    "a column without a type": (GOOD.replace("n: int", "n: {field: x}"), "column 'n' needs a type: format json has no schema"),
+    "a column that says nothing": (GOOD.replace("n: int", "n: {}"), "it says neither a type nor a field"),
+    "a field with a NUL": (GOOD.replace("n: int", 'n: {type: int, field: "a\\0"}'), "an escape such as \\0 or"),
+    "an encoding of another type": (
+        GOOD.replace("n: int", "n: {type: int, from: epoch_millis}"),
+        "from: epoch_millis gives timestamp or timestamp_ntz, and the type is int, which takes text",
+    ),
+    "an encoding within an array": (
+        GOOD.replace("n: int", "n: {type: array<timestamp>, from: epoch_millis}"),
+        "from: epoch_millis gives timestamp or timestamp_ntz, and the type is array",
+    ),
+    "an encoding that is none": (GOOD.replace("n: int", "n: {type: int, from: hex}"), "n.from: Input should be 'epoch_"),
+    "an encoding without a type": (
+        GOOD.replace("{n: int}", "{n: {from: text}}, format: json_schema"),
+        "from: text needs a type",
+    ),
+    "digits of a day": (GOOD.replace("n: int", "n: {type: date, digits: truncate}"), "digits: truncate is for a time that"),
+    "digits of milliseconds": (
+        GOOD.replace("n: int", "n: {type: timestamp, from: epoch_millis, digits: truncate}"),
+        "digits: truncate is for a time that may have digits below the microsecond",
+    ),
+    "digits that are rounded": (GOOD.replace("n: int", "n: {type: timestamp, digits: round}"), "n.digits: Input should be"),
+    "an infinite number that is whole": (
+        GOOD.replace("n: int", "n: {type: bigint, from: text, infinity: null}"),
+        "infinity: null is for timestamp, timestamp_ntz, date, float, double, and for a decimal from text: bigint has none",
+    ),
+    "an infinity as a number": (
+        GOOD.replace("n: int", "n: {type: double, infinity: 0}"),
+        "infinity: only null is allowed, which reads an infinity as null",
+    ),
+    "fields of one name": (GOOD.replace("topic: out", "topic: out, fields: {a: x, b: x}"), "two columns would be field 'x'"),
+    "fields that differ in case": (GOOD.replace("topic: out", "topic: out, fields: {a: x, b: X}"), "'x' and 'X' differ only"),
+    "a field of a column that is not written": (
+        GOOD.replace("topic: out", "topic: out, fields: {_a: x}"),
+        "column _a is not written, because its name begins with _",
+    ),
+    "fields of bytes": (GOOD.replace("topic: out", "topic: out, format: bytes, fields: {a: x}"), "format bytes has no fields"),
+    "a field that Avro does not know": (
+        GOOD.replace("topic: out", "topic: out, format: avro, fields: {a: x-y}"),
+        "'x-y' is not a name in Avro",
+    ),
+    "fields of a table": (
+        GOOD.replace("topic: out", "kind: postgres, table: t, fields: {a: x}"),
+        "output.fields: unknown field; allowed here are ",
+    ),
     "a decimal that is cut off": (GOOD.replace("n: int", "n: 'decimal('"), "not a Spark SQL type"),
     "a map with number keys": (GOOD.replace("n: int", "n: 'map<int, int>'"), "map<string, type>"),
     "too many digits": (GOOD.replace("n: int", "n: 'decimal(39, 2)'"), "up to 38 digits"),
@@ -423,14 +471,21 @@ def test_a_spark_setting_that_only_tells_of_a_secret_is_taken(folder: Path, sett
 
 @pytest.mark.parametrize(
     "kind",
-    ["int", "STRING NOT NULL", "decimal", "decimal(38,18)", "array<struct<a: map<string, double>, b: date>>"],
+    [
+        "int",
+        "STRING NOT NULL",
+        "decimal",
+        "decimal(38,18)",
+        "array<struct<a: map<string, double>, b: date>>",
+        "struct<`user-id`: int, `a``b`: array<struct<`@t`: timestamp>>, `>`: int> not null",
+    ],
 )
 def test_good_types_are_taken(folder: Path, kind: str) -> None:
     assert isinstance(outcome(folder, changed(("source", "schema", "n"), kind)), Pipeline)
 
 
 def test_a_type_that_is_cut_off_anywhere_is_refused() -> None:
-    whole = "struct<a: map<string, decimal(38, 18)>, b: array<array<decimal(5)>>>"
+    whole = "struct<a: map<string, decimal(38, 18)>, `b``-`: array<array<decimal(5)>>>"
     cut = [whole[:end] for end in range(len(whole))]
     assert is_sql_type(whole)
     assert [text for text in cut if is_sql_type(text)] == []

@@ -16,7 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import NullType, StructField, StructType
 
 from avro_schemas import Chance, as_arrow_gives_it, as_spark_has_it, read, written
-from fencepost.formats import REGISTRY_FORMATS, REGISTRY_KEY_FORMATS
+from fencepost.formats import REGISTRY_FORMATS, REGISTRY_KEY_FORMATS, Declared
 from fencepost.formats.avro import encode
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema
@@ -42,9 +42,14 @@ def schemas_of(writer: Any, reader: Any = None) -> ReadSchemas:
 def decoded(spark: Any, payloads: list[bytes], writer: Any, reader: Any = None) -> list[tuple[Any, str | None]]:
     """Each value and the reason why there is none."""
     raw = spark.createDataFrame([(i, framed(1, p)) for i, p in enumerate(payloads)], "i int, value binary").coalesce(1)
-    table = KEYS.read_key(raw, "value", "out", schemas_of(writer, reader)).orderBy("i").toArrow().to_pydict()
+    table = (
+        KEYS.read_key(raw, "value", "out", Declared(schemas=schemas_of(writer, reader)))
+        .orderBy("i")
+        .toArrow()
+        .to_pydict()
+    )
     kind = writer if reader is None else reader
-    return [(as_arrow_gives_it(kind, v), why) for v, why in zip(table["out"], table["out_malformed"], strict=True)]
+    return [(as_arrow_gives_it(kind, v), why) for v, why in zip(table["out"], table["malformed_out"], strict=True)]
 
 
 @settings(
@@ -71,7 +76,7 @@ def test_what_fastavro_wrote_is_read_as_fastavro_reads_it_and_written_so_that_fa
     frame = spark.createDataFrame(rows, "i int, number int, whole boolean, value binary").coalesce(1)
     for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):
         own = frame.withColumn("own", F.when(F.col("number") == number, F.col("value")))
-        frame = KEYS.read_key(own, "own", f"read{number}", schemas_of(writer, reader)).drop("own")
+        frame = KEYS.read_key(own, "own", f"read{number}", Declared(schemas=schemas_of(writer, reader))).drop("own")
         if not union_in_container(reader):
             kind = frame.schema[f"read{number}"].dataType
             again = encode(F.col(f"read{number}"), kind, registered(reader))
@@ -81,7 +86,7 @@ def test_what_fastavro_wrote_is_read_as_fastavro_reads_it_and_written_so_that_fa
     found = {name: table.column(name).to_pylist() for name in table.column_names}
     for i, number, whole, value in rows:
         writer, reader, case = writers[number], readers[number], (seed, number, value)
-        read_as, why = found[f"read{number}"][i], found[f"read{number}_malformed"][i]
+        read_as, why = found[f"read{number}"][i], found[f"malformed_read{number}"][i]
         if not whole:
             assert read_as is None, case
             assert why.startswith("schema id 1: "), case
@@ -106,9 +111,11 @@ def test_what_is_read_of_bytes_by_chance_is_what_java_reads(spark: Any) -> None:
     frame = spark.createDataFrame(rows, "number int, value binary").coalesce(1)
     read = 0
     for number, schema in enumerate(schemas):
-        ours = KEYS.read_key(frame.where(F.col("number") == number), "value", "ours", schemas_of(schema))
+        ours = KEYS.read_key(
+            frame.where(F.col("number") == number), "value", "ours", Declared(schemas=schemas_of(schema))
+        )
         java = from_avro(F.substring("value", 6, 2**31 - 1), json.dumps(schema), {**JAVA})
-        table = ours.where("ours_malformed IS NULL").select("ours", java.alias("java")).toArrow()
+        table = ours.where("malformed_ours IS NULL").select("ours", java.alias("java")).toArrow()
         read += table.num_rows
         if table["ours"].equals(table["java"]):  # Python has no year 10,000
             continue
@@ -217,11 +224,11 @@ def test_a_record_without_a_header_is_malformed_and_a_null_is_not(spark: Any) ->
     raw = [None, b"", b"\0\0\0", b'{"n": 1}', framed(7, b"\x02"), framed(1, b"\x02")]
     frame = spark.createDataFrame(list(enumerate(raw)), "i int, value binary").coalesce(1)
     schemas = schemas_of(record(n="int")).model_copy(update={"refused": {7: "n: written as string, read as int"}})
-    rows = KEYS.read_key(frame, "value", "out", schemas).orderBy("i").collect()
-    assert [row["out_malformed"] for row in rows] == [
+    rows = KEYS.read_key(frame, "value", "out", Declared(schemas=schemas)).orderBy("i").collect()
+    assert [row["malformed_out"] for row in rows] == [
         None,
-        "0 bytes, and no schema id",
-        "3 bytes, and no schema id",
+        "0 bytes, and no schema id; an id in a header of the record is not read",
+        "3 bytes, and no schema id; an id in a header of the record is not read",
         "the first byte is 0x7B, not 0: no schema id",
         "schema id 7: n: written as string, read as int",
         None,
@@ -347,12 +354,12 @@ def test_a_record_without_fields_is_read_and_written(kind: Any, values: list[Any
     schema = record(n="int", beat=kind)
     payloads = [written(schema, {"n": 5, "beat": value}) for value in values]
     raw = spark.createDataFrame([(framed(1, p),) for p in payloads], "value binary").coalesce(1)
-    found = KEYS.read_key(raw, "value", "out", schemas_of(schema))
+    found = KEYS.read_key(raw, "value", "out", Declared(schemas=schemas_of(schema)))
     again = encode(F.col("out"), found.schema["out"].dataType, registered(schema))
     unfit = F.lit(None).cast("string") if again.unfit is None else again.unfit
-    rows = found.select("value", "out_malformed", again.data.alias("again"), unfit.alias("unfit")).collect()
+    rows = found.select("value", "malformed_out", again.data.alias("again"), unfit.alias("unfit")).collect()
     for row in rows:
-        assert (row["out_malformed"], row["unfit"], row["again"]) == (None, None, row["value"])
+        assert (row["malformed_out"], row["unfit"], row["again"]) == (None, None, row["value"])
     assert len(rows) == len(values)
 
 
@@ -368,7 +375,7 @@ def test_a_null_has_no_bytes(spark: Any) -> None:
 def decode_type(spark: Any, schema: Any) -> Any:
     """A column `c` of the type that Spark reads a schema as."""
     raw = spark.createDataFrame([(None,)], "raw binary")
-    return KEYS.read_key(raw, "raw", "c", schemas_of(schema)).select("c").schema
+    return KEYS.read_key(raw, "raw", "c", Declared(schemas=schemas_of(schema))).select("c").schema
 
 
 def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:

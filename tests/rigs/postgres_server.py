@@ -52,6 +52,12 @@ class PostgresServer:
         self._server.process = None
         self._server.start()
 
+    def decode_logically(self) -> None:
+        """Have the server write what logical decoding needs; it is started again for that."""
+        self.run("alter system set wal_level = 'logical'")
+        self._server.stop()
+        self._server.start()
+
     def said(self) -> str:
         """The server's log."""
         return self._server.log.read_text(errors="replace")

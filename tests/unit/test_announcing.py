@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, loss_reason, missing_announcements, unfit_for_announcements
-from fencepost.model import Batch, Decision, HistoryEntry, Outcome, RegisteredSchema, Schemas, State
+from fencepost.model import WRITTEN_AS, Batch, Decision, HistoryEntry, Outcome, RegisteredSchema, Schemas, State
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import announced_changes, announcement, complete_until, history, last_announced
@@ -43,6 +43,7 @@ SCHEMA = json.dumps(
                 "name": "tags",
                 "type": {"type": "array", "elementType": "string", "containsNull": True},
                 "nullable": True,
+                "metadata": {WRITTEN_AS: "all-tags"},
             },
         ],
     }
@@ -236,8 +237,13 @@ def a_written_one(**changes: Any) -> Batch:
 def test_columns_are_those_of_the_transform_with_their_types() -> None:
     one = of(a_written_one())
     assert [c.model_dump() for c in one.columns] == [
-        {"name": "n", "type": "integer", "nullable": False},
-        {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True},
+        {"name": "n", "type": "integer", "nullable": False, "field": None},
+        {
+            "name": "tags",
+            "type": {"type": "array", "elementType": "string", "containsNull": True},
+            "nullable": True,
+            "field": "all-tags",
+        },
     ]
     assert one.schema_ids is None
 

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from fencepost.formats import REGISTRY_FORMATS, SchemaReference
+from fencepost.formats import REGISTRY_FORMATS, Declared, SchemaReference
 from fencepost.formats.avro import check_readable
 from fencepost.formats.avro_decoder import AvroReader
 from fencepost.formats.avro_schema import BadSchema, Incompatible, check_holdable, parse, render
@@ -186,7 +186,7 @@ UNHOLDABLE = {
     ),
     "a name": (record(("q", record(("user-id", "int"), name="Q"))), "q: 'user-id': a column's name may have letters"),
     "a member's name": (record(("q", ["int", enum("A", name="a-b")])), "q: 'a-b': a column's name"),
-    "digits": (record(("d", decimal(39, 2))), "d: a decimal of 39 digits"),
+    "digits": (record(("d", decimal(64, 39))), "d: a decimal of 39 digits behind the point"),
     "case": (record(("q", record(("a", "int"), ("A", "int"), name="Q"))), "q: fields a and A differ only in case"),
     "members": (
         record(("u", [record(name="x.A"), record(name="y.A")])),
@@ -203,9 +203,11 @@ def test_what_spark_cannot_hold_is_refused_by_the_name_of_the_field(schema: Any,
 
 
 def test_a_field_that_no_column_can_hold_is_refused_with_the_way_on() -> None:
-    for columns, setting in ((True, "source.subject"), (False, "source.key_subject")):
-        with pytest.raises(BadSchema, match=f"^d: a decimal of 64 digits.+ without the field.+ set {setting} to this"):
-            check_readable(parse(json.dumps(record(("d", decimal(64, 2))))), columns=columns)
+    for declared, setting in ((Declared(), "source.subject"), (None, "source.key_subject")):
+        with pytest.raises(
+            BadSchema, match=f"^d: a decimal of 64 digits behind.+ without the field.+ set {setting} to this"
+        ):
+            check_readable(parse(json.dumps(record(("d", decimal(64, 64))))), declared)
 
 
 NODE = record(("id", "int"), ("next", ["null", "R"]), name="a.R")
@@ -241,7 +243,7 @@ def test_an_outputs_schema_has_names_that_sparks_library_takes() -> None:
     ):
         with pytest.raises(BadSchema, match=f"{name!r}, in .+ is not a name in Avro"):
             FORMAT.written(json.dumps(schema), (), columns=True)
-        FORMAT.reader(json.dumps(schema), (), {}, columns=True)
+        FORMAT.reader(json.dumps(schema), (), Declared(), columns=True)
 
 
 def test_a_value_has_to_be_a_record_whose_fields_can_be_columns() -> None:
@@ -250,8 +252,8 @@ def test_a_value_has_to_be_a_record_whose_fields_can_be_columns() -> None:
         (record(("_Offset", "long")), "_offset: the transform's source"),
     ):
         with pytest.raises(ValueError, match=why):
-            check_readable(parse(json.dumps(schema)), columns=True)
-        check_readable(parse(json.dumps(schema)), columns=False)
+            check_readable(parse(json.dumps(schema)), Declared())
+        check_readable(parse(json.dumps(schema)), None)
 
 
 def test_a_field_that_no_written_column_has_is_refused_in_an_outputs_schema_and_is_read() -> None:
@@ -259,9 +261,9 @@ def test_a_field_that_no_written_column_has_is_refused_in_an_outputs_schema_and_
     with pytest.raises(BadSchema, match=r"^_id: columns whose names begin with _ are not written"):
         FORMAT.written(text, (), columns=True)
     FORMAT.written(text, (), columns=False)  # a key is one column, whatever is in it
-    FORMAT.reader(text, (), {}, columns=True)
+    FORMAT.reader(text, (), Declared(), columns=True)
     with pytest.raises(BadSchema, match="_fencepost_key: the transform's source already has a column of that name"):
-        FORMAT.reader(json.dumps(record(("_fencepost_key", "int"))), (), {}, columns=True)
+        FORMAT.reader(json.dumps(record(("_fencepost_key", "int"))), (), Declared(), columns=True)
 
 
 def test_names_made_of_columns_names_may_meet() -> None:
@@ -279,7 +281,7 @@ def test_references_are_put_in_their_places_each_once() -> None:
     price = SchemaReference("a", json.dumps(record(("m", "m.Money"), name="Price")), (SchemaReference("x", money),))
     fee = SchemaReference("b", json.dumps(record(("m", "m.Money"), name="Fee")), (SchemaReference("y", money),))
     text = json.dumps(record(("price", "Price"), ("fee", "Fee"), ("m", "m.Money")))
-    FORMAT.reader(text, (price, fee), {}, columns=True)
+    FORMAT.reader(text, (price, fee), Declared(), columns=True)
 
 
 def test_a_schema_of_types_without_end_is_refused() -> None:

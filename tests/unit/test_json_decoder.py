@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import struct
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pytest
 
 from fencepost.formats import json_decoder
+from fencepost.formats.declared import FieldOf
 from fencepost.formats.json_columns import needs_digits
 from fencepost.formats.json_decoder import DEEPEST, DIGITS, JsonDecoder, _with_sources
 from fencepost.formats.rows import BYTES_AT_ONCE, decode_first
@@ -271,7 +273,7 @@ def test_the_more_fields_an_arrays_items_have_the_fewer_bytes_are_decoded_at_onc
     deep = pa.struct([("a", pa.struct(flat[:100])), *flat[100:]])
     for inner in (pa.list_(pa.struct(flat)), pa.map_(pa.string(), deep), pa.struct([("x", pa.list_(pa.list_(deep)))])):
         decode = decode_first(
-            partial(JsonDecoder, pa.schema([("x", inner)])), ["x", "_tombstone", "_malformed"], keep=False
+            partial(JsonDecoder, pa.schema([("x", inner)])), ["x", "_tombstone", "_malformed", "_excluded"], keep=False
         )
         value = b'{"y":[%s]}' % b",".join([b"{}"] * 1000)
         found = [len(piece) for piece in decode([pa.RecordBatch.from_pydict({"value": pa.array([value] * 100)})])]
@@ -442,9 +444,11 @@ def test_what_many_libraries_write_and_json_does_not_have_is_named() -> None:
     assert why == [None] * 1000 + list(NO_JSON.values())
 
 
-FINER = (
-    "digits below the microsecond, which no timestamp holds; declare the field as string, and cut it in the transform"
-)
+FINER = "digits below the microsecond, which no timestamp holds; "
+WAYS_ON = {
+    "x": "`digits: truncate` under source.schema cuts them off",
+    "list[*]": "declare the field as string, and cut it in the transform",
+}
 ZONED_TIME = "not a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
 A_TIME = "not a time without a zone such as 2026-01-31T23:59:59.999999"
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -467,6 +471,10 @@ TIMES: dict[str, tuple[datetime | str, datetime | str]] = {
 }
 
 
+def reason(at: str, why: str) -> str:
+    return f"{at}: {why}{WAYS_ON[at] if why == FINER else ''}"
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_time_may_have_small_letters_and_one_of_more_digits_says_so(place: int) -> None:
     """Alone, in an array, and among many that are usual."""
@@ -480,11 +488,37 @@ def test_a_time_may_have_small_letters_and_one_of_more_digits_says_so(place: int
             columns, (why,) = JsonDecoder(schema).decode_values([record.encode()])
             at = "list[*]" if "list" in record else "x"
             found = columns[0][0].as_py() if at == "x" or why else columns[1][0].as_py()[0]
-            assert (found, why) == ((None, f"{at}: {one}") if isinstance(one, str) else (one, None)), record
+            assert (found, why) == ((None, reason(at, one)) if isinstance(one, str) else (one, None)), record
     values = [f'{{"x":"{text}"}}'.encode() for text in [*[usual] * 1000, *texts]]
     (column,), reasons = JsonDecoder(pa.schema([("x", kind)])).decode_array(pa.array(values, pa.binary()))
     assert column.to_pylist()[1000:] == [None if isinstance(one, str) else one for one in wanted]
-    assert reasons[1000:] == [f"x: {one}" if isinstance(one, str) else None for one in wanted]
+    assert reasons[1000:] == [reason("x", one) if isinstance(one, str) else None for one in wanted]
+
+
+ODD_NAMES = ["@timestamp", "_id", "a b", "a.b", "a`b", "", "\u00e9", "a\nb", 'a"b', "a\\b", "x" * 300]
+
+
+def test_a_column_is_read_from_a_field_of_any_name_and_reasons_say_the_fields_own_name() -> None:
+    """By itself and with others. The empty name is said as an empty text."""
+    for name in ODD_NAMES:
+        fields, schema = {"c": FieldOf(name), "n": FieldOf("N")}, pa.schema([("c", pa.int32()), ("n", pa.int64())])
+        values = [json.dumps({name: given, "N": n}).encode() for n, given in enumerate([1, None, "x", 2] * 200)]
+        values.append(b'{"c": 5, "n": 6, "N": 7}')
+        (column, _), why = JsonDecoder(schema, ["c"], None, fields).decode_array(pa.array(values, pa.binary()))
+        said = name or '""'
+        null = f"{said}: null or missing, and declared not null"
+        assert column.to_pylist() == [1, None, None, 2] * 200 + [None]
+        assert why == [None, null, f"{said}: not an integer of 32 bits", None] * 200 + [null]
+
+
+def test_two_columns_of_one_field_both_have_its_value() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string()), ("field", pa.int32())])
+    fields = {"a": FieldOf("field"), "b": FieldOf("field")}
+    values = [b'{"field": %d}' % n for n in range(1000)] + [b'{"field": "x"}']
+    columns, why = JsonDecoder(schema, [], None, fields).decode_array(pa.array(values, pa.binary()))
+    assert columns[0].to_pylist() == columns[2].to_pylist() == [*range(1000), None]
+    assert columns[1].to_pylist() == [*map(str, range(1000)), None]
+    assert why == [None] * 1000 + ["field: not an integer of 32 bits"]
 
 
 def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_records() -> None:
@@ -496,7 +530,7 @@ def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_rec
         {"value": pa.array(values, pa.binary()), "_offset": pa.array(range(2500)), "_headers": headers[:2500]}
     )
     make = partial(JsonDecoder, pa.schema([("n", pa.int32())]), ["n"])
-    decode = decode_first(make, ["n", "_offset", "_headers", "_tombstone", "_malformed"], keep=False)
+    decode = decode_first(make, ["n", "_offset", "_headers", "_tombstone", "_malformed", "_excluded"], keep=False)
     found = pa.Table.from_batches(list(decode([batch])))
     assert found["n"].to_pylist() == [n if n % 5 > 1 else None for n in range(2500)]
     assert found["_offset"].to_pylist() == list(range(2500))
@@ -511,7 +545,7 @@ def test_large_records_are_decoded_a_few_at_a_time() -> None:
     values = [None if size is None else b'{"s":"%s"}' % (b"x" * size) for size in sizes]
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
     make = partial(JsonDecoder, pa.schema([("s", pa.string())]))
-    pieces = list(decode_first(make, ["s", "_tombstone", "_malformed"], keep=False)([batch]))
+    pieces = list(decode_first(make, ["s", "_tombstone", "_malformed", "_excluded"], keep=False)([batch]))
     assert [len(piece) for piece in pieces] == [1, 1, 3, 3]
     lengths = [length for piece in pieces for length in pc.binary_length(piece.column("s")).to_pylist()]
     assert lengths == sizes

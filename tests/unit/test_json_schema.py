@@ -12,7 +12,8 @@ from jsonschema import Draft7Validator
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from fencepost.formats import SchemaReference
+from fencepost.formats import Declared, SchemaReference
+from fencepost.formats.declared import Encoding, FieldOf
 from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Framing, UnknownId
 from fencepost.formats.json_decoder import JsonDecoder
@@ -122,7 +123,7 @@ REFUSED: list[tuple[Any, str]] = [
     (of(a={"items": {"oneOf": [TEXT, {"type": "number"}]}}), "#/properties/f/properties/a/items/oneOf: 2 schemas"),
     (of(**{"a/b": {}}), "#/properties/f/properties/a~1b: it gives no type"),
     (of(a=TEXT, A=TEXT), "#/properties/f/properties: a and A differ only in case"),
-    (of(**{"a`b": TEXT}), "'a`b' is not a name of a column"),
+    (of(**{"": TEXT}), "'' is not a name of a column"),
     ({"$ref": "#/definitions/loop"}, "#/definitions/loop: it contains itself"),
     ({"$ref": "#"}, "#: it contains itself"),
     ({"$ref": "#/definitions/none"}, "#/properties/f/$ref: #/definitions/none is neither in the schema nor among"),
@@ -136,13 +137,13 @@ REFUSED: list[tuple[Any, str]] = [
 def test_what_no_column_is_refused_with_its_place_and_may_be_declared(schema: Any, why: str) -> None:
     text = json.dumps(of(f=schema, g=TEXT) | BESIDE)
     with pytest.raises(BadSchema) as found:
-        FORMAT.reader(text, (), {}, columns=True)
+        FORMAT.reader(text, (), Declared(), columns=True)
     assert why in str(found.value)
     place = why.startswith(("#", "'"))
     assert (
         "Declare the type of the outermost field that contains this under source.schema" in str(found.value)
     ) == place
-    assert json.loads(FORMAT.reader(text, (), {"f": "string"}, columns=True)) == of(g=TEXT)
+    assert json.loads(FORMAT.reader(text, (), Declared({"f": "string"}), columns=True)) == of(g=TEXT)
 
 
 ROOTS: list[tuple[str, str]] = [
@@ -172,8 +173,88 @@ ROOTS: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("text", "why"), ROOTS, ids=[why for _, why in ROOTS])
 def test_a_document_that_has_no_columns_is_refused(text: str, why: str) -> None:
     with pytest.raises(BadSchema) as found:
-        FORMAT.reader(text, (), {}, columns=True)
+        FORMAT.reader(text, (), Declared(), columns=True)
     assert why in str(found.value)
+
+
+ODD = of(
+    **{
+        "@timestamp": {"type": "string", "format": "date-time"},
+        "_id": {"type": "integer"},
+        "": TEXT,
+        "a`b": TEXT,
+        "_key": {},
+    }
+)
+MAPPED = {"at": FieldOf("@timestamp"), "empty": FieldOf(""), "key": FieldOf("_key")}
+
+
+def test_a_property_of_any_name_is_read_in_the_column_that_the_settings_name() -> None:
+    """With the type of the schema, or with the declared one. The others stay in columns of their names."""
+    declared = Declared({"key": "string"}, (), MAPPED)
+    frozen = FORMAT.reader(json.dumps(ODD), (), declared, columns=True)
+    names = ["@timestamp", "_id", "", "a`b"]
+    assert json.loads(frozen) == of(**{name: ODD["properties"][name] for name in names})
+    columns = [("at", "@timestamp"), ("_id", "_id"), ("empty", ""), ("a`b", "a`b")]
+    assert declared.with_registered_types(names) == columns
+    root = json.dumps({"$ref": "#/definitions/it", "definitions": {"it": ODD}})
+    assert FORMAT.reader(root, (), declared, columns=True) == frozen
+
+
+def test_two_columns_of_one_property_have_the_types_that_each_says() -> None:
+    fields = {"a": FieldOf("x"), "b": FieldOf("x"), "text": FieldOf("x")}
+    declared = Declared({"text": "string"}, (), fields)
+    assert json.loads(FORMAT.reader(json.dumps(of(x={"type": "integer"})), (), declared, columns=True)) == of(
+        x={"type": "integer"}
+    )
+    assert declared.with_registered_types(["x"]) == [("a", "x"), ("b", "x")]
+
+
+CANNOT_BE: list[tuple[Declared, str]] = [
+    (Declared(), "#/properties/_key: it gives no type"),
+    (
+        Declared({"key": "string"}, (), {"key": FieldOf("_key")}),
+        "'' is not a name of a column. Read the property in a column of another name",
+    ),
+    (
+        Declared({"_": "string"}, (), MAPPED | {"_": FieldOf("_key"), "key": FieldOf("nowhere")}),
+        "it has no 'nowhere', and source.schema.key has no type",
+    ),
+    (
+        Declared({"key": "string"}, (), MAPPED | {"_id": FieldOf("@timestamp")}),
+        "source.schema reads another field in column _id. Read the property in a column of another name: "
+        "under source.schema, `other_name: {field: '_id'}`",
+    ),
+    (
+        Declared({"key": "string", "_id": "int"}, (), MAPPED | {"_id": FieldOf("@timestamp")}),
+        "source.schema reads another field in column _id",
+    ),
+    (Declared({"key": "string", "_ID": "int"}, (), MAPPED), "_id and _ID differ only in case"),
+    (
+        Declared({"key": "string"}, (), MAPPED | {"empty": FieldOf("", Encoding(truncates=True))}),
+        "source.schema.empty: digits: truncate is for a time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("declared", "why"), CANNOT_BE, ids=[why for _, why in CANNOT_BE])
+def test_a_column_that_cannot_be_is_refused_with_the_way_on(declared: Declared, why: str) -> None:
+    with pytest.raises(BadSchema) as found:
+        FORMAT.reader(json.dumps(ODD), (), declared, columns=True)
+    assert why in str(found.value)
+
+
+def test_a_property_that_every_source_has_is_read_in_another_column() -> None:
+    with pytest.raises(BadSchema, match=r"already has _offset. Read .+, `other_name: {field: '_offset'}`"):
+        FORMAT.reader(json.dumps(of(_offset=TEXT)), (), Declared(), columns=True)
+    FORMAT.reader(json.dumps(of(_offset=TEXT)), (), Declared(fields={"place": FieldOf("_offset")}), columns=True)
+
+
+def test_a_property_that_begins_with_an_underscore_is_written_from_a_column_of_another_name() -> None:
+    text = json.dumps(of(_id=TEXT, a=TEXT))
+    with pytest.raises(BadSchema, match=r"^_id: .+ `output.fields: {other_name: _id}`"):
+        FORMAT.written(text, (), columns=True)
+    assert json.loads(FORMAT.written(text, (), columns=True, mapped=["_id"])) == of(_id=TEXT, a=TEXT)
 
 
 @pytest.mark.parametrize("base", [{}, {"$id": "http://example.com/schemas/order.json"}])
@@ -188,7 +269,7 @@ def test_references_are_found_by_their_names_and_frozen_in_their_places(base: di
     far = SchemaReference("http://elsewhere/address.json", json.dumps(address))
     references = [SchemaReference("buyer.json", json.dumps(buyer), (far,))]
     text = json.dumps(of(who={"$ref": "buyer.json#/definitions/Buyer"}) | base)
-    frozen = FORMAT.reader(text, references, {}, columns=True)
+    frozen = FORMAT.reader(text, references, Declared(), columns=True)
     assert json.loads(frozen) == of(who=of(home=of(town=TEXT)))
 
 
@@ -204,7 +285,7 @@ def test_a_name_is_the_document_that_the_one_that_says_it_refers_to() -> None:
         price={"$ref": "price.json"}, note={"$ref": "money.json"}, n={"$ref": "again.json"}, same={"$ref": "price.json"}
     )
     for references in ([price, text, again], [text, again, price]):
-        found = FORMAT.reader(json.dumps(schema), references, {}, columns=True)
+        found = FORMAT.reader(json.dumps(schema), references, Declared(), columns=True)
         priced = of(cents={"type": "integer"})
         assert json.loads(found) == of(price=priced, note=TEXT, n={"type": "integer"}, same=priced)
 
@@ -217,7 +298,7 @@ def test_a_document_is_found_by_its_address_too_and_knows_its_own_names() -> Non
     )
     text = SchemaReference("money.json", json.dumps(TEXT))
     schema = of(price={"$ref": "price.json"}, note={"$ref": "money.json"}) | {"$id": f"{base}order.json"}
-    found = FORMAT.reader(json.dumps(schema), [price, text], {}, columns=True)
+    found = FORMAT.reader(json.dumps(schema), [price, text], Declared(), columns=True)
     assert json.loads(found) == of(price=of(cents={"type": "integer"}), note=TEXT)
 
 
@@ -244,8 +325,8 @@ def test_a_schema_that_no_row_can_be_written_with_is_refused_and_can_be_read(sch
     with pytest.raises(BadSchema) as found:
         FORMAT.written(json.dumps(schema), (), columns=True)
     assert why in str(found.value)
-    frozen = FORMAT.reader(json.dumps(schema), (), {}, columns=True)
-    assert FORMAT.reader(frozen, (), {}, columns=True) == frozen
+    frozen = FORMAT.reader(json.dumps(schema), (), Declared(), columns=True)
+    assert FORMAT.reader(frozen, (), Declared(), columns=True) == frozen
 
 
 def kinds(depth: int = 2) -> st.SearchStrategy[JsonType]:
@@ -354,8 +435,8 @@ def decoder_of(kind: DataType, *required: str) -> JsonDecoder:
 
 
 FRAMED: list[tuple[bytes, str]] = [
-    (b"", "0 bytes, and no schema id"),
-    (b"\0\0\0\7", "4 bytes, and no schema id"),
+    (b"", "0 bytes, and no schema id; an id in a header of the record is not read"),
+    (b"\0\0\0\7", "4 bytes, and no schema id; an id in a header of the record is not read"),
     (b'{"n": 1}', "the first byte is 0x7B, not 0: no schema id"),
     (b"\0\0\0\0\x08{}", "schema id 8: gone"),
     (b"\0\0\0\0\x07", "schema id 7: not JSON: EOF while parsing a value at line 1 column 0"),

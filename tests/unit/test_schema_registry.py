@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (URL | {"key_location": "/k.pem"}, {}, "key_location needs certificate_location"),
     (URL | {"ca_location": "-----BEGIN hunter2"}, {}, "ca_location holds the text of a certificate"),
     (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are connection, url, username, password"),
-    (URL, {"source": {"schema": {"n": "int"}}}, "format avro takes no schema: it comes from the schema registry"),
+    (URL, {"source": {"schema": {"n": "int"}}}, "column 'n': with format avro its type comes from the schema registry"),
     (URL, {"output": {"subject": "s"}}, "subject needs format: avro or json_schema"),
     (None, {"output": {"format": "json_schema"}}, "source.format: avro and output.format: json_schema needs"),
     (None, {"output": {"format": "json_schema"}, "source": {"format": "bytes"}}, "): output.format: json_schema needs"),

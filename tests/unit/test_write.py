@@ -40,14 +40,14 @@ class LedgerAt:
         return recorded_in(self.view.updated(batches), Change(batches))
 
 
-def recorded(now: Batch) -> Any:
+def recorded(now: Batch, source: SourceCounts | None = None) -> Any:
     ids = {found.topic: found.topic_id for found in (*PLANNED.plan.inputs, PLANNED.plan.output)}
     cluster = SimpleNamespace(
         describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
     )
     pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
     deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(now))
-    return _record(deployment, PLANNED, WriteResult([*RECEIPTS], SourceCounts(rows=400)), time.monotonic())
+    return _record(deployment, PLANNED, WriteResult([*RECEIPTS], source or SourceCounts(rows=400)), time.monotonic())
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,15 @@ def recorded(now: Batch) -> Any:
 def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str) -> None:
     result = recorded(now)
     assert (result.changed, result.message) == (changed, message)
+
+
+def test_a_write_says_how_many_records_its_source_excluded() -> None:
+    source = SourceCounts(rows=453, excluded={"other_types": 50, "truncations": 3})
+    result = recorded(PLANNED, source)
+    assert (
+        result.message == "wrote revision 1: 453 records in, 400 out, 50 records of other types, 3 truncations excluded"
+    )
+    assert result.details["excluded"] == {"other_types": 50, "truncations": 3}
 
 
 def test_a_write_whose_interval_was_withdrawn_does_not_say_that_it_wrote() -> None:

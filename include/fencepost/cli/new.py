@@ -93,7 +93,9 @@ def as_plain(draft: Draft) -> dict[str, Any]:
         "folder": str(draft.folder),
         "format": draft.format,
         "records": draft.sampled,
-        "columns": {c.output: {"source": c.name, "type": c.type, "note": c.note} for c in fields.columns},
+        "columns": {
+            c.output: {"source": c.name, "field": c.field, "type": c.type, "note": c.note} for c in fields.columns
+        },
         "left_out": dict(fields.left_out),
         "malformed": dict(fields.malformed),
         "tombstones": fields.tombstones,

@@ -79,6 +79,8 @@ def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
         else:
             out.print(f"{say}:", markup=False, soft_wrap=True)
             _print_drift(drift)
+        if drift.excluded:
+            out.print(f"{drift.excluded:,} other sampled records are excluded", markup=False)
         if drift.absent:
             out.print(f"declared, but in no sampled record: {', '.join(drift.absent)}", markup=False)
         if drift.set_aside:
@@ -96,6 +98,7 @@ def plain_drift(drift: Drift) -> dict[str, Any]:
         "undeclarable": [{"field": d.name, "records": d.records, "reason": d.what} for d in drift.undeclarable],
         "absent": list(drift.absent),
         "malformed": drift.malformed,
+        "excluded": drift.excluded,
         "fits": drift.fits,
     }
 

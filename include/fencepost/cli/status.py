@@ -213,6 +213,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
         "tombstones_dropped": batch.written.tombstones if batch.written else 0,
+        "excluded": batch.written.excluded if batch.written else {},
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
         "published": batch.publication.method if batch.publication and batch.publication.has_ended else None,

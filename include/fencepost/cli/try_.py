@@ -229,6 +229,7 @@ def as_plain(trial: Trial) -> dict[str, Any]:
         "frozen": trial_input.frozen,
         "read": trial.read,
         "malformed": trial.malformed,
+        "excluded": trial.excluded,
         "results": trial.results,
         "written": trial.written,
         "tombstones": trial.tombstones,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -207,11 +207,15 @@ def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
         fields = settings_of(kind).model_fields
         return sorted(fields, key=lambda name: not fields[name].is_required())
     model: Any = Pipeline
-    for part in (part for part in loc[:-1] if isinstance(part, str)):
-        annotation = model.model_fields[part].annotation
-        model = next(
-            kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)
-        )  # a section may be optional
+    parts = [part for part in loc[:-1] if isinstance(part, str)]
+    while parts:
+        name = parts.pop(0)
+        annotation = next(field.annotation for n, field in model.model_fields.items() if name in (n, field.alias))
+        kinds = get_args(annotation) or (annotation,)
+        if get_origin(annotation) is dict:
+            parts.pop(0)  # the key
+            kinds = kinds[1:]
+        model = next(kind for kind in kinds if kind is not type(None))  # a section may be optional
     return _fields(model)
 
 

@@ -11,7 +11,17 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
 from fencepost.config.client_config import ClientConfig
-from fencepost.config.sections import FormatName, KeyFormat, Lineage, Mark, Section, Subject, TopicName, Version
+from fencepost.config.sections import (
+    FieldName,
+    FormatName,
+    KeyFormat,
+    Lineage,
+    Mark,
+    Section,
+    Subject,
+    TopicName,
+    Version,
+)
 from fencepost.model import Layout
 from fencepost.output_kinds import DEFAULT_KIND, OUTPUT_KINDS, known_kind, part_of
 
@@ -19,7 +29,8 @@ from fencepost.output_kinds import DEFAULT_KIND, OUTPUT_KINDS, known_kind, part_
 class RecordSettings(Section):
     """The settings of a batch's records in the staging topic, or directly in the output topic.
 
-    `key`, `timestamp` and `headers` name columns of the transform's result. The defaults give JSON records without a key.
+    `key`, `timestamp` and `headers` name columns of the transform's result. `fields` has the names of fields in the value,
+    by column, where they differ. The defaults give JSON records without a key.
     """
 
     format: FormatName = "json"
@@ -31,6 +42,7 @@ class RecordSettings(Section):
     key_version: Version | None = None
     timestamp: str | None = None
     headers: str | None = None
+    fields: dict[str, FieldName] = Field(default_factory=dict)
     takes_tombstones: ClassVar[bool] = True
     keeps_minus_zero: ClassVar[bool] = True  # also within an array, a map or a struct
 

@@ -23,11 +23,12 @@ from fencepost.config.digest import (
 )
 from fencepost.config.notify import Notify
 from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
-from fencepost.config.sections import AirflowSettings, Lineage, Quality, Schedule, Source
+from fencepost.config.sections import AirflowSettings, Lineage, Quality, Schedule
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
+from fencepost.config.source import Source
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.formats import FORMATS
+from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
@@ -123,13 +124,10 @@ class Pipeline(ClientConfig):
     @property
     def _in_registry(self) -> dict[str, str]:
         """Returns the formats of the parts whose schemas are in a registry, by setting."""
-        formats = {
-            "source.format": self.source.format,
-            "source.key_format": self.source.key_format,
-            "output.format": self.output.records.format,
-            "output.key_format": self.output.records.key_format,
-        }
-        return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
+        values = {"source.format": self.source.format, "output.format": self.output.records.format}
+        keys = {"source.key_format": self.source.key_format, "output.key_format": self.output.records.key_format}
+        of_values = {field: name for field, name in values.items() if FORMATS[name].has_registry}
+        return of_values | {field: name for field, name in keys.items() if name in REGISTRY_KEY_FORMATS}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
         """Returns the subject of a part's schema. The default is the subject that follows from the part's topic."""

@@ -28,7 +28,6 @@ from fencepost.config.cron import Cron, check_cron
 from fencepost.config.notify import Ask
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
-from fencepost.formats.column_names import twins
 from fencepost.suite.numbers import number_of, shown
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -66,10 +65,17 @@ def _column_type(text: str) -> str:
     return text.strip()
 
 
+def _field_name(name: str) -> str:
+    if "\0" in name:
+        raise ValueError("a name has no NUL character")
+    return name
+
+
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 FormatName = Annotated[str, AfterValidator(_format_name)]
+FieldName = Annotated[str, AfterValidator(_field_name)]
 ColumnType = Annotated[str, AfterValidator(_column_type)]
-KeyFormat = Literal["bytes", "avro"]
+KeyFormat = Literal["bytes", "avro"]  # that keys are written in
 Subject = Annotated[str, Field(min_length=1, max_length=1_000)]
 Version = Annotated[int, Field(ge=1)]  # of a schema in a subject; None means the latest
 
@@ -122,44 +128,6 @@ class Section(BaseModel):
     """The base of the sections. A section is frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Source(Section):
-    """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it
-    declares only fields whose types do not come from the registry.
-
-    `subject` and `version` say which schema of the registry a value is read with. `key_subject` and `key_version` say
-    the same for a key.
-    """
-
-    topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
-    format: FormatName = "json"
-    subject: Subject | None = None
-    version: Version | None = None
-    key_format: KeyFormat = "bytes"
-    key_subject: Subject | None = None
-    key_version: Version | None = None
-    columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
-    headers: bool = False
-    on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
-    tombstones: Literal["fail", "drop", "pass"] = "fail"
-    on_expired: Annotated[Literal["fail", "skip"], Mark.DECIDES_NO_RECORD] = "fail"
-
-    @field_validator("columns")
-    @classmethod
-    def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
-        for name in columns:
-            if name.startswith("_") or not re.fullmatch(r"\w+", name):
-                raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
-        if both := twins(columns):
-            raise ValueError(f"columns {both[0]!r} and {both[1]!r} differ only in case: to Spark they are the same")
-        return columns
-
-    @model_validator(mode="after")
-    def _columns_suit_the_format(self) -> Self:
-        FORMATS[self.format].check_columns(self.columns)
-        check_subjects(self)
-        return self
 
 
 class Schedule(Section):

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from fencepost.formats.column_names import without_case
+from fencepost.formats.quoting import unquoted
 
 SAME = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 SAME |= {"dec": "decimal", "numeric": "decimal"}
@@ -16,9 +17,9 @@ SIMPLE = frozenset(
 )
 ALLOWED = (
     f"{', '.join(sorted({*SIMPLE, *SAME} - {'dec', 'numeric'}))}, decimal(precision, scale) up to 38 digits, array<type>, "
-    "map<string, type>, struct<name: type, ...>"
+    "map<string, type>, struct<name: type, ...> (a name with other characters than letters, digits and _ in back-quotes)"
 )
-TOKEN = re.compile(r"\s*([A-Za-z_]\w*|\d{1,3}|[<>(),:])", re.ASCII)
+TOKEN = re.compile(r"\s*([A-Za-z_]\w*|\d{1,3}|[<>(),:]|`(?:[^`\0]|``)+`)", re.ASCII)
 DEEPEST = 100
 NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 
@@ -134,8 +135,8 @@ def _struct(tokens: _Tokens, depth: int) -> SqlType:
     fields: dict[str, SqlType] = {}
     taken: set[str] = set()  # to Spark, names that differ only in case are the same
     while True:
-        name = tokens.take()
-        if not name.isidentifier() or without_case(name) in taken:
+        name = _name(tokens.take())
+        if without_case(name) in taken:
             raise ValueError("not the name of another field")
         taken.add(without_case(name))
         tokens.expect(":")
@@ -144,3 +145,12 @@ def _struct(tokens: _Tokens, depth: int) -> SqlType:
             tokens.expect(">")
             return SqlType("struct", tuple(fields.values()), tuple(fields))
         tokens.expect(",")
+
+
+def _name(token: str) -> str:
+    """Returns the name that a token stands for, plain or in back-quotes."""
+    if token.startswith("`"):
+        return unquoted(token)
+    if not token.isidentifier():
+        raise ValueError("not a name")
+    return token

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from fencepost.config.source import Source
 from fencepost.counts import first_of
 from fencepost.doctor.inspection import Inspection
 from fencepost.drafting.drift import LISTED, describe_drift, describe_notes, look_for_drift
+from fencepost.drafting.foreign_ids import Part, foreign_ids
 from fencepost.findings import Finding, ok, skipped, warning
+from fencepost.formats import FORMATS
+from fencepost.formats.framing import ExcludedKind
+from fencepost.kafka.sample import Sampled
 
 RECORDS = 200
 MOST_BYTES, SECONDS = 8_000_000, 10.0
@@ -15,7 +20,7 @@ MOST_BYTES, SECONDS = 8_000_000, 10.0
 
 def check_source_fields(inspection: Inspection) -> Iterator[Finding]:
     """Checks a small sample of the source. The sample should have the declared fields with the declared types, no other
-    fields, and no refused tombstones.
+    fields, no schema ids that are not read, and no refused tombstones.
     """
     if not inspection.has_groups:  # a consumer would create Kafka's topic of offsets, and a check creates nothing
         yield skipped("reading a sample would create Kafka's topic __consumer_offsets")
@@ -30,16 +35,27 @@ def check_source_fields(inspection: Inspection) -> Iterator[Finding]:
             "Declare what you need; a record that does not fit is malformed.",
             f"fencepost schema {inspection.pipeline.name} --sample 1000",
         )
-    tombstones = sum(record.value is None for record in sample.records)
-    refused = tombstones if inspection.pipeline.source.tombstones == "fail" else 0
+    tombstones, source = sum(record.value is None for record in sample.records), inspection.pipeline.source
+    foreign = [*_foreign_ids(source, sample.records)]
+    yield from foreign
+    fails = source.tombstones == "fail" and ExcludedKind.DELETION_TOMBSTONES not in source.excludes
+    refused = tombstones if fails else 0
     if refused:
         yield warning(
             f"{refused:,} of {len(sample.records):,} sampled records have no value (tombstones), and source.tombstones is fail, "
             "so a batch with such a record fails.",
             "Set source.tombstones in pipeline.yaml: drop leaves them out, pass gives them to the transform.",
         )
-    if not drifted and not refused:
+    if not drifted and not foreign and not refused:
         more = "".join(f"; {one}" for one in describe_notes(drift))
         yield ok(
             f"{drift.records:,} sampled records have the declared fields and no other fields that could be declared{more}"
         )
+
+
+def _foreign_ids(source: Source, records: Sequence[Sampled]) -> Iterator[Finding]:
+    """Yields a warning if values or keys have schema ids that are not read."""
+    formats: dict[Part, str] = {"value": source.format, "key": source.key_format}
+    for part, name in formats.items():
+        if FORMATS[name].has_registry and (found := foreign_ids(records, part)) is not None:
+            yield warning(f"{found.what}.", found.cure)

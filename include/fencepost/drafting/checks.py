@@ -14,6 +14,7 @@ from math import ceil, isfinite
 from typing import Any
 
 from fencepost.drafting.columns import OF_TIME, DraftColumn, Fields
+from fencepost.formats.quoting import quoted
 
 MOST_CHECKS = 20
 MOST_OF_NULLS = 12  # the largest number of checks
@@ -31,12 +32,11 @@ def draft_checks(fields: Fields) -> list[dict[str, Any]]:
     """Returns the checks in the form of `expectations.yaml`. There is at least one, and at most `MOST_CHECKS`. No
     description has a record's value.
     """
-    good = fields.records - fields.tombstones - fields.bad
     columns = [
         column for column in fields.columns if re.fullmatch(r"\w+", column.output)
     ]  # other columns cannot be checked
     known = [column for column in columns if column.values and None not in column.values]
-    found = list(_not_null(known, fields, good))[:MOST_OF_NULLS]
+    found = list(_not_null(known, fields))[:MOST_OF_NULLS]
     sets = list(_sets(columns))
     found += sets[: MOST_CHECKS - len(found)]
     found += list(_not_below_zero(columns))[: MOST_CHECKS - len(found)]
@@ -50,7 +50,7 @@ def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": kind, "severity": "warning", "description": description, "kwargs": kwargs}
 
 
-def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
+def _not_null(known: Sequence[DraftColumn], fields: Fields) -> Iterator[dict[str, Any]]:
     """Yields a check that the column is not null. The fields of tombstones are null. So if the sample has tombstones,
     only records with a value in another column are judged.
     """
@@ -60,8 +60,8 @@ def _not_null(known: Sequence[DraftColumn], fields: Fields, good: int) -> Iterat
             others = [other.output for other in known if other is not column][:2]
             if not others:
                 continue
-            where = {"row_condition": " OR ".join(f"`{name}` IS NOT NULL" for name in others)}
-        said = f"Null in 0 of {good:,} sampled records"
+            where = {"row_condition": " OR ".join(f"{quoted(name)} IS NOT NULL" for name in others)}
+        said = f"Null in 0 of {fields.good:,} sampled records"
         yield _check("expect_column_values_to_not_be_null", said, column=column.output, **where)
 
 

@@ -21,6 +21,7 @@ from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
+from fencepost.drafting.foreign_ids import check_ids
 from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
 from fencepost.drafting.source import compaction, near_topics, source_of
 from fencepost.drafting.times import ChosenInterval, choose_interval, doubts
@@ -76,10 +77,12 @@ def draft_pipeline(
                 f"topic {wanted.topic}: the sample has no record: {sample.cut}. The offsets that were read are of "
                 "transaction markers and aborted records. Run this again when there are newer records."
             )
+        check_ids(wanted, sample.records)
         values = [one.value for one in sample.records]
-        source, fields = source_of(connected, wanted, connection, values)  # 2
+        keys = [one.key for one in sample.records]
+        source, fields = source_of(connected, wanted, connection, values, keys)  # 2
         policy = _cleanup_policy(cluster, wanted.topic)
-        if fields.tombstones or "compact" in policy:
+        if source.envelope is None and (fields.tombstones or "compact" in policy):
             source = source.model_copy(update={"tombstones": "pass"})
         now = utc_now()
         chosen = choose_interval(  # 3
@@ -219,10 +222,11 @@ def _warnings(
             f"Malformed: {fields.bad:,} of {fields.records:,} sampled records, which would go to quarantine: "
             f"{'; '.join(f'{reason} ({count:,})' for reason, count in reasons[:3])}."
         )
+    yield from fields.notes
     if fields.left_out:
         yield (
-            f"Fields whose names cannot be a column's: {len(fields.left_out):,}. They are left out, and "
-            "pipeline.yaml lists them."
+            f"Fields that cannot be read: {len(fields.left_out):,}. They are left out, and pipeline.yaml lists them with "
+            "the reasons."
         )
     if chosen.unread and chosen.whole < FIRST_CREDIBLE:
         yield (

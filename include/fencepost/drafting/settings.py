@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from fencepost.config.intervals import in_zone
-from fencepost.config.sections import Source
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.times import ChosenInterval
-from fencepost.drafting.writing import listed, scalar, with_comments
+from fencepost.drafting.writing import column_line, listed, scalar, with_comments
 from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
 from fencepost.model import Interval
@@ -40,15 +40,19 @@ def settings_yaml(
     ]
     if source.subject is not None:
         lines.append(f"  subject: {scalar(source.subject)}\n")
+    if source.only is not None:
+        names = ", ".join(map(scalar, source.only.values))
+        lines.append(f"  only: [{names}]  # records of other types are counted and left out\n")
+    lines += _envelope(source)
     lines.append("  on_malformed: quarantine  # a record that does not fit goes to quarantine with the reason\n")
     if source.tombstones == "pass":
         lines.append(
             "  tombstones: pass  # writes a tombstone as a tombstone; drop leaves it out, fail stops the batch\n"
         )
-    declared = [column for column in fields.columns if column.sql is not None]
+    declared = [(column_line(c.name, c.declared), c.note) for c in fields.columns if c.declared is not None]
     if declared or fields.left_out:
         lines.append("  schema:\n" if declared else "")
-        lines.append(with_comments([(f"{scalar(c.name)}: {c.sql}", c.note) for c in declared], "    "))
+        lines.append(with_comments(declared, "    "))
         lines.append(listed(fields.left_out))
     lines += [
         "\noutput:\n",
@@ -72,6 +76,22 @@ def settings_yaml(
     if connection.spark:
         lines.append(f"\n{connection.spark}")
     return "".join(lines)
+
+
+def _envelope(source: Source) -> list[str]:
+    """Returns the lines for a topic of changes: the envelope, the table and the key."""
+    if source.envelope is None:
+        return []
+    lines = [f"  envelope: {source.envelope}  # each value is a change of a row; docs/change-data.md\n"]
+    if source.captured_table is not None:
+        lines.append(
+            f"  table: {scalar(source.captured_table)}  # the topic has other tables too; they are counted and left out\n"
+        )
+    if source.key:
+        lines.append(f"  key_format: {source.key_format}\n")
+        lines.append("  key:  # the columns of the table's key, which every change has\n")
+        lines.append(with_comments([(column_line(name, one), "") for name, one in source.key.items()], "    "))
+    return lines
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:

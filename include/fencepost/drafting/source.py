@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.sections import Source
-from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named
+from fencepost.config.source import Source, SourceColumn
+from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named, object_in
 from fencepost.drafting.connection import DraftConnection
+from fencepost.drafting.debezium import Changes, changes_in, draft_key, envelope_fields, is_mongodb, with_key
 from fencepost.drafting.draft_request import DraftRequest
-from fencepost.drafting.registered import read_by, registered_source
+from fencepost.drafting.registered import ReadBy, read_by, registered_source
 from fencepost.drafting.value_kinds import ValueKinds, value_kinds
 from fencepost.errors import RegistryUnavailable, SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS
 
+OF_MONGODB = (
+    "The records are changes of MongoDB, whose documents are texts, so source.envelope does not read them. The transform takes a "
+    "document apart: docs/change-data-types.md."
+)
 MOST_BAD = 0.5  # above this share of malformed records the format is probably wrong
 
 
 def source_of(
-    connected: Pipeline, wanted: DraftRequest, connection: DraftConnection, values: Sequence[bytes | None]
+    connected: Pipeline,
+    wanted: DraftRequest,
+    connection: DraftConnection,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] = (),
 ) -> tuple[Source, Fields]:
-    """Returns the source that reads these values, and its fields.
+    """Returns the source that reads these values, and its fields. `keys` are the keys of the records.
 
     Raises:
         SettingsError: no source reads them. The message says what the values are.
@@ -42,7 +52,7 @@ def source_of(
     if (asked is None or asked in REGISTRY_FORMATS) and (frames.framed > frames.objects or not frames.values):
         found = _by_registry(connected, wanted, connection, frames)
     if found is not None:
-        source, fields = registered_source(connected, asked or found[0], found[1], values)
+        source, fields = registered_source(connected, replace(found, format=asked or found.format), values)
         _check_enough(wanted, fields, frames)
         return source, fields
     if asked in REGISTRY_FORMATS:
@@ -61,16 +71,48 @@ def source_of(
             f"--subject {wanted.subject}: the values of topic {topic} are JSON objects without a schema id, so they "
             "have no subject in a registry. Leave out --subject."
         )
+    if (changes := changes_in(values)) is not None:
+        return _of_changes(topic, values, keys, changes)
     fields = json_fields(values)
+    if any(one is not None and is_mongodb(one) for one in map(object_in, values)):
+        fields = replace(fields, notes=(*fields.notes, OF_MONGODB))
     _check_enough(wanted, fields, frames)
     if not fields.columns:
-        names = f" (names that cannot be declared: {len(fields.left_out):,})" if fields.left_out else ""
+        names = f" (fields that cannot be read: {len(fields.left_out):,})" if fields.left_out else ""
         raise SettingsError(
             f"topic {topic}: its JSON objects have no field that can be a column{names}. `--format bytes` takes "
             "values as they are."
         )
-    declared = {column.name: column.sql or "string" for column in fields.columns}
-    return Source(topic=topic, format="json", columns=declared, on_malformed="quarantine"), fields
+    return Source(topic=topic, format="json", columns=_declared(fields), on_malformed="quarantine"), fields
+
+
+def _of_changes(
+    topic: str, values: Sequence[bytes | None], keys: Sequence[bytes | None], changes: Changes
+) -> tuple[Source, Fields]:
+    source = Source.model_construct(topic=topic, format="json", envelope="debezium", captured_table=changes.chosen)
+    fields = envelope_fields(values, keys, changes, source)
+    if not fields.columns:
+        raise SettingsError(
+            f"topic {topic}: no sampled change has a row with a field, so there is no column to draft. Run this again when "
+            "it has newer records, or take values as they are by --format bytes."
+        )
+    key = draft_key(keys, fields)
+    fields = with_key(fields, key)
+    drafted = Source(
+        topic=topic,
+        format="json",
+        envelope="debezium",
+        captured_table=changes.chosen,
+        key_format="json" if key else "bytes",
+        key=key,
+        columns=_declared(fields),
+        on_malformed="quarantine",
+    )
+    return drafted, fields
+
+
+def _declared(fields: Fields) -> dict[str, SourceColumn]:
+    return {column.name: column.declared for column in fields.columns if column.declared is not None}
 
 
 def compaction(topic: str, policy: str) -> tuple[str, str]:
@@ -100,7 +142,7 @@ def near_topics(name: str, topics: Sequence[str]) -> list[str]:
 
 def _by_registry(
     connected: Pipeline, wanted: DraftRequest, connection: DraftConnection, frames: ValueKinds
-) -> tuple[str, str] | None:
+) -> ReadBy | None:
     if connected.schema_registry is None:
         return None
     try:

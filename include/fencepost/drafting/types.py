@@ -8,7 +8,7 @@ reads these values.
 | texts that are all days, times with a zone, or times without | `date`, `timestamp`, `timestamp_ntz` |
 | true and false | `boolean` |
 | arrays | `array<...>` |
-| objects | `struct<...>`; `map<string, ...>` if the names look like data; `string` if a name cannot be a struct field's |
+| objects | `struct<...>`; `map<string, ...>` if the names look like data; `string` if a name cannot be a struct's field's |
 | several of these, or only null | `string`, which takes any value as its text |
 """
 
@@ -25,12 +25,13 @@ import pyarrow as pa
 from jiter import LosslessFloat
 
 from fencepost.config.sql_types import SqlType, parse_sql_type
+from fencepost.drafting.names import why_not_read
 from fencepost.formats.column_names import twins
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_columns import BELOW_MICROSECOND, ZONE, converter, exact
+from fencepost.formats.quoting import quoted
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # bytes of the name of a struct's field
-LONGEST_NAME = 255
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # a name that needs no quotes in a struct
 MOST_FIELDS = 200  # fields of a struct
 DEEPEST = 8  # levels of nested types
 MOST_NAMES = 50  # with more names than this, and few in each object, the names look like data
@@ -163,16 +164,21 @@ def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
         return Inferred(
             f"map<string,{items.sql}>", pa.map_(STRING, items.arrow), "a map: the names in it look like data"
         )
-    if any(not NAME.fullmatch(name) or len(name) > LONGEST_NAME for name in seen) or twins(seen):
+    if any(why_no_field(name) for name in seen) or twins(seen):
         return as_text("an object with a name that a struct's field cannot have: kept as text")
     if len(seen) > MOST_FIELDS:
         return as_text(f"an object with more than {MOST_FIELDS} names: kept as text")
     fields = {name: infer((value.get(name) for value in values), depth + 1) for name in seen}
     notes = [f"{name}: {one.note}" for name, one in fields.items() if one.note]
-    inner = ",".join(f"{name}:{one.sql}" for name, one in fields.items())
+    inner = ",".join(f"{name if NAME.fullmatch(name) else quoted(name)}:{one.sql}" for name, one in fields.items())
     return Inferred(
         f"struct<{inner}>", pa.struct([(name, one.arrow) for name, one in fields.items()]), "; ".join(notes[:2])
     )
+
+
+def why_no_field(name: str) -> str | None:
+    """Returns the reason why a struct's field cannot have this name, or None."""
+    return why_not_read(name) if name else "to Spark a struct's field has a name of one character or more"
 
 
 def _are_data(seen: Counter[str], objects: int) -> bool:

@@ -43,14 +43,15 @@ def value_kinds(values: Sequence[bytes | None]) -> ValueKinds:
     for value in known:
         if (schema_id := schema_id_of(value)) is not None:
             ids[schema_id] += 1
-        elif _is_object(value):
+        elif is_object(value):
             objects += 1
         else:
             others[_named(value)] += 1
     return ValueKinds(len(known), objects, ids, others)
 
 
-def _is_object(value: bytes) -> bool:
+def is_object(value: bytes) -> bool:
+    """Returns whether a value is a JSON object."""
     try:
         parsed_record(value)
     except Malformed:

@@ -9,12 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fencepost.config.sections import Source
+from fencepost.config.source import Source, SourceColumn
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.columns import UNITS, YEARS, DraftColumn, Fields
+from fencepost.drafting.names import free
 from fencepost.errors import SettingsError
+from fencepost.formats.column_names import without_case
+from fencepost.formats.quoting import quoted
 
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+PLAIN_TYPE = re.compile(r"[A-Za-z0-9_<>:(),]+( not null)?")
 WORDS_OF_YAML = frozenset("true false null yes no on off y n nan inf".split())
 # Spark reads these words as more than names in some places.
 WORDS_OF_SQL = frozenset(
@@ -77,6 +81,15 @@ def with_comments(lines: Sequence[tuple[str, str]], indent: str) -> str:
     )
 
 
+def column_line(name: str, column: SourceColumn) -> str:
+    """Returns a column's declaration in YAML: its type alone, or a mapping of everything that is declared about it."""
+    settings = column.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if settings.keys() == {"type"} and column.type is not None:
+        return f"{scalar(name)}: {column.type if PLAIN_TYPE.fullmatch(column.type) else scalar(column.type)}"
+    ordered = {part: settings[part] for part in ("field", *settings) if part in settings}
+    return f"{scalar(name)}: {{{', '.join(f'{part}: {scalar(value)}' for part, value in ordered.items())}}}"
+
+
 def listed(names: Mapping[str, str]) -> str:
     """Returns the names that are left out, each in a comment with its reason."""
     lines = [f"    # left out: {in_comment(name)}: {why}\n" for name, why in list(names.items())[:LISTED]]
@@ -89,12 +102,13 @@ def identifier(name: str) -> str:
     """Returns a column's name in Spark SQL."""
     if PLAIN.fullmatch(name) and name.lower() not in WORDS_OF_SQL:
         return name
-    return f"`{name}`"
+    return quoted(name)
 
 
 def transform_sql(fields: Fields, source: Source) -> str:
     """Returns the text of `transform.sql`. The query selects every column by its name, the times that epoch numbers
-    mean, and the key unchanged. It also selects `_tombstone` if the source passes tombstones.
+    mean, and the key unchanged. It also selects `_tombstone` if the source passes tombstones, and for a topic of changes
+    what each change is and where it comes from.
     """
     selected = [("_key", "the source's key, which output.key names")]
     if source.tombstones == "pass":
@@ -106,14 +120,36 @@ def transform_sql(fields: Fields, source: Source) -> str:
         if column.unit:
             limit = "to the microsecond" if column.unit == "nanoseconds" else "null outside the years 1 to 9999"
             selected += [(_converted(column), f"{column.unit} since 1970; {limit}")]
+    if source.envelope is not None:
+        selected += _of_change(fields)
     last = len(selected) - 1
     lines = [(f"{line}{'' if n == last else ','}", comment) for n, (line, comment) in enumerate(selected)]
     body = "".join(f"  -- {comment}\n  {line}\n" if comment else f"  {line}\n" for line, comment in lines)
     return (
-        f"-- One row for each record of topic {source.topic}. Rename, convert, filter with WHERE: it works row by row, and "
-        "nothing is\n-- shuffled. `fencepost try` shows the result on a sample.\n"
-        f"SELECT\n{body}FROM source\n"
+        f"{ABOUT.format(topic=source.topic)}{'' if source.envelope is None else OF_DELETES}SELECT\n{body}FROM source\n"
     )
+
+
+ABOUT = (
+    "-- One row for each record of topic {topic}. Rename, convert, filter with WHERE: it works row by row, and nothing is\n"
+    "-- shuffled. `fencepost try` shows the result on a sample.\n"
+)
+OF_DELETES = (
+    "-- A delete is a row too. It has the columns that the database logs: the key alone, unless the table has REPLICA IDENTITY\n"
+    "-- FULL (PostgreSQL). Without deletes: WHERE _op != 'delete'. The rows are the table's history, not its present state.\n"
+)
+# What a change has beside its row: the expression, the column's name, and a comment.
+OF_CHANGE = (
+    ("_op", "op", "create, read (by a snapshot), update or delete"),
+    ("_source.ts", "changed_at", "when the database made the change"),
+    ("_source.lsn", "lsn", "the place in PostgreSQL's log; other databases have _source.position"),
+    ("_offset", "source_offset", "changes of one transaction may have one lsn: order by lsn, then by offset"),
+)
+
+
+def _of_change(fields: Fields) -> list[tuple[str, str]]:
+    taken = {without_case(name) for column in fields.columns for name in (column.output, column.time) if name}
+    return [(f"{expression} AS {free(name, taken)}", comment) for expression, name, comment in OF_CHANGE]
 
 
 def _converted(column: DraftColumn) -> str:

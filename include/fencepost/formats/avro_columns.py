@@ -16,9 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from fencepost.formats.avro_connect import Epochs, epochs_of
 from fencepost.formats.avro_schema import AvroType
-from fencepost.formats.avro_values import logical
-from fencepost.formats.framing import Malformed
+from fencepost.formats.avro_values import checked, logical
+from fencepost.formats.framing import Excluded, Malformed
 from fencepost.formats.packed import Packed
 
 # From a record's bytes and the offset of a value to the value and the offset of its end.
@@ -53,7 +54,7 @@ def one_by_one(read: Read) -> Column:
                 try:
                     value, end = read(packed.values[row], begin - start)
                     ends[number] = start + end
-                except (Malformed, IndexError, struct.error):
+                except (Malformed, Excluded, IndexError, struct.error):
                     packed.marked[row] = True
             values.append(value)
         return pa.nulls(len(rows)) if kind is None else pa.array(values, kind), ends
@@ -61,15 +62,17 @@ def one_by_one(read: Read) -> Column:
     return column
 
 
-def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
-    """Returns the reader of columns for a type that contains no other type."""
-    kinds, as_written = (writer.kind, reader.kind), logical(writer, "") is None
-    if reader.logical in ("timestamp-millis", "local-timestamp-millis") and writer.kind in ("int", "long"):
-        return _numbers(writer.kind, "long", 1000)
-    if not as_written or logical(reader, "") is not None:
+def plain(writer: AvroType, reader: AvroType | None, read: Read) -> Column:
+    """Returns the reader of columns for a type that contains no other type. Without a reader's type the values are only
+    checked.
+    """
+    if reader is not None and (epochs := epochs_of(reader)) is not None and writer.kind in ("int", "long"):
+        return _times(writer.kind, reader, epochs)
+    if checked(writer, "") is not None or (reader is not None and logical(reader, "") is not None):
         return one_by_one(read)
-    if writer.kind in NUMBERS and reader.kind in NUMBERS:
-        return _numbers(writer.kind, reader.kind)
+    kinds = (writer.kind, (reader or writer).kind)
+    if set(kinds) <= NUMBERS.keys():
+        return _numbers(*kinds)
     if kinds == ("boolean", "boolean"):
         return _booleans
     if set(kinds) <= {"string", "bytes"}:
@@ -77,9 +80,7 @@ def plain(writer: AvroType, reader: AvroType, read: Read) -> Column:
     return _fixed(writer.size) if kinds == ("fixed", "fixed") else one_by_one(read)
 
 
-def _numbers(written: str, wanted: str, times: int = 1) -> Column:
-    bound = 2**63 // times
-
+def _numbers(written: str, wanted: str) -> Column:
     def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
         if written in ("float", "double"):
             width = 4 if written == "float" else 8
@@ -87,13 +88,35 @@ def _numbers(written: str, wanted: str, times: int = 1) -> Column:
             found = words.view("<f8") if width == 8 else words.astype("<u4").view("<f4")
             ends = packed.within(rows, at + width)
         else:
-            found, ends = _longs(packed, rows, at, 5 if written == "int" else 10)
-            if written == "int":
-                packed.mark(rows, (found < -(2**31)) | (found >= 2**31))
-            if times > 1:
-                packed.mark(rows, (found < -bound) | (found >= bound))
-                found = found * times
+            found, ends = _integers(packed, rows, at, written)
         array = pa.array(found.astype(NUMBERS[wanted]))
+        return array if kind is None else array.cast(kind), ends
+
+    return column
+
+
+def _integers(packed: Packed, rows: np.ndarray, at: np.ndarray, written: str) -> tuple[np.ndarray, np.ndarray]:
+    found, ends = _longs(packed, rows, at, 5 if written == "int" else 10)
+    if written == "int":
+        packed.mark(rows, (found < -(2**31)) | (found >= 2**31))
+    return found, ends
+
+
+def _times(written: str, reader: AvroType, epochs: Epochs) -> Column:
+    """Returns the reader of columns for numbers that count from 1970. It marks a record whose number is no value."""
+    infinities = np.array(sorted(epochs.infinities), np.int64)
+
+    def column(packed: Packed, rows: np.ndarray, at: np.ndarray, kind: Kind) -> ReadColumn:
+        found, ends = _integers(packed, rows, at, written)
+        whole = found if epochs.per == 1 else found // epochs.per
+        unusual = (found < epochs.first) | (found > epochs.last)
+        if epochs.per > 1 and not reader.truncates:
+            unusual |= whole * epochs.per != found
+        infinite = np.isin(found, infinities) if infinities.size else None
+        if infinite is not None:
+            unusual = unusual & ~infinite if reader.infinity_is_null else unusual | infinite
+        packed.mark(rows, unusual)
+        array = pa.array((whole * epochs.times).astype(NUMBERS[reader.kind]), mask=infinite)
         return array if kind is None else array.cast(kind), ends
 
     return column

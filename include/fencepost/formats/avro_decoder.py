@@ -9,7 +9,7 @@ another, or a decimal with another scale, because libraries differ in the values
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from fencepost.formats.avro_columns import (
     record,
     symbols,
 )
+from fencepost.formats.avro_connect import variable_decimal
 from fencepost.formats.avro_plain import (
     MOST_EMPTY,
     check_block,
@@ -48,8 +49,8 @@ from fencepost.formats.avro_schema import (
     is_struct_of_members,
 )
 from fencepost.formats.avro_unread import SkippedValue
-from fencepost.formats.avro_values import default_of, member_of, without_sparks_bounds
-from fencepost.formats.framing import Malformed
+from fencepost.formats.avro_values import default_of, member_of
+from fencepost.formats.framing import Excluded, ExcludedKind, Malformed
 from fencepost.formats.packed import Packed
 
 PROMOTIONS = {
@@ -63,20 +64,25 @@ PROMOTIONS = {
 
 class AvroReader:
     """Reads values of a writer's schema as values of a reader's schema. A record becomes a tuple of the reader's fields.
+    `only` has the names of the records to read, and is empty if all are. Other types of the writer's union are excluded.
 
     Raises:
         Incompatible: the reader's schema cannot read the writer's. The text names the field.
     """
 
-    def __init__(self, writer: AvroType, reader: AvroType) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType, only: Collection[str] = ()) -> None:
         self._empty = 0  # how many items without bytes the current record has had
-        self._reads = self._match(writer, reader, "")
+        if only and writer.kind == "union":
+            self._reads = self._some(writer, reader, only)
+        else:
+            self._reads = self._match(writer, reader, "")
 
     def read(self, data: bytes, begin: int = 0) -> Any:
         """Reads one value, which takes all bytes from `begin` on.
 
         Raises:
             Malformed: the bytes are not exactly one value.
+            Excluded: the value is a record of another type than those in `only`.
         """
         self._empty = 0
         try:
@@ -102,6 +108,23 @@ class AvroReader:
         packed.mark(rows, ends != packed.ends)
         return found, ~packed.marked
 
+    def _some(self, writer: AvroType, reader: AvroType, only: Collection[str]) -> Reads:
+        """Returns how to read the records in `only` of a union. Values of its other types are not looked into."""
+        index = reads_index(len(writer.branches), "type", "the value", "a union of ")
+        reads = {
+            number: self._match(branch, reader, "").read
+            for number, branch in enumerate(writer.branches)
+            if branch.name in only
+        }
+
+        def read(data: bytes, at: int) -> tuple[Any, int]:
+            number, at = index(data, at)
+            if number not in reads:
+                raise Excluded(ExcludedKind.OTHER_TYPES)
+            return reads[number](data, at)
+
+        return Reads(read, one_by_one(read))
+
     def _match(self, writer: AvroType, reader: AvroType | None, path: str) -> Reads:
         """Returns how to read one type as another. If `reader` is None, no field takes the value. Then the value is
         only checked against the writer's type, and Spark need not have that type.
@@ -125,7 +148,11 @@ class AvroReader:
         if reader is not None:
             _check_alike(writer, reader, at)
         if writer.kind == "record":
-            return self._record(writer, reader, path)
+            found = self._record(writer, reader, path)
+            if reader is None or reader.logical is None:
+                return found
+            read = then(found.read, variable_decimal(reader, at))
+            return Reads(read, one_by_one(read))
         if writer.kind == "enum":
             return _enum(writer, reader or writer, at)
         if writer.items is not None:
@@ -135,10 +162,8 @@ class AvroReader:
                 return Reads(read, one_by_one(read))
             item, empty = self._match(writer.items, items_as, f"{path}[]"), takes_no_bytes(writer.items)
             return Reads(self._array(item.read, at, empty=empty), items(item.column, empty=empty))
-        if reader is None:
-            writer = without_sparks_bounds(writer)
-        read = reads_plain(writer, reader or writer, at)
-        return Reads(read, plain(writer, reader or writer, read))
+        read = reads_plain(writer, reader, at)
+        return Reads(read, plain(writer, reader, read))
 
     def _unread(self, kind: AvroType, path: str) -> Reads:
         if not contains_itself(kind):

@@ -11,8 +11,9 @@ from typing import Any
 
 from fencepost.counts import count_of
 from fencepost.formats.avro_columns import Read
+from fencepost.formats.avro_connect import Convert
 from fencepost.formats.avro_schema import AvroType
-from fencepost.formats.avro_values import Convert, logical
+from fencepost.formats.avro_values import checked, logical
 from fencepost.formats.framing import Malformed
 
 MOST_EMPTY = 10_000  # items without bytes in a record's arrays; a few bytes could claim any number of them
@@ -137,17 +138,18 @@ PLAIN: dict[str, Callable[[str], Read]] = {
 }
 
 
-def reads_plain(writer: AvroType, reader: AvroType, at: str) -> Read:
-    """Returns a function that reads a value of a type without inner types as a value of the reader's type."""
+def reads_plain(writer: AvroType, reader: AvroType | None, at: str) -> Read:
+    """Returns a function that reads a value of a type without inner types as a value of the reader's type. Without a
+    reader's type the value is only checked.
+    """
     read = _fixed(writer.size) if writer.kind == "fixed" else PLAIN[writer.kind](at)
-    steps = [] if writer.kind == reader.kind else [_promoted(writer.kind, reader.kind, at)]
-    if writer.logical is not None and reader.logical is None:
-        steps = [_checked(logical(writer, at)), *steps]
-    elif reader.logical is not None:
+    if reader is None or reader.logical is None:
+        read = then(read, _unchanged(checked(writer, at)))
+    if reader is not None and reader.kind != writer.kind:
+        read = then(read, _promoted(writer.kind, reader.kind, at))
+    if reader is not None and reader.logical is not None:
         digits = min(writer.precision or reader.precision, reader.precision)
-        steps.append(logical(replace(reader, precision=digits), at))
-    for one in steps:
-        read = then(read, one)
+        read = then(read, logical(replace(reader, precision=digits), at))
     return read
 
 
@@ -163,7 +165,7 @@ def then(read: Read, convert: Convert | None) -> Read:
     return converted
 
 
-def _checked(convert: Convert | None) -> Convert | None:
+def _unchanged(convert: Convert | None) -> Convert | None:
     """Returns a conversion that checks a value and returns it unchanged. It checks a logical type that the writer has
     and the reader does not.
     """

@@ -10,22 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.formats.avro_decoder import AvroReader
+from fencepost.formats.avro_envelope import read_as
 from fencepost.formats.avro_schema import parse
-from fencepost.formats.framing import HEADER, Framing, Malformed
+from fencepost.formats.declared import Declared
+from fencepost.formats.framing import HEADER, Excluded, Framing, Malformed
 from fencepost.formats.rows import Decoder
 
 
 class AvroDecoder(Decoder):
-    """Decodes values with a header. Records become their fields, unless `whole` is set. The schemas are texts, because
-    each executor parses its own.
+    """Decodes values with a header. Records become their fields, as they are declared. If `declared` is None, a value is one
+    column. The schemas are texts, because each executor parses its own.
     """
 
     def __init__(
-        self, schema: pa.Schema, framing: Framing, reader: str, writers: Mapping[int, str], *, whole: bool
+        self, schema: pa.Schema, framing: Framing, reader: str, writers: Mapping[int, str], declared: Declared | None
     ) -> None:
         super().__init__(schema)
-        self._framing, self._writers, self._whole = framing, writers, whole
-        self._reader, self._readers = parse(reader), dict[bytes, AvroReader]()
+        self._framing, self._writers, self._whole = framing, writers, declared is None
+        self._only = () if declared is None else declared.names
+        self._reader, self._readers = read_as(parse(reader), declared), dict[bytes, AvroReader]()
 
     def decode(self, value: bytes) -> Sequence[Any]:
         reader = self._reader_of(value)
@@ -55,7 +58,7 @@ class AvroDecoder(Decoder):
         for number, head in enumerate(heads.dictionary.to_pylist()):
             try:
                 reader = self._reader_of(head)
-            except Malformed:
+            except (Malformed, Excluded):
                 continue
             yield np.flatnonzero(numbers == number), reader
 
@@ -63,5 +66,5 @@ class AvroDecoder(Decoder):
         head = value[:HEADER]
         if head not in self._readers:
             schema_id, _ = self._framing.split(value)
-            self._readers[head] = AvroReader(parse(self._writers[schema_id]), self._reader)
+            self._readers[head] = AvroReader(parse(self._writers[schema_id]), self._reader, self._only)
         return self._readers[head]

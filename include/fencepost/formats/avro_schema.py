@@ -37,6 +37,31 @@ LOGICAL = {
     "uuid": ("string", "fixed"),
     "duration": ("fixed",),
 }
+# Kafka Connect's names of types, and the type that each annotates. They count as logical types where Avro's annotation
+# is missing.
+CONNECT = {
+    "io.debezium.time.Date": "int",
+    "io.debezium.time.Time": "int",
+    "io.debezium.time.Year": "int",
+    "io.debezium.time.Timestamp": "long",
+    "io.debezium.time.MicroTimestamp": "long",
+    "io.debezium.time.NanoTimestamp": "long",
+    "io.debezium.time.MicroTime": "long",
+    "io.debezium.time.NanoTime": "long",
+    "io.debezium.time.MicroDuration": "long",
+    "io.debezium.time.NanoDuration": "long",
+    "io.debezium.time.ZonedTimestamp": "string",
+    "io.debezium.time.ZonedTime": "string",
+    "io.debezium.time.Interval": "string",
+    "io.debezium.time.IsoDate": "string",
+    "io.debezium.time.IsoTime": "string",
+    "io.debezium.time.IsoTimestamp": "string",
+}
+# Kafka Connect's names of types that Avro has too.
+OF_AVRO = {
+    "date": "org.apache.kafka.connect.data.Date",
+    "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
+}
 MOST_TYPES = 5_000  # types in one schema
 MOST_DIGITS = 38  # digits of a Spark decimal
 LONGEST_NUMBER = 1_000  # digits of a number in a schema
@@ -81,6 +106,9 @@ class AvroType:
 
     A record may contain itself. The inner type then has the kind `ITSELF` and the record's name, and `defined` has the
     record.
+
+    `logical` may be one of Kafka Connect's types (`CONNECT`). `is_connects` says that Connect wrote one of `OF_AVRO`. A
+    reader's type may cut digits below the microsecond (`truncates`), or give null for an infinity (`infinity_is_null`).
     """
 
     kind: str
@@ -95,6 +123,9 @@ class AvroType:
     size: int = 0
     items: AvroType | None = None
     branches: tuple[AvroType, ...] = ()
+    is_connects: bool = False
+    truncates: bool = False
+    infinity_is_null: bool = False
     defined: Mapping[str, AvroType | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -149,6 +180,34 @@ def parse(text: str, references: Sequence[str] = ()) -> AvroType:
     except (KeyError, TypeError, AttributeError, RecursionError):
         raise BadSchema("it is not an Avro schema") from None
     return found
+
+
+def record_names(text: str) -> frozenset[str]:
+    """Returns the full names of the records that a value of a schema may be. A type within them is not read, and a name
+    may be defined elsewhere.
+
+    Raises:
+        BadSchema: it is not an Avro schema.
+    """
+    try:
+        return frozenset(_record_names(_loads(text)))
+    except json.JSONDecodeError:
+        raise BadSchema("it is not JSON") from None
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        raise BadSchema("it is not an Avro schema") from None
+
+
+def _record_names(raw: Any) -> Iterator[str]:
+    if isinstance(raw, list):
+        for one in raw:
+            yield from _record_names(one)
+    elif isinstance(raw, str):
+        yield from () if raw in PRIMITIVES else (raw,)
+    elif raw["type"] in ("record", "error"):
+        name, space = raw["name"], raw.get("namespace") or ""
+        yield name if "." in name or not space else f"{space}.{name}"
+    elif not isinstance(raw["type"], str):
+        yield from _record_names(raw["type"])
 
 
 def _loads(text: str) -> Any:
@@ -271,10 +330,13 @@ class _TypeParser:
 
 
 def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
-    """Returns the type with its logical type, if Avro allows that logical type for it."""
-    logical = raw.get("logicalType")
+    """Returns the type with its logical type, if Avro allows that logical type for it. Otherwise Kafka Connect's type
+    counts.
+    """
+    logical, connect = raw.get("logicalType"), raw.get("connect.name")
     if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
-        return found
+        is_known = isinstance(connect, str) and found.kind == CONNECT.get(connect)
+        return replace(found, logical=connect) if is_known else found
     if logical == "decimal":
         precision, scale = raw.get("precision"), raw.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
@@ -283,7 +345,9 @@ def _annotated(found: AvroType, raw: Mapping[str, Any]) -> AvroType:
             return found
         return replace(found, logical=logical, precision=precision, scale=scale)
     size = {"uuid": 16, "duration": 12}.get(logical)
-    return found if found.kind == "fixed" and found.size != size else replace(found, logical=logical)
+    if found.kind == "fixed" and found.size != size:
+        return found
+    return replace(found, logical=logical, is_connects=connect is not None and connect == OF_AVRO.get(logical))
 
 
 def digits(size: int) -> int:
@@ -330,10 +394,14 @@ def to_json(kind: AvroType, defined: dict[str, AvroType] | None = None) -> Any:
         return {"type": kind.kind, "items" if kind.kind == "array" else "values": to_json(kind.items, defined)}
     else:
         said = {"type": kind.kind}
-    if kind.logical:
+    if kind.logical in CONNECT:
+        said["connect.name"] = kind.logical
+    elif kind.logical:
         said["logicalType"] = kind.logical
         if kind.logical == "decimal":
             said |= {"precision": kind.precision, "scale": kind.scale}
+        if kind.is_connects:
+            said["connect.name"] = OF_AVRO[kind.logical]
     return said if len(said) > 1 else kind.kind
 
 
@@ -360,8 +428,8 @@ def check_holdable(kind: AvroType, path: str = "") -> None:
     )
     if wrong := [name for name in names if not NAME.fullmatch(name)]:
         raise BadSchema(f"{at}: {wrong[0]!r}: a column's name may have letters, digits and _ only")
-    if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
-        raise BadSchema(f"{at}: a decimal of {kind.precision} digits; Spark's have {MOST_DIGITS} at most")
+    if kind.logical == "decimal" and kind.scale > MOST_DIGITS:
+        raise BadSchema(f"{at}: a decimal of {kind.scale} digits behind the point; Spark's have {MOST_DIGITS} at most")
     if both := twins(one.name for one in kind.fields):
         raise BadSchema(f"{at}: fields {both[0]} and {both[1]} differ only in case, and are the same to Spark")
     if len(members := {without_case(name) for name in union_members(kind)}) < len(kind.others):
@@ -371,17 +439,37 @@ def check_holdable(kind: AvroType, path: str = "") -> None:
         check_holdable(part, f"{path}{step}".removeprefix("."))
 
 
-def check_names(kind: AvroType, path: str = "") -> None:
-    """Checks that the names in a schema follow the specification, because Spark's library refuses to write others.
+def check_writable(kind: AvroType, path: str = "") -> None:
+    """Checks that Spark can write every value of a type that it can hold: names follow the specification, because Spark's
+    library refuses others, and a decimal has no more digits than Spark's.
 
     Raises:
-        BadSchema: names the field and the name.
+        BadSchema: names the field and the reason.
     """
+    if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
+        raise BadSchema(
+            f"{path or 'the schema'}: a decimal of {kind.precision} digits can be read, but not written; Spark's have "
+            f"{MOST_DIGITS} at most"
+        )
     for name in (*(kind.name.split(".") if kind.name else ()), *kind.symbols):
         if not NAME.fullmatch(name):
             raise BadSchema(f"{path or 'the schema'}: {name!r}, in {kind.describe()}, is not a name in Avro")
     for step, part in parts(kind):
-        check_names(part, f"{path}{step}".removeprefix("."))
+        check_writable(part, f"{path}{step}".removeprefix("."))
+
+
+def without_connects_types(kind: AvroType) -> AvroType:
+    """Returns the type without Kafka Connect's types: the numbers and texts that a value of it has. The type does not
+    contain itself.
+    """
+    return replace(
+        kind,
+        logical=None if kind.logical in CONNECT else kind.logical,
+        is_connects=False,
+        fields=tuple(replace(one, type=without_connects_types(one.type)) for one in kind.fields),
+        items=None if kind.items is None else without_connects_types(kind.items),
+        branches=tuple(map(without_connects_types, kind.branches)),
+    )
 
 
 def union_members(kind: AvroType) -> dict[str, AvroType]:

@@ -16,7 +16,6 @@ from fencepost.formats.avro_plain import (
     takes_no_bytes,
 )
 from fencepost.formats.avro_schema import AvroType, contains_itself
-from fencepost.formats.avro_values import without_sparks_bounds
 from fencepost.formats.framing import Malformed
 
 # Reads the beginning of a value, and appends to the list the steps that read the rest, the last first. Returns where
@@ -58,8 +57,7 @@ class SkippedValue:
             return self._items(kind)
         if kind.kind == "enum":
             return _past(reads_index(len(kind.symbols), "symbol", self._where))
-        kind = without_sparks_bounds(kind)
-        return _past(reads_plain(kind, kind, self._where))
+        return _past(reads_plain(kind, None, self._where))
 
     def _record(self, kind: AvroType) -> Step:
         may_lack_an_end = contains_itself(kind)

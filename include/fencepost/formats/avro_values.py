@@ -5,21 +5,33 @@ defaults in JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Context, Decimal
 from math import isfinite
 from typing import Any
 
-from fencepost.formats.avro_schema import AvroType, Incompatible, Number, is_struct_of_members, is_text
+from fencepost.formats.avro_connect import (
+    ZONED,
+    Convert,
+    epochs_of,
+    from_epoch,
+    variable_decimal,
+    zoned,
+)
+from fencepost.formats.avro_schema import (
+    MOST_DIGITS,
+    AvroType,
+    Incompatible,
+    Number,
+    is_struct_of_members,
+    is_text,
+)
 from fencepost.formats.floats import nearest_float
 from fencepost.formats.framing import Malformed
 
-Convert = Callable[[Any], Any]
 MOST_CHECKED = 1_000  # digits of a decimal; a schema may claim a billion
 
-MILLIS = ("timestamp-millis", "local-timestamp-millis")
 DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
@@ -28,39 +40,37 @@ def logical(kind: AvroType, at: str) -> Convert | None:
     """Returns the conversion of a value to the form that pyarrow takes for its logical type, or None if the value needs
     no conversion.
 
-    The conversion raises `Malformed` for a value that the type does not have.
+    The conversion raises `Malformed` for a value that the type does not have, or that Spark cannot hold.
+    """
+    if (epochs := epochs_of(kind)) is not None:
+        return from_epoch(kind, epochs, at)
+    if kind.logical == ZONED:
+        return zoned(kind, at)
+    if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
+        return _decimal(replace(kind, precision=MOST_DIGITS), at, f"a decimal of more than {MOST_DIGITS} digits")
+    return checked(kind, at)
+
+
+def checked(kind: AvroType, at: str) -> Convert | None:
+    """Returns the conversion by `logical` without Spark's bounds: it only raises `Malformed` for a value that Avro's type
+    does not have.
     """
     if kind.logical == "decimal":
         return _decimal(kind, at) if kind.precision <= MOST_CHECKED else None
-    if kind.logical in MILLIS:
-        return _millis(at)
     if kind.logical in DAY:
         return _time(DAY[kind.logical], at)
     return _uuid(at) if kind.logical == "uuid" and kind.kind == "string" else None
 
 
-def without_sparks_bounds(kind: AvroType) -> AvroType:
-    """Returns the type without those logical types that hold fewer values in Spark than in Avro."""
-    return replace(kind, logical=None) if kind.logical in MILLIS else kind
-
-
-def _decimal(kind: AvroType, at: str) -> Convert:
+def _decimal(kind: AvroType, at: str, misfit: str = "") -> Convert:
     bound, scale, context = 10**kind.precision, Decimal(-kind.scale), Context(prec=kind.precision)
+    misfit = misfit or f"not a decimal of {kind.precision} digits"
 
     def convert(value: bytes) -> Decimal:
         number = int.from_bytes(value, signed=True)
         if not (value and -bound < number < bound):
-            raise Malformed(f"{at}: not a decimal of {kind.precision} digits")
+            raise Malformed(f"{at}: {misfit}")
         return Decimal(number).scaleb(scale, context)
-
-    return convert
-
-
-def _millis(at: str) -> Convert:
-    def convert(value: int) -> int:
-        if not -(2**63) <= (micros := 1000 * value) < 2**63:
-            raise Malformed(f"{at}: a time beyond Spark's, which has microseconds in 64 bits")
-        return micros
 
     return convert
 
@@ -116,7 +126,8 @@ def _of_json(value: Any, kind: AvroType, at: str) -> Any:
     if not _is_default(value, kind):
         raise Malformed(at)
     if kind.kind == "record":
-        return tuple(_of_json(value.get(one.name, one.default), one.type, at) for one in kind.fields)
+        row = tuple(_of_json(value.get(one.name, one.default), one.type, at) for one in kind.fields)
+        return row if kind.logical is None else variable_decimal(kind, at)(row)
     if kind.kind == "array" and kind.items:
         return [_of_json(one, kind.items, at) for one in value]
     if kind.kind == "map" and kind.items:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.formats.declared import Declared
+from fencepost.formats.format import Encoded, Unfit
+from fencepost.formats.quoting import column_named
 from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ class Bytes:
 
     has_registry = False
 
-    def check_columns(self, columns: Collection[str]) -> None:
-        if columns:
+    def check_columns(self, declared: Declared) -> None:
+        if declared.types or declared.fields:
             raise ValueError("format bytes takes no schema: the record's value is one binary column, value")
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
@@ -27,7 +29,8 @@ class Bytes:
 
         others = [F.col(name).alias(f"_{name}") for name in kept]
         tombstone, never = F.col("value").isNull().alias("_tombstone"), F.lit(None).cast("string").alias("_malformed")
-        return raw.select("value", *others, tombstone, never)
+        excluded = F.lit(None).cast("string").alias("_excluded")
+        return raw.select("value", *others, tombstone, never, excluded)
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         if "value" not in fields.fieldNames():
@@ -59,15 +62,14 @@ def as_bytes(frame: DataFrame, name: str) -> Column:
     Raises:
         Unfit: the column's type has no single text form.
     """
-    from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType
 
     kind = frame.schema[name].dataType
     if isinstance(kind, BinaryType):
-        return F.col(f"`{name}`")
+        return column_named(name)
     if kind.typeName() in {"array", "map", "struct", "variant", "void"}:
         raise Unfit(
             f"column {name!r} is of type {kind.simpleString()}, which cannot be written as bytes. Use a binary, string or simple "
             "column."
         )
-    return F.col(f"`{name}`").cast("string").cast("binary")
+    return column_named(name).cast("string").cast("binary")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.formats.column_names import without_case
+from fencepost.formats.declared import Declared, Envelope
+from fencepost.formats.envelope import COLUMNS
 from fencepost.formats.framing import Framing
 from fencepost.model import ReadSchemas, RegisteredSchema
 
@@ -26,19 +28,23 @@ class BadSchema(ValueError):
 
 
 # The columns of a transform's source beside the record's fields.
-TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
+TAKEN = frozenset(
+    "_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed _excluded".split()
+)
 OURS = "_fencepost"  # prefix of Fencepost's other columns
+OF_KEY = "_key_"  # prefix of the columns with the fields of keys
 LONGEST_NAME = (
     50_000  # bytes of a key in a map of JSON: Spark also writes longer keys, but cannot read them back to judge them
 )
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 
-def taken_names(names: Iterable[str]) -> list[str]:
+def taken_names(names: Iterable[str], envelope: Envelope | None = None) -> list[str]:
     """Returns those of the names that are taken already. Every transform's source has columns of these names, compared
-    without case.
+    without case. With `envelope` it has more.
     """
-    return sorted(name for name in set(map(without_case, names)) if name in TAKEN or name.startswith(OURS))
+    taken = TAKEN if envelope is None else TAKEN.union(COLUMNS)
+    return sorted(name for name in set(map(without_case, names)) if name in taken or name.startswith((OURS, OF_KEY)))
 
 
 def check_written_names(names: Iterable[str]) -> None:
@@ -47,15 +53,31 @@ def check_written_names(names: Iterable[str]) -> None:
     Raises:
         BadSchema: names those that cannot.
     """
-    if private := [name for name in names if name.startswith("_")]:
+    if private := sorted(name for name in names if name.startswith("_")):
         raise BadSchema(
-            f"{', '.join(private)}: columns whose names begin with _ are not written, so this would be lost"
+            f"{', '.join(private)}: columns whose names begin with _ are not written, so this would be lost. Write a column of "
+            f"another name there: `output.fields: {{other_name: {private[0]}}}`"
         )
+
+
+def enveloped(row: DataType) -> StructType:
+    """Returns the columns of a row in Debezium's envelope: its own, and those of the envelope (`COLUMNS`). `envelope.py`
+    gives the fields of `_source` in this order.
+    """
+    from pyspark.sql import types as T
+
+    assert isinstance(row, T.StructType), "a row has columns"
+    source = [T.StructField("ts", T.TimestampType()), T.StructField("lsn", T.LongType())]
+    source += [T.StructField(name, T.StringType()) for name in ("position", "db", "table", "snapshot")]
+    kinds = (T.StringType(), T.StructType(source))
+    beside = [T.StructField(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
+    return T.StructType([*row.fields, *beside])
 
 
 def framing_of(schemas: ReadSchemas) -> Framing:
     """Returns the header of records that are read with these schemas."""
-    return Framing(frozenset(writer.id for writer in schemas.writers), dict(schemas.refused), UNKNOWN_ID)
+    known = frozenset(writer.id for writer in schemas.writers)
+    return Framing(known, dict(schemas.refused), UNKNOWN_ID, frozenset(schemas.others))
 
 
 def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Callable[[], Decoder]) -> DataFrame:
@@ -70,8 +92,8 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
     """Decodes the frame's first column.
 
     The result has the decoded fields, the encoded column as `keep` if that is given, the other columns, `_tombstone`
-    (whether the value is null) and `_malformed` (the reason, or null). The fields of a tombstone and of a malformed
-    record are null.
+    (whether the value is null), `_malformed` (the reason, or null) and `_excluded` (the kind of a record that the source
+    does not read, or null). The fields of a tombstone, a malformed and an excluded record are null.
     """
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
@@ -80,6 +102,7 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
     whole, *others = frame.schema.fields
     kept = [] if keep is None else [StructField(keep, whole.dataType)]
     added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
+    added.append(StructField("_excluded", StringType()))
     result = StructType([*fields.fields, *kept, *others, *added])
     return frame.mapInArrow(decode_first(make, result.fieldNames(), keep=keep is not None), result)
 
@@ -93,25 +116,6 @@ class SchemaReference:
     name: str
     text: str
     references: tuple[SchemaReference, ...] = ()
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What is declared about a source's values.
-
-    The pipeline's settings give Spark SQL types by column and the columns that must not be null. For a format with a registry
-    there are also the schemas that the plan froze.
-    """
-
-    types: Mapping[str, str] = field(default_factory=dict)
-    required: Sequence[str] = ()
-    schemas: ReadSchemas | None = None
-
-    @property
-    def frozen(self) -> ReadSchemas:
-        """Returns the frozen schemas. Only a format with a registry has frozen schemas."""
-        assert self.schemas is not None, "a plan of such a pipeline freezes its schemas"
-        return self.schemas
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class Format(Protocol):
 
     has_registry: bool
 
-    def check_columns(self, columns: Collection[str]) -> None:
+    def check_columns(self, declared: Declared) -> None:
         """Refuses columns that the format does not use, and the lack of columns that it needs.
 
         Raises:
@@ -191,16 +195,29 @@ class KeyFormat(Protocol):
         """
 
 
-class RegistryKeyFormat(KeyFormat, Protocol):
-    """A format of keys with schemas in a registry."""
+def malformed_key(into: str) -> str:
+    """Returns the column with the reasons of malformed keys. `into` is as for `ReadKeyFormat.read_key`."""
+    return f"malformed_{into}"
 
-    def read_key(self, frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
-        """Returns the frame with the column `into`, which has the decoded keys of the binary column `raw`. The column
-        `<into>_malformed` has the reason why a key cannot be decoded.
+
+class ReadKeyFormat(Protocol):
+    """Reads the keys of records."""
+
+    def read_key(self, frame: DataFrame, raw: str, into: str, declared: Declared) -> DataFrame:
+        """Returns the frame with a column `<into>_<name>` for each declared field of the keys in the binary column `raw`. The
+        column `malformed_key(into)` has the reason why a key cannot be decoded. A format with a registry adds the column
+        `into`, which has the decoded keys.
 
         A null is no key and is not malformed. A key with an id that the schemas do not know fails the job, with
-        `UNKNOWN_ID`. The frame must not have a column `_tombstone` or `_malformed`.
+        `UNKNOWN_ID`. The frame must not have a column `_tombstone`, `_malformed` or `_excluded`.
+
+        Raises:
+            BadSchema: a field is declared with another type than the schema's.
         """
+
+
+class RegistryKeyFormat(KeyFormat, ReadKeyFormat, Protocol):
+    """A format of keys with schemas in a registry."""
 
 
 class RegistryFormat(Format, Protocol):
@@ -208,32 +225,43 @@ class RegistryFormat(Format, Protocol):
 
     schema_type: str  # the registry's name for it
 
-    def reader(
-        self, text: str, references: Sequence[SchemaReference], declared: Collection[str], *, columns: bool
-    ) -> str:
-        """Returns the schema that records are read with. With `columns` its fields become a transform's columns. The
-        fields in `declared` have their types from the pipeline's settings.
+    def record_types(self, text: str) -> frozenset[str]:
+        """Returns the names of the types of records that a schema is for. Its references, and the types of its fields, may
+        be missing or unreadable.
 
         Raises:
-            BadSchema: Spark cannot hold its values.
+            BadSchema: the schema does not say.
         """
 
-    def writer(self, text: str, references: Sequence[SchemaReference], reader: str) -> str:
-        """Returns how records written with a schema become records of the reader's schema.
+    def reader(self, text: str, references: Sequence[SchemaReference], declared: Declared, *, columns: bool) -> str:
+        """Returns the schema that records are read with. With `columns` its fields become a transform's columns, by
+        what the pipeline's settings have declared about them.
+
+        Raises:
+            BadSchema: Spark cannot hold its values, it reads no record of a type in `declared.only`, or it is no schema of an
+                envelope, and the declared records are.
+        """
+
+    def writer(self, text: str, references: Sequence[SchemaReference], reader: str, declared: Declared) -> str:
+        """Returns how records written with a schema become records of the reader's schema. Records of other types than
+        those in `declared.only`, or of other tables, need not become such records.
 
         Raises:
             ValueError: they cannot.
         """
 
-    def written(self, text: str, references: Sequence[SchemaReference], *, columns: bool) -> str:
-        """Returns the schema that records are written with. With `columns` its fields are a transform's columns.
+    def written(
+        self, text: str, references: Sequence[SchemaReference], *, columns: bool, mapped: Collection[str] = ()
+    ) -> str:
+        """Returns the schema that records are written with. With `columns` its fields are a transform's columns. The
+        fields in `mapped` are written from columns of other names.
 
         Raises:
             BadSchema: Spark cannot hold its values, or no row can be one.
         """
 
-    def fields(self, schema: RegisteredSchema) -> list[str]:
-        """Returns the names of the outermost fields of a reader's schema."""
+    def fields(self, schema: RegisteredSchema, declared: Declared) -> list[str]:
+        """Returns the names of the fields of a reader's schema that are columns."""
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         """Checks that a column of this type can be written with a schema, as far as types show. Needs a Spark session.

@@ -1,4 +1,6 @@
-"""Format `json`: the value is one object whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
+"""Format `json`: the value is one object whose fields are the columns, or Debezium's envelope around such an object.
+`json_decoder.py` decides what fits a declared type.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from fencepost.formats.declared import Declared
 from fencepost.formats.fit import each, first_of, name_twice, of_field, same
-from fencepost.formats.format import LONGEST_NAME, Declared, Encoded, Unfit, read_rows
+from fencepost.formats.format import LONGEST_NAME, Encoded, Unfit, enveloped, read_rows
+from fencepost.formats.quoting import column_named, quoted
+from fencepost.formats.written_names import fields_as_written, packed_as_written, written_name
 from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from fencepost.formats.fit import Check
     from fencepost.formats.framing import Framing
+    from fencepost.formats.rows import Decoder
 
 JSON_OUT = {
     "ignoreNullFields": "false",
@@ -27,8 +34,10 @@ JSON_BACK = {
     "mode": "FAILFAST",
     # A text may be as long as Kafka allows. The default is twenty million characters.
     "maxStringLen": str(2**31 - 1),
-    "columnNameOfCorruptRecord": "_none",  # a setting of Spark could make this a column of the value, read as null
 }
+# The column of values that are not JSON. No field has this name, because names with a NUL are refused. A setting of Spark
+# could make a column of the value this column, which is read as null.
+CORRUPT = "\0corrupt"
 
 
 class Json:
@@ -36,28 +45,27 @@ class Json:
 
     has_registry = False
 
-    def check_columns(self, columns: Collection[str]) -> None:
-        if not columns:
+    def check_columns(self, declared: Declared) -> None:
+        if not declared.types and not declared.fields:
             raise ValueError("format json needs a schema: a mapping of field name to Spark SQL type")
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
-        return read_json(raw, fields_of(declared.types), declared.required, kept)
+        return read_json(raw, fields_of(declared.types), declared.required, kept, declared)
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F
 
         check_sayable(fields)
-        packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
-        data, problem = F.to_json(packed, JSON_OUT).cast("binary"), check_of(fields, "")
+        packed = packed_as_written(fields)
+        data, problem = F.to_json(packed, JSON_OUT).cast("binary"), check_of(fields_as_written(fields), "")
         if problem is None:
             return Encoded(data)
         unfit = problem(packed)
         return Encoded(F.when(unfit.isNull(), data), unfit)
 
     def written_columns(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        from pyspark.sql import functions as F
 
-        return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
+        return {name: column_named(name) for name in fields.fieldNames()}
 
     def parse(
         self,
@@ -70,33 +78,50 @@ class Json:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
-        types, options, reason = fields, JSON_BACK, list["Column"]()
+        types, reason = fields_as_written(fields), list["Column"]()
+        options, value = JSON_BACK | {"columnNameOfCorruptRecord": CORRUPT}, F.col("_json")
         if why is not None:
-            types = StructType([*fields.fields, StructField("_broken", StringType())])
-            options = JSON_BACK | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_broken"}
+            types = StructType([*types.fields, StructField(CORRUPT, StringType())])
+            options |= {"mode": "PERMISSIVE"}
             broken = F.lit("not a JSON object with fields of the output's types")
-            reason = [F.when(F.col("_json._broken").isNotNull(), broken).alias(why)]
+            reason = [F.when(value[CORRUPT].isNotNull(), broken).alias(why)]
         parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), types, options))
-        return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside, *reason)
+        return parsed.select(*(value[written_name(f)].alias(f.name) for f in fields.fields), *beside, *reason)
 
 
 def fields_of(types: Mapping[str, str]) -> StructType:
     """Returns the struct of fields with these Spark SQL types."""
     from pyspark.sql.types import StructType
 
-    declared = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
+    declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())
     return cast("StructType", StructType.fromDDL(declared)) if types else StructType([])
 
 
 def read_json(
-    raw: DataFrame, fields: StructType, required: Collection[str], kept: Sequence[str], framing: Framing | None = None
+    raw: DataFrame,
+    columns: StructType,
+    required: Collection[str],
+    kept: Sequence[str],
+    declared: Declared,
+    framing: Framing | None = None,
 ) -> DataFrame:
-    """Returns the result of `Format.read` for JSON objects with these fields. With `framing` the objects have a header."""
+    """Returns the result of `Format.read` for JSON objects with these columns. With `framing` the objects have a header."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from fencepost.formats.json_decoder import JsonDecoder
+    whole = columns if declared.envelope is None else enveloped(columns)
+    return read_rows(raw, whole, kept, json_decoder(to_arrow_schema(whole), required, declared, framing))
 
-    return read_rows(raw, fields, kept, partial(JsonDecoder, to_arrow_schema(fields), required, framing))
+
+def json_decoder(
+    schema: pa.Schema, required: Collection[str], declared: Declared, framing: Framing | None = None
+) -> Callable[[], Decoder]:
+    """Returns what makes the decoder of JSON objects with these columns. With an envelope its columns are the last."""
+    from fencepost.formats.json_decoder import JsonDecoder
+    from fencepost.formats.json_envelope import JsonEnvelopeDecoder
+
+    if declared.envelope is None:
+        return partial(JsonDecoder, schema, required, framing, declared.fields, declared.only)
+    return partial(JsonEnvelopeDecoder, schema, required, framing, declared.fields, declared.envelope)
 
 
 def check_sayable(fields: StructType) -> None:

@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.formats.json_columns import DAY, FIRST, LAST, UNZONED, ZONED
+from fencepost.formats.declared import Only
+from fencepost.formats.epochs import FIRST, LAST
+from fencepost.formats.json_columns import BELOW_MICROSECOND, DAY, UNZONED, ZONED
 from fencepost.formats.packed import Packed
 
 SPACES = rb" *+"
@@ -128,19 +130,19 @@ def _eight_digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.
     return both >> U(32), right == U(0x3333333333333333)
 
 
-def _integers(values: Values, bits: int) -> pa.Array:
+def integers_of(values: Values, bits: int) -> pa.Array:
     minus, begin = values.signs()
     number, right = values.digits(begin, values.end - begin)
     values.mark_unless(right & (number <= U(2 ** (bits - 1) - 1) + minus.astype(U)))
-    return pa.array(_signed(minus, number).astype(f"i{bits // 8}"), mask=values.null)
+    return pa.array(signed_of(minus, number).astype(f"i{bits // 8}"), mask=values.null)
 
 
-def _signed(minus: np.ndarray, number: np.ndarray) -> np.ndarray:
+def signed_of(minus: np.ndarray, number: np.ndarray) -> np.ndarray:
     found = number.view(np.int64)
     return np.where(minus, -found, found)
 
 
-def _doubles(values: Values) -> pa.Array:
+def doubles_of(values: Values) -> pa.Array:
     minus, number, digits, fraction = values.parts()
     found = number / 10.0 ** np.minimum(fraction, 22)
     found = np.where(minus, -found, found)
@@ -151,14 +153,18 @@ def _doubles(values: Values) -> pa.Array:
     return pa.array(found, mask=values.null)
 
 
-def _decimals(values: Values, kind: pa.DataType) -> pa.Array:
+def decimals_of(values: Values, kind: pa.DataType) -> pa.Array:
     minus, number, digits, fraction = values.parts()
     more = kind.scale - fraction
     number = number * TENS[np.clip(more, 0, 18)]
     values.mark_unless((more >= 0) & (digits + more <= 18) & (number < TENS[min(kind.precision, 18)]))
-    found = _signed(minus, number)
+    return decimals_from(signed_of(minus, number), values.null, kind)
+
+
+def decimals_from(found: np.ndarray, null: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Returns decimals of whole numbers of 64 bits, which count the decimal's last place."""
     both = np.stack([found, found >> 63], axis=1)  # Arrow's decimals have 128 bits
-    valid = None if not values.null.any() else pa.array(~values.null).buffers()[1]
+    valid = None if not null.any() else pa.array(~null).buffers()[1]
     return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(both)])
 
 
@@ -169,20 +175,24 @@ def _are_booleans(values: Values) -> tuple[np.ndarray, np.ndarray]:
     return true, true | (word & KEEP[5] == FALSE) & (size == 5) & ~values.text
 
 
-def _booleans(values: Values) -> pa.Array:
+def booleans_of(values: Values) -> pa.Array:
     true, right = _are_booleans(values)
     values.mark_unless(right)
     return pa.array(true, mask=values.null)
 
 
-def _texts(values: Values) -> pa.Array:
+def texts_of(values: Values) -> pa.Array:
     values.mark_unless(values.text)
     return values.packed.texts(values.rows, values.slices())
 
 
-def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
-    """Returns times that all have the same form as `like`. Arrow accepts every text of that form."""
-    texts = _texts(values)
+def times_of(values: Values, kind: pa.DataType, like: str, *, truncates: bool = False) -> pa.Array:
+    """Returns times that all have the same form as `like`. Arrow accepts every text of that form. With `truncates` the
+    digits below the microsecond are cut off before.
+    """
+    texts = texts_of(values)
+    if truncates:
+        texts = pc.replace_substring_regex(texts, BELOW_MICROSECOND.pattern, r"\1", max_replacements=1)
     right = pc.fill_null(pc.match_substring_regex(texts, f"^{like}$"), False)
     values.mark_unless(right.to_numpy(zero_copy_only=False))
     found = pc.if_else(right, texts, pa.scalar(None, pa.string())).cast(kind)
@@ -194,25 +204,26 @@ def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
 def _anything(values: Values) -> None:
     """Marks the records whose value of this member is not valid JSON. The member has no column."""
     _, booleans = _are_booleans(values)
-    _texts(replace(values, null=~values.text))
-    _doubles(replace(values, null=values.null | values.text | booleans))
+    texts_of(replace(values, null=~values.text))
+    doubles_of(replace(values, null=values.null | values.text | booleans))
 
 
-def _column(kind: pa.DataType) -> Column | None:
+def column_reader(kind: pa.DataType) -> Column | None:
+    """Returns the function that reads a column of this type, or None if there is none."""
     if pa.types.is_integer(kind):
-        return partial(_integers, bits=kind.bit_width)
+        return partial(integers_of, bits=kind.bit_width)
     if pa.types.is_float64(kind):
-        return _doubles
+        return doubles_of
     if pa.types.is_decimal128(kind):
-        return partial(_decimals, kind=kind)
+        return partial(decimals_of, kind=kind)
     if pa.types.is_boolean(kind):
-        return _booleans
+        return booleans_of
     if pa.types.is_string(kind):
-        return _texts
+        return texts_of
     if pa.types.is_date32(kind):
-        return partial(_times, kind=kind, like=DAY)
+        return partial(times_of, kind=kind, like=DAY)
     if pa.types.is_timestamp(kind):
-        return partial(_times, kind=kind, like=ZONED if kind.tz else UNZONED)
+        return partial(times_of, kind=kind, like=ZONED if kind.tz else UNZONED)
     return None
 
 
@@ -221,14 +232,28 @@ Shape = tuple[list[str], list[bytes]]
 
 
 class AlikeReader:
-    """Reads flat records into columns of one schema. `required` fields must not be null."""
+    """Reads flat records into columns of one schema. `names` has the name of each column's field, and `readers` the
+    function that reads its values, or None if there is none. `required` columns must not be null. `only` has the types of
+    the records to read by a field, or is None.
+    """
 
-    def __init__(self, schema: pa.Schema, required: Collection[str]) -> None:
-        columns = {f.name: _column(f.type) for f in schema}
-        self._columns = {name: column for name, column in columns.items() if column is not None}
-        self._schema, self._required = schema, set(required)
+    def __init__(
+        self,
+        schema: pa.Schema,
+        required: Collection[str],
+        names: Sequence[str],
+        readers: Sequence[Column | None],
+        only: Only | None = None,
+    ) -> None:
+        columns = zip(names, readers, strict=True)
+        self._columns = {name: column for name, column in columns if column is not None}
+        self._fields = [(name, f.type) for name, f in zip(names, schema, strict=True)]
+        self._required = {name for name, f in zip(names, schema, strict=True) if f.name in required}
+        self._type = None if only is None else only.field
+        self._types = pa.array([] if only is None else only.values, pa.string())
+        self._needed = self._required | ({self._type} if self._type is not None else set())
         self._shape: Shape | None = None  # the shape of the last records
-        self._is_worth_it = len(self._columns) == len(schema)
+        self._is_worth_it = len(self._columns) == len(schema)  # each column has a field of its own
 
     def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
         """Returns the columns of records without nulls, and a mask of the records for which they are valid. Returns
@@ -241,26 +266,30 @@ class AlikeReader:
             return None
         others = (_shape_of(records[number].as_py()) for number in (0, len(records) // 2))
         for shape in chain([self._shape], others):
-            if shape is not None and self._required.issubset(shape[0]):
-                columns, sound = self._read(records, shape)
+            if shape is not None and self._needed.issubset(shape[0]):
+                columns, sound, other = self._read(records, shape)
                 if sound.mean() >= 0.5:
                     self._shape = shape
-                    return columns, sound
+                    return columns, sound & ~other
         self._is_worth_it = False
         return None
 
-    def _read(self, records: pa.Array, shape: Shape) -> tuple[list[pa.Array], np.ndarray]:
+    def _read(self, records: pa.Array, shape: Shape) -> tuple[list[pa.Array], np.ndarray, np.ndarray]:
+        """Returns the columns, a mask of the records for which they are valid, and a mask of those of other types."""
         packed, found = Packed(records, 0), dict[str, pa.Array]()
+        other = np.zeros(len(records), np.bool_)
         for name, values in _members(packed, *shape):
+            if name == self._type:
+                types = texts_of(values)
+                other = ~pc.is_in(types, self._types).to_numpy(zero_copy_only=False)
             if (column := self._columns.get(name)) is None:
                 _anything(values)
                 continue
             found[name] = column(values)
             if name in self._required:
                 values.mark(values.null)
-        absent = [f for f in self._schema if f.name not in found]
-        found |= {f.name: pa.nulls(len(records), f.type) for f in absent}
-        return [found[name] for name in self._schema.names], ~packed.marked
+        found |= {name: pa.nulls(len(records), kind) for name, kind in self._fields if name not in found}
+        return [found[name] for name, _ in self._fields], ~packed.marked, other
 
 
 def _shape_of(record: bytes) -> Shape | None:

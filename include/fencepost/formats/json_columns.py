@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from functools import partial
 from types import NoneType
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jiter import LosslessFloat
 
+from fencepost.formats.epochs import EPOCH, FIRST, LAST, MICROSECOND
 from fencepost.formats.floats import nearest_float
 from fencepost.formats.format import LONGEST_NAME
 from fencepost.formats.framing import Malformed
@@ -91,7 +92,7 @@ def column_of(kind: pa.DataType, at: str) -> JsonColumn:
     if pa.types.is_integer(kind):
         usual = {int}
     elif pa.types.is_decimal(kind):
-        usual, make = NUMBERS, partial(_decimals, kind)
+        usual, make = NUMBERS, partial(decimals, kind)
     elif pa.types.is_float64(kind):
         usual, make = {*NUMBERS, float}, _doubles
     elif pa.types.is_boolean(kind):
@@ -101,7 +102,7 @@ def column_of(kind: pa.DataType, at: str) -> JsonColumn:
     elif pa.types.is_date32(kind):
         usual, make = {str}, partial(_alike, DAY, kind)
     elif pa.types.is_timestamp(kind):
-        usual, make = {str}, _timestamps if kind.tz else partial(_alike, UNZONED, kind)
+        usual, make = {str}, partial(times, kind)
     return JsonColumn(kind, converter(kind, at), frozenset(usual | {NoneType} if usual else ()), make)
 
 
@@ -112,7 +113,7 @@ def converter(kind: pa.DataType, at: str) -> Convert:
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale, at)
     if pa.types.is_timestamp(kind):
-        return _time(at, _instant if kind.tz else _local, ZONED_TIME if kind.tz else A_TIME)
+        return time_converter(kind, at)
     if pa.types.is_struct(kind):
         return _struct({f.name: converter(f.type, f"{at}.{f.name}") for f in kind}, at)
     if pa.types.is_map(kind):
@@ -129,6 +130,9 @@ def _misfit(at: str, what: str) -> Malformed:
     return Malformed(f"{at}: not {what}")
 
 
+FINER = (
+    "digits below the microsecond, which no timestamp holds; declare the field as string, and cut it in the transform"
+)
 NUMBERS: set[type] = {int, LosslessFloat}
 
 
@@ -164,7 +168,7 @@ def exact(value: Any) -> Decimal:
         raise
 
 
-def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
+def decimal_unit(precision: int, scale: int) -> tuple[Decimal, Context]:
     """Returns arguments for `quantize`. With these arguments `quantize` gives a number the scale, and raises an error
     instead of rounding.
     """
@@ -172,7 +176,7 @@ def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
 
 
 def _decimal(precision: int, scale: int, at: str) -> Convert:
-    unit, unrounded = _unit(precision, scale)
+    unit, unrounded = decimal_unit(precision, scale)
 
     def convert(value: Any, minus: Callable[[], bool]) -> Decimal:
         if type(value) not in NUMBERS:
@@ -185,11 +189,11 @@ def _decimal(precision: int, scale: int, at: str) -> Convert:
     return convert
 
 
-def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+def decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Returns decimals with exactly the column's scale. With another scale, Arrow computes wrong numbers or reads
     outside its memory.
     """
-    unit, unrounded = _unit(kind.precision, kind.scale)
+    unit, unrounded = decimal_unit(kind.precision, kind.scale)
     return pa.array([None if value is None else exact(value).quantize(unit, None, unrounded) for value in values], kind)
 
 
@@ -268,15 +272,19 @@ def _text(at: str, read: Callable[[str], Any], what: str) -> Convert:
     return convert
 
 
-def _time(at: str, read: Callable[[str], Any], what: str) -> Convert:
-    convert = _text(at, read, what)
+def time_converter(kind: pa.DataType, at: str, finer: str = FINER, *, truncates: bool = False) -> Convert:
+    """Returns the conversion of a text to a time. `finer` is the reason against digits below the microsecond. With
+    `truncates` they are cut off.
+    """
+    read, what = (_instant, ZONED_TIME) if kind.tz else (_local, A_TIME)
+    convert = _text(at, (lambda text: read(without_finer_digits(text))) if truncates else read, what)
 
     def converted(value: Any, minus: Callable[[], bool]) -> Any:
         try:
             return convert(value, minus)
         except Malformed:
             if type(value) is str and _is_too_fine(value, read):
-                raise Malformed(f"{at}: {FINER}") from None
+                raise Malformed(f"{at}: {finer}") from None
             raise
 
     return converted
@@ -284,7 +292,7 @@ def _time(at: str, read: Callable[[str], Any], what: str) -> Convert:
 
 def _is_too_fine(text: str, read: Callable[[str], Any]) -> bool:
     """Returns whether `read` would accept the text without its digits below the microsecond."""
-    cut = BELOW_MICROSECOND.sub(r"\1", text)
+    cut = without_finer_digits(text)
     try:
         read(cut)
     except ValueError:
@@ -292,7 +300,17 @@ def _is_too_fine(text: str, read: Callable[[str], Any]) -> bool:
     return cut != text
 
 
-def _base64(text: str) -> bytes:
+def without_finer_digits(text: str) -> str:
+    """Returns a time without its digits below the microsecond. So it is the last whole microsecond before."""
+    return BELOW_MICROSECOND.sub(r"\1", text, count=1)
+
+
+def base64_bytes(text: str) -> bytes:
+    """Returns the bytes of a Base64 text.
+
+    Raises:
+        ValueError: it is not the one text of its bytes.
+    """
     found = binascii.a2b_base64(text)
     if binascii.b2a_base64(found, newline=False).decode() != text:
         raise ValueError("other bits than those of the bytes")
@@ -318,14 +336,8 @@ is_date = re.compile(DAY).fullmatch
 is_timestamp = re.compile(f"{DAY}(?:[Tt ]{TIME}{ZONE}?)?").fullmatch
 is_timestamp_ntz = re.compile(f"{DAY}(?:[Tt ]{TIME})?").fullmatch
 BELOW_MICROSECOND = re.compile(r"(\.[0-9]{6})[0-9]+")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-FIRST, LAST = ((end.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))  # noqa: DTZ901
 A_DAY = "a day such as 2026-01-31"
 A_TIME = "a time without a zone such as 2026-01-31T23:59:59.999999"
-FINER = (
-    "digits below the microsecond, which no timestamp holds; declare the field as string, and cut it in the transform"
-)
 ZONED_TIME = "a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
 
 
@@ -363,12 +375,13 @@ def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     return found
 
 
-def _timestamps(values: Sequence[Any]) -> pa.Array:
+def times(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Returns a column of times that all have a zone, or all have none."""
-    in_utc = pa.timestamp("us", tz="UTC")
-    with suppress(ValueError):
-        return _alike(ZONED, in_utc, values)
-    return _alike(UNZONED, pa.timestamp("us"), values).cast(in_utc)
+    if kind.tz:
+        with suppress(ValueError):
+            return _alike(ZONED, kind, values)
+    found = _alike(UNZONED, pa.timestamp("us"), values)
+    return found.cast(kind) if kind.tz else found
 
 
 def _list(item: Convert, at: str) -> Convert:
@@ -410,5 +423,5 @@ SIMPLE: list[tuple[Callable[[pa.DataType], bool], Callable[[str], Convert]]] = [
     (pa.types.is_float64, _double),
     (pa.types.is_float32, _float),
     (pa.types.is_date32, partial(_text, read=_day, what=A_DAY)),
-    (pa.types.is_binary, partial(_text, read=_base64, what="Base64")),
+    (pa.types.is_binary, partial(_text, read=base64_bytes, what="Base64")),
 ]

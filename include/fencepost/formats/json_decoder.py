@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,10 +24,13 @@ import numpy as np
 import pyarrow as pa
 from jiter import LosslessFloat, from_json
 
-from fencepost.formats.framing import Framing, Malformed
+from fencepost.formats.declared import Encoding, FieldOf, Only
+from fencepost.formats.framing import Excluded, ExcludedKind, Framing, Malformed
 from fencepost.formats.json_alike import AlikeReader
-from fencepost.formats.json_columns import Incomplete, JsonColumn, JsonWithText, column_of, levels_of, needs_digits
-from fencepost.formats.rows import Decoder
+from fencepost.formats.json_alike_encodings import encoded_reader
+from fencepost.formats.json_columns import Incomplete, JsonColumn, JsonWithText, levels_of, needs_digits
+from fencepost.formats.json_encodings import encoded_column, takes_objects
+from fencepost.formats.rows import Decoder, Reason
 
 DEEPEST = 1000  # nested arrays and objects
 # The parser accepts this many nested arrays and objects, and numbers of this many digits. Beyond, it may give one of
@@ -36,50 +39,69 @@ PART, DIGITS = 100, 1000
 TOO_MUCH = ("recursion limit exceeded", "number out of range")
 MINUS_ZERO = re.compile(rb"-0(?![.0-9eE])")
 NOTHING: dict[str, Any] = {}
+NO_NAME = '""'  # how reasons name the field with the empty name
+PLAIN_FORM = Encoding()
+NO_FIELDS: Mapping[str, FieldOf] = {}
 Parse = Callable[[bytes], Any]
 
-_strict = partial(from_json, catch_duplicate_keys=True, allow_inf_nan=False, cache_mode="keys")
+strict = partial(from_json, catch_duplicate_keys=True, allow_inf_nan=False, cache_mode="keys")
 # Parses numbers with a fraction or an exponent as texts, or as doubles.
-_parsed = partial(_strict, float_mode="lossless-float")
-_rounded = partial(_strict, float_mode="float")
+_parsed = partial(strict, float_mode="lossless-float")
+_rounded = partial(strict, float_mode="float")
 
 
 class JsonDecoder(Decoder):
-    """Decodes JSON texts into columns of one schema. `required` fields must not be null. `framing` is the header of the
-    records, or None.
+    """Decodes JSON texts into columns of one schema. `required` columns must not be null. `framing` is the header of the
+    records, or None. `fields` has the fields of the columns that are not named as their field. `only` has the types of the
+    records to read by a field, or is None.
     """
 
-    def __init__(self, schema: pa.Schema, required: Collection[str] = (), framing: Framing | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        required: Collection[str] = (),
+        framing: Framing | None = None,
+        fields: Mapping[str, FieldOf] = NO_FIELDS,
+        only: Only | None = None,
+    ) -> None:
         super().__init__(schema)
-        self._framing = framing
-        self._alike = AlikeReader(schema, required)
-        self._fields = [(f.name, column_of(f.type, f.name), f.name in required) for f in schema]
-        self._parse: Parse = _parsed if any(needs_digits(f.type) for f in schema) else _rounded
-        self._levels = 1 + max((levels_of(f.type) for f in schema), default=0)
+        self._framing, self._only = framing, only
+        names = [fields[name].name if name in fields else name for name in schema.names]
+        encodings = [(fields[name].encoding if name in fields else None) or PLAIN_FORM for name in schema.names]
+        columns = [(f, f.name in required, encoding) for f, encoding in zip(schema, encodings, strict=True)]
+        readers = [encoded_reader(f.type, how) for f, _, how in columns]
+        self._alike = AlikeReader(schema, required, names, readers, only)
+        self._fields = [
+            (name, encoded_column(f.type, name or NO_NAME, how, required=needed), needed)
+            for name, (f, needed, how) in zip(names, columns, strict=True)
+        ]
+        digits = any(needs_digits(f.type) for f, _, how in columns if not how.name)
+        self._parse: Parse = _parsed if digits else _rounded
+        # The levels of arrays and objects that a text is read to.
+        self._levels = 1 + max((max(levels_of(f.type), takes_objects(how)) for f, _, how in columns), default=0)
 
     def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
         if self._framing is None and (found := self._alike.read(values.drop_null())) is not None:
             yield np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)), *found
 
-    def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """Returns the columns, and the reasons of malformed records.
+    def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[Reason]]:
+        """Returns the columns, and for each record the reason why it has no row.
 
-        1. Parse the records, and create columns from them.
+        1. Parse the records, and create columns from them. Of an excluded record only the type is looked at.
         2. Read the texts of records for which the parser loses a detail, and create columns from these. Later records may be
            like them, so from now on numbers are parsed as texts.
-        3. Merge both, with nulls for malformed records.
+        3. Merge both, with nulls for malformed and excluded records.
         """
         ids, unframed = dict[int, int](), dict[int, str]()
         texts = list(values) if self._framing is None else _without(self._framing, values, ids, unframed)
-        piece = _Piece(texts)
-        columns = self._columns(piece.records(self._parse), piece)  # 1
+        piece = Piece(texts)
+        columns = self._columns(self._read(self._records(piece), piece), piece)  # 1
         again = [row for row in piece.incomplete if row not in piece.why]
         if again:
             self._parse = _parsed
-        second = _Piece([b""] * len(again))  # texts with sources lose no detail
-        more = self._columns(
-            [_with_sources(str(texts[row] or b"", "utf-8"), self._levels) for row in again], second
-        )  # 2
+        second = Piece([b""] * len(again))  # texts with sources lose no detail
+        with_sources = [_with_sources(str(piece.texts[row] or b"", "utf-8"), self._levels) for row in again]
+        more = self._columns(self._read(with_sources, second), second)  # 2
         piece.why |= {again[at]: reason for at, reason in second.why.items()}
         if again or piece.why:  # 3
             places: list[int | None] = list(range(len(texts)))
@@ -89,26 +111,61 @@ class JsonDecoder(Decoder):
                 places[row] = None
             taken = pa.array(places, pa.int64())
             columns = [pa.concat_arrays(both).take(taken) for both in zip(columns, more, strict=True)]
-        why = unframed | {row: f"schema id {ids[row]}: {text}" if ids else text for row, text in piece.why.items()}
+        why = unframed | {
+            row: f"schema id {ids[row]}: {text}" if ids and not isinstance(text, ExcludedKind) else text
+            for row, text in piece.why.items()
+        }
         return columns, [why.get(row) for row in range(len(texts))]
 
-    def _columns(self, records: Sequence[dict[str, Any]], piece: _Piece) -> list[pa.Array]:
+    def _records(self, piece: Piece) -> list[dict[str, Any]]:
+        """Returns the parsed records of a piece, as `Piece.records` does."""
+        return piece.records(self._parse)
+
+    def _read(self, records: list[dict[str, Any]], piece: Piece) -> list[dict[str, Any]]:
+        """Returns the records with `NOTHING` in place of those that are not of a type to read."""
+        if self._only is None or self._only.field is None:
+            return records
+        for row, record in enumerate(records):
+            if record is not NOTHING and (reason := why_not_read(record, self._only.field, self._only.values)):
+                records[row] = NOTHING
+                piece.why[row] = reason
+        return records
+
+    def _columns(self, records: Sequence[dict[str, Any]], piece: Piece) -> list[pa.Array]:
         columns = []
         for name, column, required in self._fields:
             values = [record.get(name) for record in records]
+            self._check(name, values, records, piece)
             if required and None in values:
                 for row, record in enumerate(records):
-                    if values[row] is None and record is not NOTHING:
-                        piece.why.setdefault(row, f"{name}: null or missing, and declared not null")
+                    if values[row] is None and record is not NOTHING and self._requires(name, record):
+                        piece.why.setdefault(row, f"{name or NO_NAME}: null or missing, and declared not null")
             columns.append(piece.column(column, values))
         return columns
+
+    def _check(self, name: str, values: list[Any], records: Sequence[dict[str, Any]], piece: Piece) -> None:
+        """Finds the records that are malformed whatever the type of this field. Their values become null."""
+
+    def _requires(self, name: str, record: dict[str, Any]) -> bool:
+        """Returns whether a record must have a field that is declared `not null`."""
+        return True
+
+
+def why_not_read(record: Mapping[str, Any], name: str, types: Collection[str]) -> Reason:
+    """Returns why a record is not read if only the `types` in the field `name` are. Returns None if it is read."""
+    if (found := record.get(name)) in types:
+        return None
+    if isinstance(found, str):
+        return ExcludedKind.OTHER_TYPES
+    what = "null or missing" if found is None else "not a text"
+    return f"{name}: {what}, and source.only reads the record's type there"
 
 
 def _without(
     framing: Framing, values: Collection[bytes | None], ids: dict[int, int], why: dict[int, str]
 ) -> list[bytes | None]:
     """Returns the records without their headers. It adds the ids of their schemas to `ids`, and to `why` the reason why
-    a record has no valid header.
+    a record has no valid header, or the kind of an excluded record.
     """
     texts = list[bytes | None]()
     for row, value in enumerate(values):
@@ -118,12 +175,16 @@ def _without(
                 ids[row], texts[row] = framing.split(value)
             except Malformed as malformed:
                 why[row] = str(malformed)
+            except Excluded as excluded:
+                why[row] = excluded.kind
     return texts
 
 
 @dataclass
-class _Piece:
-    """Some records, with the reasons of the malformed records, and the rows of the records whose texts have to be read."""
+class Piece:
+    """Some records, with the reasons of the malformed and excluded records, and the rows of the records whose texts have
+    to be read.
+    """
 
     texts: Sequence[bytes | None]
     why: dict[int, str] = field(default_factory=dict)

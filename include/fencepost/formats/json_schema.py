@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fencepost.formats.column_names import twins
+from fencepost.formats.envelope import FLATTENED
 from fencepost.formats.format import BadSchema, SchemaReference
 
 if TYPE_CHECKING:
@@ -72,13 +73,47 @@ def parse(text: str, references: Sequence[SchemaReference] = (), without: Collec
         BadSchema: it is not a JSON Schema.
         NoColumn: one of its types cannot be a column's type. The text has the place as a JSON pointer.
     """
-    try:
+    with _reasons():
         place = _place(text, references, "it")
         return _SchemaParser(frozenset(without)).type(place.contents, place, "#", 0)
+
+
+def parse_row(text: str, references: Sequence[SchemaReference] = (), without: Collection[str] = ()) -> JsonType:
+    """Returns the type of the rows in the schema of a Debezium envelope. The arguments and errors are those of `parse`."""
+    with _reasons():
+        place = _place(text, references, "it")
+        properties = place.contents.get("properties", {})
+        if missing := [name for name in ("op", "after") if name not in properties]:
+            raise BadSchema(f"#/properties: no {missing[0]}, so it is not a Debezium envelope. {FLATTENED}")
+        parser = _SchemaParser(frozenset(without))
+        row = parser.type(properties["after"], place, "#/properties/after", 0)
+        return replace(row, nullable=False)
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    try:
+        yield
     except RecursionError:
         raise BadSchema("it is nested too deeply") from None
     except (TypeError, AttributeError, KeyError):
         raise BadSchema("it is not a JSON Schema") from None
+
+
+def title_of(text: str) -> str:
+    """Returns the title of a schema, which names the type of its records.
+
+    Raises:
+        BadSchema: it has none.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise BadSchema("it is not JSON") from None
+    title = found.get("title") if isinstance(found, dict) else None
+    if not isinstance(title, str) or not title:
+        raise BadSchema("the schema has no title, and source.only names titles")
+    return title
 
 
 @dataclass(frozen=True)
@@ -119,6 +154,7 @@ class _SchemaParser:
         self._without = without
         self._within: list[int] = []  # the schemas that are being read, by identity
         self._number = 0
+        self._is_outermost = True  # until the first object
 
     def type(self, raw: Any, place: _Place, at: str, depth: int) -> JsonType:
         self._number += 1
@@ -213,7 +249,8 @@ class _SchemaParser:
 
     def _object(self, raw: Mapping[str, Any], nullable: bool, place: _Place, at: str, depth: int) -> JsonType:
         given, more = raw.get("properties", {}), raw.get("additionalProperties", True)
-        required, within = set(raw.get("required", ())), depth == 0
+        required, outermost = set(raw.get("required", ())), self._is_outermost
+        self._is_outermost = False
         undeclared = tuple(sorted(required - given.keys()))
         if not given and isinstance(more, dict) and "patternProperties" not in raw:
             items = self.type(more, place, f"{at}/additionalProperties", depth + 1)
@@ -225,9 +262,10 @@ class _SchemaParser:
         properties = tuple(
             Property(name, self.type(one, place, f"{at}/properties/{_escaped(name)}", depth + 1), name in required)
             for name, one in given.items()
-            if not (within and name in self._without)
+            if not (outermost and name in self._without)
         )
-        check_names([one.name for one in properties], f"{at}/properties")
+        if not outermost:  # the outermost properties' names are not always those of columns
+            check_names([one.name for one in properties], f"{at}/properties")
         return JsonType("object", nullable, properties, closed=more is False, undeclared=undeclared)
 
 
@@ -245,13 +283,13 @@ def _named(document: str, place: _Place) -> _Place | None:
 
 
 def check_names(names: Collection[str], at: str) -> None:
-    """Checks that a struct may have fields of these names.
+    """Checks that a struct may have fields of these names, or a table columns.
 
     Raises:
         NoColumn: names those that it may not have.
     """
     for name in names:
-        if not name or "`" in name:
+        if not name:
             raise NoColumn(f"{at}: {name!r} is not a name of a column")
     if both := twins(names):
         raise NoColumn(f"{at}: {both[0]} and {both[1]} differ only in case, and are the same to Spark")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.formats.framing import Malformed
+from fencepost.formats.framing import Excluded, ExcludedKind, Malformed
 from fencepost.garbage_collector import without_collector
 
 # These bound what is in memory; Spark passes several times as many rows. Python objects take ten times the bytes of
@@ -20,6 +20,10 @@ OBJECTS_AT_ONCE = 1000  # rows of Python objects
 # An array's item may be two bytes long, and takes a place in the column of each of its fields. The more fields, the
 # fewer bytes are decoded at once.
 USUAL_FIELDS = 4
+
+
+# Why a record has no row: the text for a malformed record, the kind of an excluded record.
+Reason = str | None
 
 
 class Decoder:
@@ -37,13 +41,16 @@ class Decoder:
 
         Raises:
             Malformed: the record is not exactly a value of its types.
+            Excluded: the record is none that the source reads.
         """
         raise NotImplementedError
 
-    def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """Returns the schema's columns, and for each record the reason why it is malformed, or None."""
+    def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[Reason]]:
+        """Returns the schema's columns, and for each record the reason why it has no row, or None. The reason is a text
+        if the record is malformed, and an `ExcludedKind` if it is excluded.
+        """
         nothing: Sequence[Any] = [None] * len(self._schema)
-        rows, why = list[Sequence[Any]](), list[str | None]()
+        rows, why = list[Sequence[Any]](), list[Reason]()
         for value in values:
             row, reason = nothing, None
             if value is not None:
@@ -51,6 +58,8 @@ class Decoder:
                     row = self.decode(value)
                 except Malformed as malformed:
                     reason = str(malformed)
+                except Excluded as excluded:
+                    reason = excluded.kind
             rows.append(row)
             why.append(reason)
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
@@ -62,11 +71,11 @@ class Decoder:
         """
         yield from ()
 
-    def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
+    def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[Reason]]:
         """Returns the result of `decode_values` for an Arrow array. Values of the usual form are decoded together, and
         all others one by one.
         """
-        found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
+        found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[Reason]([None] * len(values))
         left = np.ones(len(values), np.bool_)
         for rows, columns, sound in self.read_usual(values):
             if len(rows) == len(values) and sound.all():
@@ -92,6 +101,15 @@ class Decoder:
         return [column.take(order) for column in whole], why
 
 
+def without_tombstones(values: Collection[bytes | None], why: Sequence[Reason]) -> list[Reason]:
+    """Returns the reasons why records have no row, with tombstones excluded. In a topic of envelopes a tombstone follows a
+    deletion that is there already.
+    """
+    return [
+        ExcludedKind.DELETION_TOMBSTONES if value is None else reason for value, reason in zip(values, why, strict=True)
+    ]
+
+
 def fields_of_items(kind: pa.DataType) -> int:
     """Returns the largest number of fields in the items of an array or map within this type."""
     inner = [kind.field(n).type for n in range(kind.num_fields)]
@@ -109,9 +127,9 @@ def decode_first(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns the function for `mapInArrow` that decodes the first column.
 
-    The result begins with the decoder's columns, which are null if the value is null or malformed. Then come the
-    encoded column if it is kept, the other columns unchanged, whether the value is null, and the reason why it is
-    malformed, or null. `names` are the names of all these columns.
+    The result begins with the decoder's columns, which are null if the value is null, malformed or excluded. Then come the
+    encoded column if it is kept, the other columns unchanged, whether the value is null, the reason why it is malformed, or
+    null, and the kind of an excluded value, or null. `names` are the names of all these columns.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -124,10 +142,20 @@ def decode_first(
                 ):  # the collector would walk over the piece's objects again and again, and find nothing
                     columns, why = decoder.decode_array(piece.column(0))
                 others = piece.columns if keep else piece.columns[1:]
-                added = [piece.column(0).is_null(), pa.array(why, pa.string())]
+                added = [piece.column(0).is_null(), *_apart(why)]
                 yield pa.RecordBatch.from_arrays([*columns, *others, *added], list(names))
 
     return decode
+
+
+def _apart(why: Sequence[Reason]) -> tuple[pa.Array, pa.Array]:
+    """Returns the reasons of malformed records, and the kinds of excluded records."""
+    if ExcludedKind not in set(map(type, why)):
+        return pa.array(why, pa.string()), pa.nulls(len(why), pa.string())
+    kinds = [isinstance(reason, ExcludedKind) for reason in why]
+    malformed = [None if excluded else reason for reason, excluded in zip(why, kinds, strict=True)]
+    excluded = [reason.value if isinstance(reason, ExcludedKind) else None for reason in why]
+    return pa.array(malformed, pa.string()), pa.array(excluded, pa.string())
 
 
 def _pieces(values: pa.Array, most: int) -> Iterator[tuple[int, int]]:

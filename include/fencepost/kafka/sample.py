@@ -27,7 +27,7 @@ MOST_SECONDS = 30.0
 @dataclass(frozen=True)
 class Sampled:
     """A record of a sample. `timestamp` is in milliseconds, or None if the record has no timestamp. `at_load` says that
-    the broker set the timestamp.
+    the broker set the timestamp. `headers` has the names of the record's headers.
     """
 
     partition: int
@@ -36,6 +36,7 @@ class Sampled:
     key: bytes | None
     value: bytes | None
     at_load: bool = False
+    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -303,4 +304,5 @@ def sampled(message: Message) -> Sampled:
         key=None if key is None else bytes(key),
         value=None if value is None else bytes(value),
         at_load=kind == TIMESTAMP_LOG_APPEND_TIME,
+        headers=tuple(header[0] for header in message.headers() or ()),
     )

@@ -14,6 +14,7 @@ from fastapi import HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fencepost.formats.framing import describe_excluded
 from fencepost.pages import wording
 from fencepost.protocol.awaiting import sentence
 from fencepost.quality.quarantine import counted
@@ -101,5 +102,6 @@ def _environment() -> Environment:
         "sentence": sentence,
         "code_spans": code_spans,
         "counted": counted,
+        "excluded_counts": describe_excluded,
     }
     return environment

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.formats.quoting import column_named
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
@@ -123,7 +124,7 @@ def _prepared(frame: DataFrame, names: Sequence[str], key: Sequence[str], as_tex
         return value.alias(_field(names, name))
 
     there = [name for name in names if name in frame.columns]
-    shown = [(F.col(name).cast("string") if name == KEY else F.col(f"`{name}`")).alias(name) for name in there]
+    shown = [(F.col(name).cast("string") if name == KEY else column_named(name)).alias(name) for name in there]
     return frame.select(
         F.struct(*(compared(name) for name in key)).alias("key") if key else F.lit(0).alias("key"),
         F.struct(*(compared(name) for name in names if name != KEY or not key)).alias("row"),

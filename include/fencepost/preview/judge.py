@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import SettingsError
+from fencepost.formats.quoting import quoted
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen, Interval, Outcome, State
 from fencepost.preview.past import NotReadable, PastRevision, as_promised, check_receipts, read_past
@@ -100,7 +101,7 @@ def _without_taken(
 ) -> tuple[DataFrame, dict[str, int]]:
     """Returns the rows that no rule would have taken, and how many rows each rule would have taken."""
     names = [name for name in frame.columns if not name.startswith("_")]
-    marked = frame.withColumn("_rule", first_failed(frame.select(*(f"`{name}`" for name in names)), rules, file))
+    marked = frame.withColumn("_rule", first_failed(frame.select(*(quoted(name) for name in names)), rules, file))
     counts = [F.count_if(F.col("_rule") == n).alias(f"rule_{n}") for n in range(len(rules))]
     row = marked.agg(*counting("_hash"), *counts).head()
     assert row is not None

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
+from fencepost.formats.framing import ExcludedKind
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
 from fencepost.protocol.view import View
-from fencepost.rows.path import RowPath
+from fencepost.rows.path import Decoded, RowPath
 from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.rows.quarantined import header_value
 from fencepost.rows.source import read_ranges
@@ -241,9 +242,11 @@ def _rows(
     """Returns the locations of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
-            record, tombstones = _record(spark, deployment.cluster, place), deployment.pipeline.source.tombstones
-            if record["value"] is None and tombstones != "pass":
-                return (), f"It is a tombstone, and source.tombstones: {tombstones} gives none to the transform."
+            record, source = _record(spark, deployment.cluster, place), deployment.pipeline.source
+            if source.excludes and (kind := _excluded(spark, deployment, past.batch, place)) is not None:
+                return (), f"It is excluded: the source reads no {kind.words}."
+            if record["value"] is None and source.tombstones != "pass":
+                return (), f"It is a tombstone, and source.tombstones: {source.tombstones} gives none to the transform."
             frame = _read_back(spark, deployment, past)
             made = _made(spark, deployment, past.batch, place)
     except (NotReadable, FencepostError) as error:
@@ -281,9 +284,22 @@ def _read_back(spark: SparkSession, deployment: Deployment, past: PastRevision) 
 
 def _made(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> set[int]:
     """Returns the hashes of the rows that today's transform makes from the record."""
+    path, decoded = _decoded(spark, deployment, batch, place)
+    flagged = path.flag(path.transform(decoded))
+    return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}
+
+
+def _excluded(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> ExcludedKind | None:
+    """Returns why the source does not read the record, by today's settings, or None if it reads the record."""
+    found = _decoded(spark, deployment, batch, place)[1].frame.select("_excluded").head()
+    return None if found is None or found[0] is None else ExcludedKind(found[0])
+
+
+def _decoded(
+    spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation
+) -> tuple[RowPath, Decoded]:
     # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
     # rules say.
     path = RowPath(deployment.pipeline, batch.plan.schemas, rules=None)
     raw = read_ranges(spark, deployment.cluster.settings, [place.range], headers=path.reads_headers)
-    flagged = path.flag(path.transform(path.decode(raw)))
-    return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}
+    return path, path.decode(raw)

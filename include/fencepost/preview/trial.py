@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
+from fencepost.formats.quoting import column_named
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
 from fencepost.preview.trial_input import TrialInput
@@ -64,6 +65,7 @@ class Trial:
     trial_input: TrialInput
     read: int
     malformed: int
+    excluded: int
     results: int
     written: int
     tombstones: int  # among the rows that would be written
@@ -134,13 +136,14 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
             kept = _kept(routed)
             tombstones = kept.where(F.col("value").isNull()).count() if "_tombstone" in result.columns else 0
             evaluation, rows = _judged(  # 3
-                deployment, trial_input, kept, schema, schemas, written, source.read, source.newest_ms
+                deployment, trial_input, kept, schema, schemas, written, source.included, source.newest_ms
             )
         finally:
             made.unpersist()
     unpublished = [
         *source.bad,
         *source.tombstones,
+        *source.excluded,
         *(UnpublishedRows(*rules.named[n], rows=found[0]) for n, found in sorted(failed.items())),
     ]
     malformed_rows = sum(one.rows for one in source.bad)
@@ -149,6 +152,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
         read=source.read,
         malformed=malformed_rows,
         tombstones=sum(one.rows for one in source.tombstones),
+        excluded=source.read - source.included,
         malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
         results=results if rules.named else None,
         failed=sum(found[0] for found in failed.values()),
@@ -165,6 +169,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
         trial_input=trial_input,
         read=source.read,
         malformed=malformed_rows,
+        excluded=source.read - source.included,
         results=results,
         written=written,
         tombstones=tombstones,
@@ -204,7 +209,7 @@ def _judged(
     schema: Any,
     schemas: Schemas,
     written: int,
-    read: int,
+    included: int,
     newest_ms: int | None,
 ) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
     """Returns the suite's evaluation of the records as they would be read back, and the first rows that have a value."""
@@ -217,7 +222,7 @@ def _judged(
         for some in (records, records.where(F.col("value").isNotNull()))
     )
     whole = trial_input.interval if trial_input.whole else None
-    history = History() if whole is None else _history(deployment, whole, written, read, newest_ms)
+    history = History() if whole is None else _history(deployment, whole, written, included, newest_ms)
     part = SAMPLE if whole is None else None
     quality = pipeline.quality.model_copy(update={"sample_rows": 0})
     evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
@@ -229,7 +234,7 @@ def _judged(
 
 def _shown(field: StructField) -> Column:
     """Returns the column as a person should see it. Bytes become UTF-8 text, or hex if they are not valid UTF-8."""
-    column = F.col(f"`{field.name}`")
+    column = column_named(field.name)
     if not isinstance(field.dataType, BinaryType):
         return column
     text = column.cast("string")
@@ -243,11 +248,11 @@ def _text(packed: str, name: str) -> str | None:
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _history(deployment: Deployment, interval: Interval, written: int, read: int, newest_ms: int | None) -> History:
+def _history(deployment: Deployment, interval: Interval, written: int, included: int, newest_ms: int | None) -> History:
     batch = PastBatch(
         rows=written,
         age=None if newest_ms is None else interval.end - time_of(newest_ms),
-        older_than=interval.end - interval.start if read == 0 else None,
+        older_than=interval.end - interval.start if included == 0 else None,
     )
     before = published_before(interval, deployment.ledger.peek().all()) if deployment.pipeline.suite.looks_back else ()
     return History(batch=batch, before=before)

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.formats.framing import ExcludedKind
 from fencepost.model import utc_now
 from fencepost.preview.trial_input import TrialInput
 from fencepost.protocol.ranges import credible_until
@@ -38,15 +39,22 @@ class SourceSample:
     """A trial's source records. `bad` has the malformed records by reason. `largest` is the bytes of the largest
     malformed record.
 
-    `tombstones` are the tombstones that the transform does not get. `read` is the number of records. `newest_ms` is the
-    newest timestamp that is not ahead of the clock.
+    `tombstones` are the tombstones that the transform does not get. `excluded` are the records that the source does not
+    read, by kind. `read` is the number of records. `newest_ms` is the newest timestamp of a record that is not excluded, and
+    is not ahead of the clock.
     """
 
     bad: list[UnpublishedRows]
     tombstones: list[UnpublishedRows]
+    excluded: list[UnpublishedRows]
     largest: int
     read: int
     newest_ms: int | None
+
+    @property
+    def included(self) -> int:
+        """Returns how many of the records are not excluded."""
+        return self.read - sum(one.rows for one in self.excluded)
 
 
 def with_size(raw: DataFrame) -> DataFrame:
@@ -61,7 +69,7 @@ def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput)
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
     place = F.min(F.struct(*PLACES))
     found = (
-        frame.groupBy("_malformed", refused_tombstone(pipeline.source).alias("tombstone"))
+        frame.groupBy("_malformed", "_excluded", refused_tombstone(pipeline.source).alias("tombstone"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
             place.alias("place"),
@@ -71,7 +79,7 @@ def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput)
         .collect()
     )
     read = sum(row["rows"] for row in found)
-    times = [row["newest"] for row in found if row["newest"] is not None]
+    times = [row["newest"] for row in found if row["newest"] is not None and row["_excluded"] is None]
     name = f"malformed ({pipeline.source.on_malformed})"
     bad = [
         UnpublishedRows(name, row["_malformed"], row["rows"], _placed(row))
@@ -80,8 +88,13 @@ def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput)
     ]
     dropped = f"tombstones ({pipeline.source.tombstones})"
     tombstones = [UnpublishedRows(dropped, "no value", row["rows"], _placed(row)) for row in found if row["tombstone"]]
+    excluded = [
+        UnpublishedRows("excluded", ExcludedKind(row["_excluded"]).words, row["rows"], _placed(row))
+        for row in sorted(found, key=lambda row: -row["rows"])
+        if row["_excluded"] is not None
+    ]
     largest = max((row["size"] or 0 for row in found if row["_malformed"] is not None), default=0)
-    return SourceSample(_first(bad), tombstones, largest, read, max(times, default=None))
+    return SourceSample(_first(bad), tombstones, excluded, largest, read, max(times, default=None))
 
 
 def _placed(row: Row) -> str:

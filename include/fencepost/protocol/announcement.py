@@ -29,11 +29,15 @@ class Known(BaseModel):
 
 
 class Column(Known):
-    """A column of the output. `type` is Spark's JSON form: a name such as `long`, or an object for a nested type."""
+    """A column of the output. `type` is Spark's JSON form: a name such as `long`, or an object for a nested type.
+
+    `field` is the name of its field in the output's records, or None if it is the column's name.
+    """
 
     name: str
     type: JsonValue
     nullable: bool = True
+    field: str | None = None
 
 
 class SchemaIds(Known):

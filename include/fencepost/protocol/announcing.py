@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
+from typing import Any
 
 from fencepost.model import (
     PUBLISH_ANYWAY,
+    WRITTEN_AS,
     Batch,
     HistoryEntry,
     Interval,
@@ -142,7 +144,12 @@ def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
         known = [b.written for b in view.all() if b.written and b.written.value_schema and b.written.written_at <= at]
         schema = max(known, key=lambda written: written.written_at).value_schema if known else ""
     fields = json.loads(schema)["fields"] if schema else []
-    return tuple(Column(name=f["name"], type=f["type"], nullable=f["nullable"]) for f in fields)
+    return tuple(_column(f) for f in fields)
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    written_as = field["metadata"].get(WRITTEN_AS)
+    return Column(name=field["name"], type=field["type"], nullable=field["nullable"], field=written_as)
 
 
 def _schema_ids(batch: Batch) -> SchemaIds | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fencepost.formats.quoting import column_named
 from fencepost.suite.catalogue import TEXT, Kind
 from fencepost.suite.conditions import Operand
 from fencepost.suite.grid import Grid
@@ -119,7 +120,7 @@ def prepared_column(name: str, data_type: DataType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    column = F.col(f"`{name}`")
+    column = column_named(name)
     kind = _kind(data_type)
     if kind is Kind.INTEGER:
         return column.cast("bigint")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.config.sections import Quality
 from fencepost.counts import count_of
+from fencepost.formats.quoting import quoted
 from fencepost.model import Outcome
 from fencepost.quality import judging
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
@@ -117,7 +118,7 @@ def evaluate(
     # 2.
     about_schema = [one for one in ready if one.entry.scope is Scope.SCHEMA]
     if about_schema:
-        found = judging.judge_schema(about_schema, frame.select(*(f"`{name}`" for name in kinds)).schema)
+        found = judging.judge_schema(about_schema, frame.select(*(quoted(name) for name in kinds)).schema)
         results |= {one.declared.index: _result(one, found, kinds, rows) for one in about_schema}
     # 3.
     about_records = [one for one in ready if one.entry.scope is not Scope.SCHEMA]

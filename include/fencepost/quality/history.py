@@ -6,9 +6,9 @@ spread is the median absolute deviation, which one odd batch does not change. `t
 counts, because the spread is 0 after many batches of the same size. All of this is computed exactly, from the numbers
 as they are written. With fewer than `at_least` published batches nothing is judged, and the check passes.
 
-A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is
-older than the interval's start. The freshness check fails if even the interval's length is too old. Otherwise the check
-has nothing to judge.
+A batch that read no record, or only records that the source excludes, has no newest record. Nothing arrived in its
+interval, so the source's newest record is older than the interval's start. The freshness check fails if even the
+interval's length is too old. Otherwise the check has nothing to judge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PastBatch(Frozen):
     """A batch with the number of its rows, and the age of its newest source record at the interval's end. The age is
     None if it is not known.
 
-    If the batch read no record, `older_than` is the length of its interval instead.
+    If the batch read no record that is not excluded, `older_than` is the length of its interval instead.
     """
 
     rows: int = Field(ge=0)
@@ -66,7 +66,7 @@ def _point(interval: Interval, written: WriteSummary) -> PastBatch:
     return PastBatch(
         rows=written.rows,
         age=interval.end - written.newest if written.newest else None,
-        older_than=interval.end - interval.start if written.rows_in == 0 else None,
+        older_than=interval.end - interval.start if written.included == 0 else None,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fencepost.formats.quoting import column_named, quoted
 from fencepost.quality.columns import column_kinds, fails, holds
 from fencepost.quality.prepare import Prepared, prepare
 from fencepost.spark.diagnosis import overflowed
@@ -50,7 +51,7 @@ def overflowing_rule(frame: DataFrame, rules: Sequence[DeclaredExpectation]) -> 
     kinds = column_kinds(frame.drop(*PLACES))
     for rule in rules:
         one = prepare(rule, kinds)
-        if _overflows(frame.agg(F.bit_xor(F.xxhash64(*(f"`{name}`" for name in one.columns or kinds))))):
+        if _overflows(frame.agg(F.bit_xor(F.xxhash64(*(quoted(name) for name in one.columns or kinds))))):
             return None
         if _overflows(frame.agg(F.count_if(fails(one, types)))):
             return rule, explain(frame, one)
@@ -84,14 +85,14 @@ def _place(frame: DataFrame, one: Prepared) -> str:
     if not one.regexes or "_offset" not in places:
         return ""
     (name,) = one.columns
-    text = F.col(f"`{name}`").cast("string")
+    text = column_named(name).cast("string")
     try:
         asked = frame if one.condition is None else frame.where(holds(one.condition))
         longest = asked.select(*places, text.alias("_text")).orderBy(F.desc(F.length("_text"))).limit(LONGEST)
         rows = longest.collect()
         # Each text is in its own partition, so the number of the failed task is that of the text.
         texts = frame.sparkSession.sparkContext.parallelize([(row["_text"],) for row in rows], max(1, len(rows)))
-        alone = frame.sparkSession.createDataFrame(texts, f"`{name}` string")
+        alone = frame.sparkSession.createDataFrame(texts, f"{quoted(name)} string")
         failing = fails(replace(one, condition=None), {name: alone.schema[name].dataType})
         alone.agg(F.count_if(failing)).collect()
     except (PySparkException, Py4JError) as error:

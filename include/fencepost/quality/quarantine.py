@@ -1,10 +1,11 @@
 """Reads back and judges a batch's quarantined records, by rule and with sample rows. The module checks that all
 quarantined records exist, and that there are not too many.
 
-Every row is accounted for. The plan froze the records to read. Malformed records are quarantined or dropped, and
-tombstones may be dropped. Rows of the transform's result are written, quarantined, or withheld with their record. Each
-number is measured independently: the plan has the offsets, Spark counts the records read, the malformed records, the
-tombstones and the transform's rows, and the receipts say what was committed.
+Every row is accounted for. The plan froze the records to read. Malformed records are quarantined or dropped,
+tombstones may be dropped, and records that the source excludes are left out. Rows of the transform's result are
+written, quarantined, or withheld with their record. Each number is measured independently: the plan has the offsets,
+Spark counts the records read, the malformed records, the tombstones, the excluded records and the transform's rows, and
+the receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Accounts(Frozen):
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
     dropped: int = Field(default=0, ge=0)
     tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
+    excluded: int = Field(default=0, ge=0)  # records that the source does not read
     results: int | None = Field(default=None, ge=0)  # rows of the transform's result
     failed: int = Field(default=0, ge=0)  # rows of the result, committed to quarantine
     withheld: int = Field(
@@ -97,6 +99,7 @@ class Accounts(Frozen):
             malformed_kept=kept,
             dropped=0 if plan.quarantines_malformed else written.malformed,
             tombstones=written.tombstones,
+            excluded=sum(written.excluded.values()),
             results=written.results,
             failed=written.quarantined_tally.rows - kept,
             withheld=written.withheld,
@@ -109,6 +112,11 @@ class Accounts(Frozen):
         return self.malformed_kept + self.failed
 
     @property
+    def included(self) -> int | None:
+        """Returns how many of the records read are not excluded, or None if they were not counted."""
+        return None if self.read is None else self.read - self.excluded
+
+    @property
     def left_out(self) -> int | None:
         """Returns how many fewer rows the result has than its input. The number is negative if the result has more
         rows, and None if the input was not counted.
@@ -118,9 +126,9 @@ class Accounts(Frozen):
         For a transform that works row by row, this is the number of rows that were left out. For a transform that
         aggregates or explodes, the number is only a difference.
         """
-        if self.read is None:
+        if self.included is None:
             return None
-        reached = self.read - self.malformed - self.tombstones
+        reached = self.included - self.malformed - self.tombstones
         return reached - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
@@ -271,8 +279,9 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         )
     if limit.share is None:
         return None
+    read = f"records read{' and not excluded' if accounts.excluded else ''}"
     for what, one, more, part, whole in (
-        ("records read", "is malformed", "are malformed", accounts.malformed_kept, accounts.read),
+        (read, "is malformed", "are malformed", accounts.malformed_kept, accounts.included),
         (
             *("rows of the transform", "fails a quarantine rule", "fail a quarantine rule"),
             *(accounts.failed + accounts.withheld, accounts.results),

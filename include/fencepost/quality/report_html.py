@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from fencepost.formats.framing import ExcludedKind
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
@@ -66,6 +67,7 @@ def template_of(package: str, name: str) -> Template:
         "arguments": arguments_of,
         "left_out": left_out_words,
         "withheld": withheld_words,
+        "excluded_words": lambda kind: ExcludedKind(kind).words,
         "addition": addition_words,
         "code_spans": code_spans,
     }

@@ -5,6 +5,7 @@ their values.
 from __future__ import annotations
 
 from fencepost.counts import count_of
+from fencepost.formats.framing import describe_excluded
 from fencepost.model import Batch, WriteSummary
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
@@ -56,14 +57,14 @@ def _counts_beside_output(report: Report) -> list[str]:
     """Returns the counts of rows that were read but are not in the output."""
     found, written = report.quarantined, report.batch.require_written
     if found is None:
-        return [f"{written.malformed:,} malformed dropped", *_tombstones(written)]
+        return [f"{written.malformed:,} malformed dropped", *_tombstones(written), *_excluded(written)]
     again = " again" if report.batch.plan.replays else ""
     parts = [f"{found.accounts.quarantined:,} quarantined{again}"]
     if found.accounts.withheld:
         parts.append(withheld_words(found.accounts.withheld))
     if found.accounts.dropped:
         parts.append(f"{found.accounts.dropped:,} malformed dropped")
-    parts += _tombstones(written)
+    parts += [*_tombstones(written), *_excluded(written)]
     if found.accounts.left_out:
         parts.append(left_out_words(found.accounts.left_out))
     return parts
@@ -71,6 +72,10 @@ def _counts_beside_output(report: Report) -> list[str]:
 
 def _tombstones(written: WriteSummary) -> list[str]:
     return [f"{written.tombstones:,} tombstones dropped"] if written.tombstones else []
+
+
+def _excluded(written: WriteSummary) -> list[str]:
+    return [f"{describe_excluded(written.excluded)} excluded"] if written.excluded else []
 
 
 def _rows_in(batch: Batch) -> str:

@@ -17,6 +17,7 @@ from fencepost.config.reader import Reader
 from fencepost.config.rights import READER_GROUP
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.formats import REGISTRY_FORMATS
+from fencepost.formats.written_names import with_written_names
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.announcements import read_announcements
@@ -143,7 +144,8 @@ def _became(one: Announcement, announced: Sequence[Announcement]) -> str:
 def columns_of(one: Announcement) -> StructType:
     """Returns the columns of a batch's rows, with the types that its transform gave them."""
     fields = [{"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {}} for c in one.columns]
-    return StructType.fromJson({"type": "struct", "fields": fields})
+    names = {c.name: c.field for c in one.columns if c.field is not None}
+    return with_written_names(StructType.fromJson({"type": "struct", "fields": fields}), names)
 
 
 def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
@@ -163,5 +165,6 @@ def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
         found = Registry(reader, form.schema_type).by_id(schema_id)
     except NotRegistered:
         raise NeedsOperator(f"batch {one.batch}: the registry no longer has schema {schema_id}.") from None
-    text = form.written(found.text, found.references, columns=True)
+    mapped = [c.field for c in one.columns if c.field is not None]
+    text = form.written(found.text, found.references, columns=True, mapped=mapped)
     return Schemas(output=RegisteredSchema(subject=found.subject, id=schema_id, version=found.version, text=text))

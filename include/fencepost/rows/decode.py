@@ -17,9 +17,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fencepost.config.sections import Source
-from fencepost.config.sql_types import is_required, without_not_null
-from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS, Declared
+from fencepost.config.source import Source
+from fencepost.errors import SettingsError
+from fencepost.formats import FORMATS, READ_KEY_FORMATS, REGISTRY_KEY_FORMATS, BadSchema, ReadKeyFormat
+from fencepost.formats.format import malformed_key
+from fencepost.formats.json_key_decoder import null_key
+from fencepost.formats.quoting import column_named
 from fencepost.model import NO_SCHEMAS, Schemas
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -50,6 +53,9 @@ RECORD = StructType(
 )
 
 DECODED_KEY = "fencepost_key"
+MALFORMED_KEY = malformed_key(DECODED_KEY)
+# Columns that do not depend on the key.
+NO_FIELDS = frozenset("_value _record _topic _partition _offset _timestamp _headers _tombstone _excluded".split())
 
 
 def read_source(
@@ -60,35 +66,36 @@ def read_source(
     record: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Decodes the connector's rows into the columns that a transform sees, and `_malformed`. `_malformed` has the
-    reason why a record is malformed, or null.
+    """Decodes the connector's rows into the columns that a transform sees, `_malformed` and `_excluded`. `_malformed` has the
+    reason why a record is malformed, and `_excluded` the kind of a record that the source does not read. Otherwise they are
+    null.
 
-    The columns are the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`,
-    `_offset`, `_timestamp` and `_tombstone`. `_headers` follows if the source's settings ask for it. A record with a
-    null value is a tombstone and not malformed. The fields of a tombstone are null. `record` adds the columns that
-    `with_record` needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The columns
-    `beside` are kept under names with `_` in front.
+    The columns are the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, the key's fields, `_topic`,
+    `_partition`, `_offset`, `_timestamp` and `_tombstone`. `_headers` follows if the source's settings ask for it. A record
+    with a null value is a tombstone and not malformed. The value's fields are null for a tombstone. `record` adds the columns
+    that `with_record` needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The
+    columns `beside` are kept under names with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
     kept += ["headers"] if source.headers else []
     kept += [*(["value", "record"] if record else []), *beside]
-    types = {name: without_not_null(kind) for name, kind in source.columns.items()}
-    required = [name for name, kind in source.columns.items() if is_required(kind)]
+    keys = READ_KEY_FORMATS.get(source.key_format)
     if record:
         raw = raw.withColumn("record", in_text(F.col("headers")))
     if source.headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
-    keys = REGISTRY_KEY_FORMATS.get(source.key_format)
     if keys is not None:  # first, because a value in bytes is smaller than its fields
-        assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
-        raw = keys.read_key(raw, "key", DECODED_KEY, schemas.source_key)
-        kept += [DECODED_KEY, f"{DECODED_KEY}_malformed"]
-    frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
+        before = set(raw.columns)
+        raw = _with_key(raw, source, keys, schemas)
+        kept += [name for name in raw.columns if name not in before]
+    frame = FORMATS[source.format].read(raw, source.declared.under(schemas.source), kept)
     if source.headers:  # null again for a record without headers, as in the connector
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if keys is not None:
-        frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
+        if source.key_format in REGISTRY_KEY_FORMATS:
+            frame = with_record(frame)  # the record keeps the key's bytes
+        frame = _with_decoded_key(frame, [f"_{name}" for name in beside])
     return frame
 
 
@@ -97,11 +104,18 @@ def is_malformed() -> Column:
     return F.col("_malformed").isNotNull()
 
 
+def is_excluded() -> Column:
+    """Returns whether the source does not read a record in the result of `read_source`. Such a record is not malformed."""
+    return F.col("_excluded").isNotNull()
+
+
 def refused_tombstone(source: Source) -> Column:
     """Returns whether a record in the result of `read_source` is a tombstone that the settings do not give to a
-    transform. A malformed record is no tombstone.
+    transform. A malformed record and an excluded record are no tombstones.
     """
-    return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
+    if source.tombstones == "pass":
+        return F.lit(False)
+    return F.col("_tombstone") & F.col("_malformed").isNull() & F.col("_excluded").isNull()
 
 
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
@@ -111,23 +125,46 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
     Call it after the rows of the source are counted. In this order Spark builds the struct only for the rows that need
     it. An observing node takes whole rows, so Spark would otherwise build the struct for every row.
     """
-    columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
+    columns = {name: column_named(name) for name in frame.columns if name not in without}
     if columns.pop("_value", None) is not None:
         beside = [F.col(f"_{name}").alias(name) for name in RECORD.fieldNames() if name != "headers"]
         columns["_record"] = F.struct(*beside, F.col("_record").alias("headers"))
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _with_decoded_key(frame: DataFrame) -> DataFrame:
-    """Returns the DataFrame with `_key` decoded by the key's schema. If the key is malformed, `_key` and the fields are
-    null.
+def _with_key(raw: DataFrame, source: Source, keys: ReadKeyFormat, schemas: Schemas) -> DataFrame:
+    """Returns the connector's rows with the decoded keys.
+
+    Raises:
+        SettingsError: a field is declared with another type than the key's schema has.
     """
-    decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
-    why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
-    kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
-    columns = {name: F.col(f"`{name}`") for name in frame.columns if not name.startswith(f"_{DECODED_KEY}")}
-    columns = {name: c if name in kept else F.when(bad.isNull(), c) for name, c in columns.items()}
-    columns |= {"_key": decoded, "_malformed": why}
+    declared = source.declared_key.under(schemas.source_key)
+    try:
+        found = keys.read_key(raw, "key", DECODED_KEY, declared)
+    except BadSchema as error:
+        raise SettingsError(f"topic {source.topic}: {error}. Declare the schema's type.") from None
+    if not declared.required:
+        return found
+    no_key = F.when(F.isnull("key"), F.lit(null_key(declared.field_of(declared.required[0]))))
+    return found.withColumn(MALFORMED_KEY, F.coalesce(MALFORMED_KEY, no_key))
+
+
+def _with_decoded_key(frame: DataFrame, beside: Sequence[str]) -> DataFrame:
+    """Returns the DataFrame with the fields of the key behind `_key`. If the format has a registry, `_key` is the decoded
+    key. If the key is malformed, these and the value's fields are null.
+    """
+    bad, decoded = F.col(f"_{MALFORMED_KEY}"), f"_{DECODED_KEY}"
+    columns = dict[str, Column]()
+    for name in frame.columns:
+        if name == "_key":
+            columns[name] = F.when(bad.isNull(), F.col(decoded)) if decoded in frame.columns else F.col(name)
+            fields = [one for one in frame.columns if one.startswith(f"{decoded}_")]
+            columns |= {f"_key{one.removeprefix(decoded)}": F.when(bad.isNull(), column_named(one)) for one in fields}
+        elif name in NO_FIELDS or name in beside:
+            columns[name] = column_named(name)
+        elif not name.startswith((decoded, f"_{MALFORMED_KEY}")):
+            columns[name] = F.when(bad.isNull(), column_named(name))
+    columns["_malformed"] = F.when(F.isnull("_excluded"), F.coalesce("_malformed", F.concat(F.lit("key: "), bad)))
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 

@@ -14,6 +14,7 @@ from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, Encoded, Unfit
 from fencepost.formats.framing import HEADER, header
 from fencepost.formats.json import minus_zero_check
+from fencepost.formats.quoting import column_named
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.rows.decode import HEADERS, as_list
 from fencepost.rows.transform import value_schema
@@ -65,7 +66,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     if not output.keeps_minus_zero:
         nested = [f for f in fields.fields if isinstance(f.dataType, ArrayType | MapType | StructType)]
         zeros = [(f.name, minus_zero_check(f.dataType, f.name)) for f in nested]
-        problems += [of_value(check(F.col(f"`{name}`"))) for name, check in zeros if check is not None]
+        problems += [of_value(check(column_named(name))) for name, check in zeros if check is not None]
     if not output.takes_tombstones and "_tombstone" in frame.columns:
         problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, which a table cannot store")))
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
@@ -106,7 +107,7 @@ def _kept(frame: DataFrame, output: RecordSettings, pipeline: Pipeline) -> dict[
                 f"{pipeline.transform_file}: column {output.timestamp!r}, which output.timestamp names, is of type "
                 f"{kind.simpleString()}; a record's timestamp comes from a column of type timestamp."
             )
-        kept["timestamp"] = F.unix_millis(F.col(f"`{output.timestamp}`"))
+        kept["timestamp"] = F.unix_millis(column_named(output.timestamp))
     if output.headers:
         kind = frame.schema[output.headers].dataType
         if not _are_headers(kind):
@@ -114,7 +115,7 @@ def _kept(frame: DataFrame, output: RecordSettings, pipeline: Pipeline) -> dict[
                 f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
                 f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
             )
-        kept["headers"] = as_list(F.col(f"`{output.headers}`").cast(HEADERS))
+        kept["headers"] = as_list(column_named(output.headers).cast(HEADERS))
     return kept
 
 
@@ -156,5 +157,5 @@ def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: Stru
     parsed = FORMATS[pipeline.output.records.format].parse(
         frame.withColumn("value", given), schema, [*names, other.alias("_other")], written_with, "_unparsed"
     )
-    fields = [F.col(f"`{name}`") for name in schema.fieldNames()]
+    fields = [column_named(name) for name in schema.fieldNames()]
     return parsed.select(*fields, *names, F.coalesce("_other", "_unparsed").alias("_unparsed"))

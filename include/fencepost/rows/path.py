@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Layout, Schemas
-from fencepost.rows.decode import is_malformed, read_source, refused_tombstone, with_record
+from fencepost.rows.decode import is_excluded, is_malformed, read_source, refused_tombstone, with_record
 from fencepost.rows.flag import Rules, keeps_record, to_flagged
 from fencepost.rows.multiplying import may_multiply
 from fencepost.rows.route import to_routed
@@ -81,8 +81,8 @@ class RowPath:
         return Decoded.of(frame, *counts, beside=beside)
 
     def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
-        """2. Applies the transform to the records. The transform gets no malformed records, and no tombstones that the
-           settings exclude.
+        """2. Applies the transform to the records. The transform gets no malformed and no excluded records, and no
+           tombstones that the settings exclude.
 
         With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. The record fails its own
         task, so no task-partition with such a record commits.
@@ -93,13 +93,13 @@ class RowPath:
         """
         settings = self.pipeline.source
         malformed, tombstone = is_malformed(), refused_tombstone(settings)
-        good = ~(malformed | tombstone)
+        good = ~(malformed | tombstone | is_excluded())
         if refuses:
             refused = F.lit(False)
             refused = refused | malformed if settings.on_malformed == "fail" else refused
             refused = refused | tombstone if settings.tombstones == "fail" else refused
             good = F.when(refused, F.raise_error(F.lit(REFUSED)).cast("boolean")).otherwise(good)
-        without = ("_malformed", *(f"_{name}" for name in decoded.beside))
+        without = ("_malformed", "_excluded", *(f"_{name}" for name in decoded.beside))
         result = apply_transform(self.pipeline, with_record(decoded.observed.where(good), *without))
         if self.schemas is not None and self.schemas.source is not None:
             check_fields(self.pipeline, result, self.schemas.source.reader)

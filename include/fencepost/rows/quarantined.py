@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.formats.quoting import quoted
 from fencepost.model import BATCH_HEADER, Schemas
 from fencepost.rows.decode import as_list
 from fencepost.rows.encode import PLACES, parse_results
@@ -70,7 +71,7 @@ def judged_results(parsed: DataFrame, schema: StructType) -> DataFrame:
     """
     places = [F.col("_record")[name.removeprefix("_")].alias(name) for name in PLACES]
     results = parsed.where(F.col("_result") & F.col("_unparsed").isNull())
-    return results.select(*(f"`{name}`" for name in schema.fieldNames()), *places)
+    return results.select(*(quoted(name) for name in schema.fieldNames()), *places)
 
 
 def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFrame:
@@ -79,7 +80,7 @@ def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFram
     `rule` is the first rule that a result row fails. `reason` is why a record or a result row cannot be read. `rule`
     and `reason` are null for a result row that passes.
     """
-    failed = rules.first_failed(parsed.select(*(f"`{name}`" for name in schema.fieldNames())))
+    failed = rules.first_failed(parsed.select(*(quoted(name) for name in schema.fieldNames())))
     reason = F.when(F.col("_result"), F.concat(F.lit("result: "), "_unparsed")).otherwise(F.col("_why"))
     judged = parsed.select(
         "_record", *(f"_{name}" for name in SET_APART), failed.alias("_failed"), reason.alias("reason")

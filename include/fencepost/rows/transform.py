@@ -19,6 +19,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.formats.column_names import twins, without_case
+from fencepost.formats.written_names import with_written_names, written_name
 from fencepost.model import RegisteredSchema
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
 from fencepost.spark.sql_settings import settings_kept
@@ -97,7 +98,7 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
                 f"{file}: its result has the column {field.name} of type {field.dataType.simpleString()}. The column that makes "
                 f"a row a tombstone is {TOMBSTONE}, of type boolean. Rename or cast it."
             )
-    if pipeline.source.tombstones == "pass" and not found:
+    if pipeline.source.passes_tombstones and not found:
         raise SettingsError(
             f"{file}: its result has no column {TOMBSTONE}, and source.tombstones is pass: a record without a value would become "
             f"a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or set "
@@ -111,9 +112,10 @@ def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema
     Raises:
         SettingsError: the name of a field begins with _, and the output does not use the field.
     """
-    output, fields = pipeline.output.records, REGISTRY_FORMATS[pipeline.source.format].fields(source)
+    form, output, declared = REGISTRY_FORMATS[pipeline.source.format], pipeline.output.records, pipeline.source.declared
+    columns = {column for column, _ in declared.with_registered_types(form.fields(source, declared))}
     used = {output.key, output.timestamp, output.headers}
-    if lost := [name for name in result.columns if name.startswith("_") and name in fields and name not in used]:
+    if lost := [name for name in result.columns if name.startswith("_") and name in columns and name not in used]:
         raise SettingsError(
             f"{pipeline.transform_file}: its result has {', '.join(lost)} from the source's value. Columns whose names begin "
             "with _ are not written. Give them other names, or leave them out."
@@ -185,4 +187,18 @@ def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
             f"{pipeline.transform_file}: its result has the columns {both[0]!r} and {both[1]!r}, which differ only in case, so "
             "Spark cannot distinguish them. Rename one."
         )
-    return StructType(fields)
+    names = pipeline.output.records.fields
+    if unknown := sorted(names.keys() - {field.name for field in fields}):
+        raise SettingsError(
+            f"pipeline {pipeline.name}: output.fields names the column {unknown[0]!r}, which the result of "
+            f"{pipeline.transform_file} does not have. It has {', '.join(field.name for field in fields)}."
+        )
+    found = with_written_names(StructType(fields), names)
+    written = [written_name(field) for field in found.fields]
+    if len(set(map(without_case, written))) < len(written):
+        one = next(name for n, name in enumerate(written) if without_case(name) in map(without_case, written[:n]))
+        raise SettingsError(
+            f"pipeline {pipeline.name}: with output.fields two columns of the result of {pipeline.transform_file} would be field "
+            f"{one!r}, or differ from it only in case. Give one of them another name."
+        )
+    return found

@@ -6,13 +6,20 @@ A plan starts no Spark, so it cannot compare the output's schema with the transf
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.formats import FORMATS, REGISTRY_FORMATS, BadSchema, RegistryFormat
+from fencepost.formats import (
+    REGISTRY_FORMATS,
+    REGISTRY_KEY_FORMATS,
+    BadSchema,
+    Declared,
+    RegistryFormat,
+    SchemaReference,
+)
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry, SchemaVersion
 
@@ -23,7 +30,7 @@ Part = Literal["source", "source_key", "output", "output_key"]
 # up when a record has it.
 MOST_VERSIONS = 50
 MOST_FROZEN = 200_000
-MOST_LOOKED_UP = 100  # ids that a plan does not know
+MOST_LOOKED_UP = 100  # ids that a plan does not know, without those of other types
 # Why the records of an id are malformed, if its schema is not the reason.
 NOT_LOOKED_UP = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
 NOT_THERE = "the registry does not have it"
@@ -32,7 +39,7 @@ NOT_THERE = "the registry does not have it"
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
     """Returns the parts of a pipeline's records whose schema is in the registry."""
     parts: tuple[Part, ...] = ("source", "source_key", "output", "output_key")
-    return [part for part in parts if FORMATS[_format_name(pipeline, part)].has_registry]
+    return [part for part in parts if _format_name(pipeline, part) in _registry_formats(part)]
 
 
 def format_of(pipeline: Pipeline, part: Part) -> RegistryFormat:
@@ -43,6 +50,10 @@ def format_of(pipeline: Pipeline, part: Part) -> RegistryFormat:
 def registry_for(pipeline: Pipeline, part: Part) -> Registry:
     """Returns the registry, for schemas of a part's format."""
     return Registry(pipeline, format_of(pipeline, part).schema_type)
+
+
+def _registry_formats(part: Part) -> Collection[str]:
+    return REGISTRY_KEY_FORMATS if part.endswith("_key") else REGISTRY_FORMATS
 
 
 def _format_name(pipeline: Pipeline, part: Part) -> str:
@@ -71,9 +82,9 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
 
 def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
     """Returns the reader's schema of a source, and all versions of its subject. With `strict` it refuses a version that
-    the reader's schema cannot read.
+    the reader's schema cannot read. A version of another type than those that the source reads is among the `others`.
     """
-    kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
+    kind, registry, declared = format_of(pipeline, part), registry_for(pipeline, part), declared_of(pipeline, part)
     subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:
@@ -82,15 +93,18 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
             "subject that the producers use as "
             f"{'source.key_subject' if part == 'source_key' else 'source.subject'}."
         )
-    own = _version(registry, pipeline, part, fixed or versions[-1])
+    own = _version(registry, pipeline, part, fixed or _newest(registry, kind, subject, versions, declared.names))
     try:
-        reader = kind.reader(own.text, own.references, pipeline.source.columns, columns=part == "source")
+        reader = kind.reader(own.text, own.references, declared, columns=part == "source")
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {named(own)}: {error}. It cannot be read.") from None
-    writers, refused, size = [], {}, 0
+    writers, refused, others, size = list[RegisteredSchema](), dict[int, str](), list[int](), 0
     for one in [own, *_others(registry, subject, versions, own)]:
         try:
-            text = kind.writer(one.text, one.references, reader)
+            if declared.names and kind.record_types(one.text).isdisjoint(declared.names):
+                others.append(one.id)
+                continue
+            text = kind.writer(one.text, one.references, reader, declared)
         except ValueError as error:
             refused[one.id] = str(error)
             continue
@@ -107,7 +121,29 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
             "quarantine or drop, which makes such records malformed."
         )
     reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=reader)
-    return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
+    if part == "source_key" and (
+        missing := sorted(pipeline.source.key_fields.difference(kind.fields(reader_schema, declared)))
+    ):
+        raise SettingsError(
+            f"{_where(pipeline, part)}: {named(own)}: it has no field {', '.join(missing)}, which source.key declares."
+        )
+    return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused, others=tuple(sorted(others)))
+
+
+def declared_of(pipeline: Pipeline, part: SourcePart) -> Declared:
+    """Returns what the settings declare about a source's values. They declare nothing about the schema of its keys."""
+    return pipeline.source.declared if part == "source" else Declared()
+
+
+def _newest(
+    registry: Registry, kind: RegistryFormat, subject: str, versions: Sequence[int], only: Collection[str]
+) -> int:
+    """Returns the newest version of a subject that has one of the types in `only`, or the newest of all."""
+    for number in sorted(versions, reverse=True)[:MOST_VERSIONS] if only else ():
+        with suppress(NotRegistered, OtherType, BadSchema):
+            if not kind.record_types(registry.version(subject, number).text).isdisjoint(only):
+                return number
+    return versions[-1]
 
 
 def _others(registry: Registry, subject: str, versions: Sequence[int], own: SchemaVersion) -> Iterator[SchemaVersion]:
@@ -121,18 +157,24 @@ def _others(registry: Registry, subject: str, versions: Sequence[int], own: Sche
 
 
 def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    """Returns the known ids of a source with the `unknown` ids added. An added id has its schema, or the reason why its
-    records are malformed.
+    """Returns the known ids of a source with the `unknown` ids added. An added id has its schema, or is of another type
+    than those that the source reads, or has the reason why its records are malformed.
     """
-    form, registry = format_of(pipeline, part), registry_for(pipeline, part)
-    writers, refused = list(known.writers), dict(known.refused)
-    for number, schema_id in enumerate(unknown):
-        if number >= MOST_LOOKED_UP:
+    form, registry, declared = format_of(pipeline, part), registry_for(pipeline, part), declared_of(pipeline, part)
+    writers, refused, others = list(known.writers), dict(known.refused), set(known.others)
+    added = 0
+    for schema_id in unknown:
+        if added >= MOST_LOOKED_UP:
             refused[schema_id] = NOT_LOOKED_UP
             continue
+        added += 1
         try:
+            if declared.names and form.record_types(registry.text_by_id(schema_id)).isdisjoint(declared.names):
+                others.add(schema_id)
+                added -= 1  # however many types a topic has
+                continue
             one = registry.by_id(schema_id)
-            text = form.writer(one.text, one.references, known.reader.text)
+            text = form.writer(one.text, one.references, known.reader.text, declared)
         except NotRegistered:
             refused[schema_id] = NOT_THERE
         except OtherType:
@@ -141,14 +183,14 @@ def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknow
             refused[schema_id] = str(error)
         else:
             writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
-    return known.model_copy(update={"writers": tuple(writers), "refused": refused})
+    return known.model_copy(update={"writers": tuple(writers), "refused": refused, "others": tuple(sorted(others))})
 
 
 def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
     """Returns the schema that an output is written with. Returns None if there is none yet and the write may register a
     schema.
     """
-    kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
+    registry = registry_for(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:
         settings = pipeline.schema_registry
@@ -162,9 +204,19 @@ def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | No
         )
     found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
     try:
-        return registered(found, kind.written(found.text, found.references, columns=part == "output"))
+        return registered(found, text_to_write(pipeline, part, found.text, found.references))
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {named(found)}: {error}. It cannot be written.") from None
+
+
+def text_to_write(pipeline: Pipeline, part: Part, text: str, references: Sequence[SchemaReference] = ()) -> str:
+    """Returns the schema that a part of the output is written with, as a plan freezes it.
+
+    Raises:
+        BadSchema: Spark cannot hold its values, or no row can be one.
+    """
+    mapped = pipeline.output.records.fields.values() if part == "output" else ()
+    return format_of(pipeline, part).written(text, references, columns=part == "output", mapped=mapped)
 
 
 def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] | None:

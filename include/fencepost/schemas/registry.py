@@ -111,6 +111,14 @@ class Registry:
 
         return self._ask(f"schema id {schema_id}", ask)
 
+    def text_by_id(self, schema_id: int) -> str:
+        """Returns the text of a schema by its id, of any subject, without the schemas that it refers to."""
+
+        def ask(client: SchemaRegistryClient) -> str:
+            return str(self._known(client.get_schema(schema_id), schema_id)[0].schema_str)
+
+        return self._ask(f"schema id {schema_id}", ask)
+
     def of_id(self, schema_id: int) -> tuple[str, list[str]]:
         """Returns the type of the schema with this id, which may be any type, and the subjects that have the schema."""
 
@@ -147,13 +155,18 @@ class Registry:
     def _found(
         self, client: SchemaRegistryClient, schema: Schema | None, schema_id: int | None, *of: Any
     ) -> SchemaVersion:
+        schema, schema_id = self._known(schema, schema_id)
+        return SchemaVersion(schema_id, str(schema.schema_str), self._references(client, schema, {}), *of)
+
+    def _known(self, schema: Schema | None, schema_id: int | None) -> tuple[Schema, int]:
+        """Returns a schema that the registry has, of the type that the pipeline reads or writes."""
         if schema is None or schema_id is None or schema.schema_str is None:
             raise NotRegistered
         if (found := schema.schema_type or "AVRO") != self._type:
             raise OtherType(
                 f"{self._where}: schema id {schema_id} is of type {found}, and the pipeline's format needs {self._type}."
             )
-        return SchemaVersion(schema_id, schema.schema_str, self._references(client, schema, {}), *of)
+        return schema, schema_id
 
     def _references(
         self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], SchemaReference]

@@ -37,6 +37,7 @@ from fencepost.schemas.freeze import (
     parts_with_registry,
     registered,
     registry_for,
+    text_to_write,
 )
 
 log = logging.getLogger("fencepost.schemas")
@@ -87,7 +88,7 @@ def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tupl
         subject = pipeline.subject(part)
         text = _derived(pipeline, part, kind, latest)
         notes.append(f"a run would register a {'new version' if latest else 'first schema'} of subject {subject}")
-        written = format_of(pipeline, part).written(text, (), columns=part == "output")
+        written = text_to_write(pipeline, part, text)
         return RegisteredSchema(subject=subject, id=0, text=written)
 
     for part, kind in written_types(pipeline, result).items():
@@ -148,7 +149,7 @@ def _register(
     text = _derived(pipeline, part, kind, latest)
     found = registry_for(pipeline, part).register(pipeline.subject(part), text)
     log.info("pipeline %s: %s is registered", pipeline.name, named(found))
-    return registered(found, format_of(pipeline, part).written(text, (), columns=part == "output"))
+    return registered(found, text_to_write(pipeline, part, text))
 
 
 def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None) -> str:

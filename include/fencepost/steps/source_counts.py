@@ -1,9 +1,9 @@
-"""Counts a batch's source: records, malformed records, tombstones, and the newest timestamp."""
+"""Counts a batch's source: records, malformed records, tombstones, excluded records, and the newest timestamp."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +11,14 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.sections import Source
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
+from fencepost.formats.framing import ExcludedKind
 from fencepost.model import Batch, Layout, describe_topics
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
-from fencepost.rows.decode import is_malformed, read_source, refused_tombstone
+from fencepost.rows.decode import is_excluded, is_malformed, read_source, refused_tombstone
 from fencepost.rows.encode import PLACES
 from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.diagnosis import spark_reads
@@ -30,7 +31,8 @@ Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each
 @dataclass(frozen=True)
 class SourceCounts:
     """The counts of a batch's source. `at` are the coordinates of the first malformed records, and `why` is the reason
-    of the first. `newest` is the latest timestamp that is not ahead of the clock.
+    of the first. `excluded` has the number of records that the source does not read, by `ExcludedKind`. `newest` is the latest
+    timestamp of another record that is not ahead of the clock.
 
     `rows` is None if the source was not counted, which is possible only if a malformed record would have failed the batch.
     """
@@ -38,6 +40,7 @@ class SourceCounts:
     rows: int | None = 0
     malformed: int = 0
     tombstones: int = 0  # only those that must not reach the transform
+    excluded: Mapping[str, int] = field(default_factory=dict)
     at: Places = ()
     why: str = ""
     newest: datetime | None = None
@@ -65,7 +68,8 @@ class SourceCounts:
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
         malformed, tombstones = counts["malformed"], counts["tombstones"]
-        return cls(counts["rows"], malformed, tombstones, at=at, why=why, newest=newest)
+        excluded = {kind.value: counts[kind] for kind in ExcludedKind if counts.get(kind)}
+        return cls(counts["rows"], malformed, tombstones, excluded, at=at, why=why, newest=newest)
 
 
 def observed_counts(
@@ -91,10 +95,10 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
     """Returns the counts after an earlier attempt's counts were lost. The source is read again only if the counts are
     needed.
 
-    The counts have three uses. The report shows the dropped records. The quarantine limit is a share of the records read.
-    A freshness check needs the newest record.
+    The counts have three uses. The report shows the dropped and the excluded records. The quarantine limit is a share of
+    the records read. A freshness check needs the newest record.
     """
-    drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones)
+    drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones) or pipeline.source.excludes
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
         return count_source(raw, pipeline, batch)
     return SourceCounts(rows=None)
@@ -103,11 +107,14 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
 def count_columns(source: Source, batch: Batch) -> list[Column]:
     """Returns the aggregates over a batch's source for `SourceCounts.of`."""
     at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
+    at = F.when(~is_excluded(), at) if source.excludes else at
+    excluded = [F.count(F.when(F.col("_excluded") == kind.value, 1)).alias(kind.value) for kind in source.excludes]
     return [
         F.count(F.lit(1)).alias("rows"),
         # count_if would add a plan node that copies every row.
         F.count(F.when(is_malformed(), 1)).alias("malformed"),
         F.count(F.when(refused_tombstone(source), 1)).alias("tombstones"),
+        *excluded,
         F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at))).alias("newest"),
     ]
 

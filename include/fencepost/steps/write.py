@@ -15,6 +15,7 @@ from fencepost.doctor.folder import check_pipeline
 from fencepost.doctor.observed_state import observed_state
 from fencepost.doctor.rights import denials_named
 from fencepost.failpoints import reached
+from fencepost.formats.framing import describe_excluded
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change
@@ -142,6 +143,7 @@ def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: flo
         malformed=source.malformed,
         malformed_at=source.at,
         tombstones=source.tombstones,
+        excluded=dict(source.excluded),
         result_rows=source.results,
         newest=source.newest,
         value_schema=wrote.schema,
@@ -161,7 +163,7 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
     written = batch.written
     rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
     quarantined = written.quarantined if written else {}
-    tombstones = written.tombstones if written else 0
+    tombstones, excluded = (written.tombstones, written.excluded) if written else (0, {})
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{count_of(rows_in, 'record')} in"
@@ -172,6 +174,8 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
             message += f", {sum(quarantined.values()):,} to quarantine"
         if tombstones:
             message += f", {count_of(tombstones, 'tombstone')} dropped"
+        if excluded:
+            message += f", {describe_excluded(excluded)} excluded"
     return StepResult.of(
         "write",
         batch,
@@ -181,6 +185,7 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         rows=rows,
         malformed=written.malformed if written else 0,
         tombstones=tombstones,
+        excluded=dict(excluded),
         quarantined=dict(quarantined),
         adds_to=batch.adds_to,
     )

@@ -14,13 +14,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
+from fencepost.formats.envelope import OPERATIONS
 from fencepost.rows.decode import CONNECTOR
 from fencepost.rows.encode import PLACES
 from fencepost.rows.path import Decoded, RowPath
 from fencepost.testing.schemas import VALUE, Row
 
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)
-DECODERS = ("_record", "_tombstone", "_malformed")  # columns that only the decoder gives
+DECODERS = ("_record", "_tombstone", "_malformed", "_excluded")  # columns that only the decoder gives
+
+CREATE = OPERATIONS["c"]
 
 Place = tuple[str, int, int]  # topic, partition and offset of a source record
 
@@ -36,7 +39,8 @@ def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tu
     Bytes are the value of a record, and None is a tombstone. A dict has fields, and missing fields are null. A dict may
     also have what Kafka stores with a record: `_key` and `_value` (bytes or text), `_timestamp`, `_partition`,
     `_offset`, `_topic` and `_headers` (a list of names and values). With `_value` it has no fields. The default of
-    `_offset` is the position among the rows, and the default of `_timestamp` is the schedule's start.
+    `_offset` is the position among the rows, and the default of `_timestamp` is the schedule's start. With `source.envelope`
+    a dict is the row of a change, beside `_op` (by default `create`) and `_source` (a dict; by default null).
 
     All rows are one local table, as a source is one topic. So Spark's plan shows what a transform does to its partitions.
 
@@ -114,7 +118,15 @@ def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, R
             beside["_key"] = row.get("_key")
         if "_headers" in fields:
             beside["_headers"] = known["headers"]
-        values = {**{name: row.get(name) for name in own}, **beside, "_tombstone": False, "_malformed": None}
+        if pipeline.source.envelope is not None and row.get("_op", CREATE) not in OPERATIONS.values():
+            raise SettingsError(f"row {number}: _op is one of {', '.join(OPERATIONS.values())}.")
+        values = {
+            **{name: row.get(name, CREATE if name == "_op" else None) for name in own},
+            **beside,
+            "_tombstone": False,
+            "_malformed": None,
+            "_excluded": None,
+        }
         made.append({name: value for name, value in values.items() if name in fields})
     return _table(made, schema, [number for number, _ in rows])
 

@@ -12,7 +12,7 @@ from fencepost.errors import SettingsError
 from fencepost.formats import BadSchema
 from fencepost.formats.framing import HEADER
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
-from fencepost.schemas.freeze import Part, format_of, parts_with_registry
+from fencepost.schemas.freeze import Part, declared_of, format_of, parts_with_registry, text_to_write
 
 Row = Mapping[str, Any] | bytes | None
 VALUE, KEY = "_value", "_key"
@@ -72,9 +72,10 @@ def _read(pipeline: Pipeline, part: Part, file: Path) -> ReadSchemas | Registere
     kind, text = format_of(pipeline, part), read_file(file).decode("utf-8", "replace")
     try:
         if not part.startswith("source"):
-            return _as_registered(file, kind.written(text, (), columns=part == "output"))
-        reader = kind.reader(text, (), pipeline.source.columns, columns=part == "source")
-        writer = kind.writer(text, (), reader)
+            return _as_registered(file, text_to_write(pipeline, part, text))
+        declared = declared_of(pipeline, "source" if part == "source" else "source_key")
+        reader = kind.reader(text, (), declared, columns=part == "source")
+        writer = kind.writer(text, (), reader, declared)
     except (BadSchema, ValueError) as error:
         raise SettingsError(f"{file}: {error}") from None
     return ReadSchemas(reader=_as_registered(file, reader), writers=(_as_registered(file, writer),))

@@ -18,7 +18,7 @@ from fencepost.errors import RecordRefused, TombstonesRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.collect import withheld_here
-from fencepost.rows.decode import is_malformed, refused_tombstone
+from fencepost.rows.decode import is_excluded, is_malformed, refused_tombstone
 from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES, unfit_reason
 from fencepost.rows.path import RowPath
@@ -59,7 +59,8 @@ class TransformResult:
     `rows` would be in the output. These rows have the columns of the value as Python values, with times in UTC. None is
     a tombstone. `keys` has the key of each row. `quarantined` would be in the quarantine topic, whatever `on_malformed`
     says. `withheld` are other rows of a record that is in quarantine. `tombstones` are given records that
-    `source.tombstones: drop` leaves out.
+    `source.tombstones: drop` leaves out. `excluded` is the number of given records that the source does not read, by
+    kind.
     """
 
     rows: list[dict[str, Any] | None] = field(default_factory=list)
@@ -67,6 +68,7 @@ class TransformResult:
     quarantined: list[Quarantined] = field(default_factory=list)
     withheld: int = 0
     tombstones: int = 0
+    excluded: dict[str, int] = field(default_factory=dict)
 
 
 class Trials:
@@ -150,7 +152,10 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     if pipeline.output.layout is Layout.SOURCE:
         check_row_by_row(pipeline, flagged, partitions_read(source.observed))
     malformed = [Quarantined(MALFORMED, why, None, position) for position, why in bad if why is not None]
-    outcome = TransformResult(quarantined=malformed, tombstones=len(tombstones))
+    excluded = (
+        source.frame.where(is_excluded()).groupBy("_excluded").count().collect() if pipeline.source.excludes else []
+    )
+    outcome = TransformResult(quarantined=malformed, tombstones=len(tombstones), excluded=dict(excluded))
     return _with_rows(outcome, path, flagged, positions)  # 4
 
 

@@ -191,7 +191,7 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     }
     assert reasons == {
         1: "the first byte is 0x7B, not 0: no schema id",
-        2: "1 byte, and no schema id",
+        2: "1 byte, and no schema id; an id in a header of the record is not read",
         3: f"schema id {good}: something follows the value, which ends after 1 of 2 bytes",
         4: f"schema id {good}: the value is not complete",
         5: f"schema id {text}: n: written as string, read as int",

@@ -163,7 +163,7 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_an_unknown
         int(h["fencepost-source"].decode().removeprefix(f"{topic}:0:")): h["fencepost-reason"].decode() for h in kept
     } == {
         1: "the first byte is 0x7B, not 0: no schema id",
-        2: "1 byte, and no schema id",
+        2: "1 byte, and no schema id; an id in a header of the record is not read",
         3: f"schema id {good}: not JSON: EOF while parsing a value at line 1 column 0",
         4: f"schema id {good}: n: not an integer of 64 bits",
         5: f"schema id {good}: n: null or missing, and declared not null",

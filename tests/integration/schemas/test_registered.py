@@ -81,7 +81,7 @@ def test_avro_of_any_schema_is_drafted_and_published(
     assert draft.format == "avro"
     settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())
     assert settings["schema_registry"]["auto_register"] is True
-    assert "schema" not in settings["source"]
+    assert settings["source"]["schema"] == {"private": {"field": "_private"}}
     assert len(published(spark, draft, broker)) == 61
 
 
@@ -115,6 +115,106 @@ def test_json_schema_is_drafted_and_published(
     assert {json.loads(record.value[5:])["user-id"] for record in found if record.value} == {1}
 
 
+TIME, CONNECT = "io.debezium.time", "org.apache.kafka.connect.data"
+ORIGIN = {"ts_ms": 1_767_225_600_000, "schema": "public", "table": "orders", "db": "shop"}
+CHANGES = [("c", None, 1), ("u", 1, 2), ("d", 2, None), ("c", None, 5)]  # the operation, and the row before and after
+
+
+def of_avro(name: str, kind: str, meaning: str | None = None, **more: Any) -> dict[str, Any]:
+    """A field as Confluent's Avro converter writes it."""
+    said = {} if meaning is None else {"connect.version": 1, "connect.name": meaning}
+    return {"name": name, "type": {"type": kind, **said, **more}}
+
+
+def test_changes_in_avro_are_drafted_with_their_envelope_and_published(
+    spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    """The registry says types and meanings. A name that no column has is mapped, and of two tables one is read."""
+    row = {
+        "type": "record",
+        "name": "Value",
+        "fields": [
+            of_avro("id", "long"),
+            of_avro("_at", "long", f"{TIME}.MicroTimestamp"),
+            of_avro("amount", "bytes", f"{CONNECT}.Decimal", logicalType="decimal", precision=64, scale=2),
+        ],
+    }
+    source = [{"name": name, "type": "long" if name == "ts_ms" else "string"} for name in ORIGIN]
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.orders",
+        "fields": [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": {"type": "record", "name": "Source", "fields": source}},
+            {"name": "op", "type": "string"},
+        ],
+    }
+    number = register(schema_registry, "new-avro-changes-value", envelope)
+
+    def side(at: int | None) -> Any:
+        micros = 1_767_225_600_000_000
+        return None if at is None else {"id": at, "_at": micros + at, "amount": (1234).to_bytes(2)}
+
+    values: list[bytes | None] = []
+    for op, before, after in CHANGES:
+        origin = ORIGIN | {"table": "lines" if after == 5 else "orders"}
+        change = {"before": side(before), "after": side(after), "source": origin, "op": op}
+        values.append(framed(number, written(envelope | {"fields": undecided(envelope["fields"])}, change)))
+    fill(broker, "new-avro-changes", [*values, None])
+    draft = new("avro_changes", "new-avro-changes")
+    settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())["source"]
+    assert (settings["format"], settings["envelope"], settings["table"]) == ("avro", "debezium", "public.orders")
+    assert settings["schema"] == {"at": {"field": "_at"}}
+    assert {one.output: one.type for one in draft.fields.columns} == {
+        "id": "bigint", "at": "timestamp_ntz", "amount": "decimal(38,2)"
+    }  # fmt: skip
+    assert "public.orders (3), public.lines (1)" in draft.fields.notes[0]
+    assert len(published(spark, draft, broker)) == 3
+
+
+def undecided(fields: Any) -> Any:
+    """The schema's fields without the decimal's meaning, so that a value is its bytes."""
+    text = json.dumps(fields).replace('"logicalType": "decimal"', '"note": "decimal"')
+    return json.loads(text)
+
+
+def test_changes_in_json_schema_are_drafted_with_their_encodings_and_published(
+    spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    row = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer", "connect.type": "int64"},
+            "_at": {"type": "integer", "title": f"{TIME}.MicroTimestamp", "connect.type": "int64"},
+            "note": {"oneOf": [{"type": "null"}, {"type": "string"}]},
+        },
+    }
+    source = {"type": "object", "properties": {name: {"type": "string"} for name in ORIGIN}}
+    source["properties"]["ts_ms"] = {"type": "integer"}
+    sides = {side: {"oneOf": [{"type": "null"}, row]} for side in ("before", "after")}
+    schema = {"type": "object", "properties": sides | {"source": source, "op": {"type": "string"}}}
+    number = register(schema_registry, "new-json-changes-value", schema, "JSON")
+
+    def side(at: int | None) -> Any:
+        return None if at is None else {"id": at, "_at": 1_767_225_600_000_000 + at, "note": None}
+
+    values: list[bytes | None] = [
+        framed(number, json.dumps({"before": side(b), "after": side(a), "source": ORIGIN, "op": op}).encode())
+        for op, b, a in CHANGES
+    ]
+    fill(broker, "new-json-changes", [*values, None])
+    draft = new("json_changes", "new-json-changes")
+    settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())["source"]
+    assert (settings["format"], settings["envelope"]) == ("json_schema", "debezium")
+    assert settings["schema"] == {"at": {"field": "_at", "type": "timestamp_ntz", "from": "epoch_micros"}}
+    found = [json.loads(one.value[5:]) for one in published(spark, draft, broker) if one.value]
+    assert sorted((one["op"], one["id"], one["at"][-6:]) for one in found) == [
+        ("create", 1, "000001"), ("create", 5, "000005"), ("delete", 2, "000002"), ("update", 2, "000002")
+    ]  # fmt: skip
+
+
 @pytest.mark.deep
 def test_a_trial_registers_nothing_and_says_what_a_run_would(
     spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
@@ -141,7 +241,7 @@ def test_an_empty_topic_with_a_registered_schema_is_drafted(
     fill(broker, "new-empty", [])
     draft = new("empty_daily", "new-empty")
     assert draft.format == "avro"
-    assert as_plain(draft)["columns"] == {"n": {"source": "n", "type": "int", "note": ""}}
+    assert as_plain(draft)["columns"] == {"n": {"source": "n", "field": "n", "type": "int", "note": ""}}
     assert published(spark, draft, broker) == []
 
 
@@ -159,9 +259,11 @@ def test_what_the_registry_knows_and_no_pipeline_reads_is_refused(
 
     first, second = register(schema_registry, "shop.A", one("A")), register(schema_registry, "shop.B", one("B"))
     fill(broker, "new-several", [framed(first, b"\x02"), framed(second, b"\x04")] * 10)
-    with pytest.raises(SettingsError, match=r"several subjects \(shop.A, shop.B\).*--subject"):
+    with pytest.raises(SettingsError, match=r"several subjects \(shop.A, shop.B\).*--subject.*source.only"):
         new("refused", "new-several")
-    assert new("several_daily", "new-several", subject="shop.A").fields.bad == 10
+    draft = new("several_daily", "new-several", subject="shop.A")
+    assert (draft.fields.bad, draft.fields.excluded, draft.fields.good) == (0, 10, 10)
+    assert yaml.safe_load((draft.folder / "pipeline.yaml").read_text())["source"]["only"] == ["A"]
     fill(broker, "new-foreign", [b"\0\0\1\0\0foreign"] * 3)
     with pytest.raises(
         SettingsError, match=f"The registry at {schema_registry.url} knows none of the ids in topic new-foreign"
@@ -203,5 +305,5 @@ def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: Sc
     fill(broker, "new-drift-json", [framed(number, value) for value in values])
     pipeline = load_pipeline(new("drift_json", "new-drift-json").folder)
     _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
-    assert [(one.name, one.records) for one in drift.undeclarable] == [("user-id", 1)]
+    assert [(one.name, one.records, one.what) for one in drift.undeclared] == [("user-id", 1, "bigint")]
     assert [(one.name, one.records) for one in drift.misfits] == [("n", 1)]

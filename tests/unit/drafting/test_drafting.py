@@ -17,18 +17,20 @@ from hypothesis import strategies as st
 from fencepost.config.cron import Cron
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.sections import Source
+from fencepost.config.source import Source
 from fencepost.config.sql_types import is_sql_type
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.checks import MOST_CHECKS, draft_checks
 from fencepost.drafting.columns import Fields, json_fields, spark_type
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft_request import DraftRequest
+from fencepost.drafting.names import column_names
 from fencepost.drafting.source import near_topics, source_of
 from fencepost.drafting.times import doubts
 from fencepost.drafting.types import DEEPEST
 from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml, transform_sql
 from fencepost.errors import SettingsError
+from fencepost.formats.column_names import twins
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import Sample, Sampled, allot
 
@@ -48,6 +50,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "timestamp_ntz": ('"2026-01-31T10:00:00.123456"', '"2026-01-31"'),
     "array<bigint>": ("[]", "[1, null]"),
     "struct<a:bigint,b:struct<c:date>>": ('{"a": 1, "b": null}', '{"b": {"c": "2026-01-01"}}'),
+    "struct<`@type`:bigint,`a``b`:bigint>": ('{"@type": 1}', '{"a`b": 2}'),
     "map<string,bigint>": ('{"1001": 1}', '{"1002": 2}'),
 }
 TEXTS = {
@@ -60,7 +63,7 @@ TEXTS = {
     "only null": ("null", "null"),
     "some days": ('"2026-01-31"', '"2026-02-30"'),
     "times with a zone and without": ('"2026-01-31T10:00:00Z"', '"2026-01-31T10:00:00"'),
-    "an object with a name that no struct has": ('{"@type": 1}',),
+    "an object with a name that no struct has": ('{"n\\u0000l": 1}',),
     "two names that differ in case": ('{"a": 1, "A": 2}',),
     "digits below the microsecond": ('"2026-01-31T10:00:00.1234567Z"', '"2026-01-31T10:00:00Z"'),
     "empty objects": ("{}",),
@@ -122,7 +125,10 @@ def test_every_object_is_good_with_what_was_inferred_from_it(records: list[dict[
         assert column.sql is not None
         assert is_sql_type(column.sql)
     names = {name for n, one in enumerate(records) for name in one if not _has_half(records[n])}
-    assert {column.name for column in fields.columns} | fields.left_out.keys() == names
+    assert {column.field for column in fields.columns} | fields.left_out.keys() == names
+    columns = {column.name: column.declared for column in fields.columns}
+    assert len(columns) == len(fields.columns)
+    assert not columns or Source(topic="t", columns=columns).columns == columns
 
 
 def _has_half(value: Any) -> bool:
@@ -130,12 +136,41 @@ def _has_half(value: Any) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False))
 
 
-def test_of_names_that_differ_in_case_the_more_frequent_is_a_column() -> None:
-    fields = json_fields([b'{"ID": 1, "_a": 1, "user-id": 1, "@t": 1}', b'{"id": 2}', b'{"id": 3}'])
-    assert [column.name for column in fields.columns] == ["id"]
-    assert set(fields.left_out) == {"ID", "_a", "user-id", "@t"}
+def test_a_name_that_no_column_has_is_read_into_a_column_of_a_similar_name() -> None:
+    record = {"ID": 1, "_id": 2, "user-id": 3, "user_id": 4, "@timestamp": 5, "a.b c": 6, "": 7, "__": 8, "größe": 9}
+    fields = json_fields([json.dumps(record).encode(), b'{"id": 10}', b'{"id": 11}'])
+    assert {column.name: (column.field, column.values[0] or column.values[1]) for column in fields.columns} == {
+        "id": ("id", 10), "ID_2": ("ID", 1), "id_3": ("_id", 2), "user_id": ("user_id", 4), "user_id_2": ("user-id", 3),
+        "timestamp": ("@timestamp", 5), "a_b_c": ("a.b c", 6), "field": ("", 7), "field_2": ("__", 8),
+        "größe": ("größe", 9),
+    }  # fmt: skip
+    assert fields.left_out == {}
     assert in_comment("") == '""'
-    assert len(json_fields(['{"\u0130": 1, "\u0131": 1, "I": 1, "i": 1}'.encode()]).columns) == 1
+
+
+def test_names_that_spark_takes_as_the_same_get_columns_of_their_own() -> None:
+    fields = json_fields(['{"\u0130": 1, "\u0131": 1, "I": 1, "i": 1}'.encode()])
+    assert [column.field for column in fields.columns] == ["\u0130", "\u0131", "I", "i"]
+    assert twins([column.name for column in fields.columns]) is None
+
+
+def test_what_no_column_can_be_read_from_is_left_out_with_the_reason() -> None:
+    fields = json_fields([json.dumps({"a": 1, "n\0l": 2, "é" * 128: 3}).encode()])
+    assert [column.name for column in fields.columns] == ["a"]
+    assert fields.left_out == {
+        "n\0l": "a name with a NUL character cannot be read", "é" * 128: "its name is longer than 255 bytes"
+    }  # fmt: skip
+
+
+@given(st.dictionaries(st.text(max_size=4), st.integers(1, 9), max_size=8), st.randoms())
+def test_a_column_s_name_does_not_depend_on_the_order_of_fields(fields: dict[str, int], chance: Any) -> None:
+    found, shuffled = column_names(fields), list(fields.items())
+    chance.shuffle(shuffled)
+    assert column_names(dict(shuffled)) == found
+    assert list(found) == list(fields)
+    assert len(set(found.values())) == len(fields)
+    assert twins(found.values()) is None
+    assert all(re.fullmatch(r"\w+", name) and name[0] != "_" for name in found.values())
 
 
 def test_epoch_numbers_are_known_by_name_and_years() -> None:

@@ -214,6 +214,17 @@ def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedger
         assert "None" not in text, path
 
 
+def test_excluded_records_are_shown_by_kind(get: Get, ledgers: FakeLedgers) -> None:
+    made = batch(1)
+    assert made.written is not None
+    path = f"/pipelines/orders/{hour(1)}"
+    ledgers.content["orders"] = [made]
+    assert "Excluded" not in get(path).text
+    written = made.written.model_copy(update={"excluded": {"other_types": 1_050, "messages": 2}})
+    ledgers.content["orders"] = [made.model_copy(update={"written": written})]
+    assert "<dt>Excluded</dt><dd>1,050 records of other types, 2 logical messages</dd>" in get(path).text
+
+
 def test_a_filter_shows_that_state_only_on_every_page(get: Get) -> None:
     text = get("/pipelines/orders?state=rejected").text
     assert re.findall(r'data-interval="(.+?)"', text) == [str(hour(100))]

@@ -142,6 +142,10 @@ def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not
     assert history_of(now, now.written, [now]).batch == PastBatch(rows=0, older_than=timedelta(days=1))
     uncounted = now.written.model_copy(update={"rows_in": None})
     assert history_of(now, uncounted, [now]).batch == PastBatch(rows=0)
+    all_of_another_kind = now.written.model_copy(update={"rows_in": 50, "excluded": {"other_types": 50}})
+    assert history_of(now, all_of_another_kind, [now]).batch == PastBatch(rows=0, older_than=timedelta(days=1))
+    some = now.written.model_copy(update={"rows_in": 51, "excluded": {"other_types": 50}})
+    assert history_of(now, some, [now]).batch == PastBatch(rows=0)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,26 @@ def test_a_share_of_rows_that_fail_is_of_the_transforms_rows() -> None:
     )
 
 
+def test_excluded_records_are_accounted_for_and_share_no_limit() -> None:
+    """Of 130 records 100 are of other kinds: the malformed 5 are 16.67% of the other 30, and not 3.85% of all."""
+    found = written(
+        *(receipt(0, 10, 3, r0=2, r1=1), receipt(1, 8), receipt(2, 0, 4), receipt(3, 0, 1)),
+        rows_in=130,
+        malformed=5,
+        results=21,
+        excluded={"other_types": 98, "truncations": 2},
+    )
+    accounts = Accounts.of(a_plan((0, 130), quarantine=a_topic(0, topic="bad"), malformed_tasks=1), found)
+    assert (accounts.read, accounts.included, accounts.excluded) == (130, 30, 100)
+    assert (accounts.left_out, accounts.differences()) == (4, [])
+    assert over_limit(QuarantineLimit(share=0.17), accounts) is None
+    assert over_limit(QuarantineLimit(share=0.16), accounts) == (
+        "5 of 30 records read and not excluded are malformed (16.67%), above quality.quarantine_limit of 16.00%"
+    )
+    none = written(receipt(0, 0), rows_in=None)
+    assert (none.included, Accounts.of(PLAN, none).included) == (None, None)
+
+
 def evaluation(outcome: Outcome = Outcome.PASSED) -> Evaluation:
     return Evaluation(outcome=outcome, reason="As it is.", read=True, rows=18, checks=(), suite_digest="", seconds=0)
 

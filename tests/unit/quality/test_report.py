@@ -184,24 +184,39 @@ def test_what_went_to_quarantine_is_shown_by_rule_and_every_row_adds_up() -> Non
     assert "99999" not in plain, "lines of text hold no record's values"
 
 
-def test_dropped_tombstones_are_counted_with_and_without_a_quarantine() -> None:
-    told = REPORTS["passed"]
+def counting(name: str, written: dict[str, Any], accounts: dict[str, int]) -> Report:
+    """That report, with these counts in the summary of the write and in the accounts."""
+    told = REPORTS[name]
     assert told.batch.written is not None
-    written = told.batch.written.model_copy(update={"tombstones": 3})
-    report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": written})})
+    batch = told.batch.model_copy(update={"written": told.batch.written.model_copy(update=written)})
+    found = told.quarantined
+    if found is not None:
+        found = found.model_copy(update={"accounts": found.accounts.model_copy(update=accounts)})
+    return told.model_copy(update={"batch": batch, "quarantined": found})
+
+
+def test_dropped_tombstones_are_counted_with_and_without_a_quarantine() -> None:
+    report = counting("passed", {"tombstones": 3}, {})
     assert "3 tombstones, dropped" in Page(render_html(report)).text
     assert "0 malformed dropped, 3 tombstones dropped, 842 out" in render_plain(report)
-    kept = REPORTS["quarantined"]
-    assert kept.batch.written is not None
-    assert kept.quarantined is not None
-    written = kept.batch.written.model_copy(update={"tombstones": 3})
-    accounts = kept.quarantined.accounts.model_copy(update={"tombstones": 3})
-    quarantined = kept.quarantined.model_copy(update={"accounts": accounts})
-    batch = kept.batch.model_copy(update={"written": written})
-    report = kept.model_copy(update={"batch": batch, "quarantined": quarantined})
+    report = counting("quarantined", {"tombstones": 3}, {"tombstones": 3})
     text = Page(render_html(report)).text
     assert "900 read = 842 written + 7 quarantined + 3 dropped + 48 left out by the transform." in text
     assert "7 quarantined, 3 tombstones dropped, 48 left out by the transform, 842 out" in render_plain(report)
+
+
+def test_excluded_records_are_counted_by_kind_with_and_without_a_quarantine() -> None:
+    kinds = {"other_types": 40, "deletion_tombstones": 2}
+    said = "40 records of other types, 2 tombstones behind deletions excluded"
+    report = counting("passed", {"excluded": kinds}, {})
+    text = Page(render_html(report)).text
+    assert "40 records of other types, excluded" in text
+    assert "2 tombstones behind deletions, excluded" in text
+    assert f"0 malformed dropped, {said}, 842 out" in render_plain(report)
+    report = counting("quarantined", {"excluded": kinds}, {"excluded": 42})
+    text = Page(render_html(report)).text
+    assert "900 read = 842 written + 7 quarantined + 0 dropped + 42 excluded + 9 left out by the transform." in text
+    assert f"7 quarantined, {said}, 9 left out by the transform, 842 out" in render_plain(report)
 
 
 def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:

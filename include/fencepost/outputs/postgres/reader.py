@@ -9,6 +9,7 @@ from pyspark.sql import types as t
 
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.formats.quoting import column_named
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import NESTED
 from fencepost.outputs.postgres.connection import session
@@ -52,7 +53,7 @@ def read_rows(request: RowsRequest) -> DataFrame:
 
 
 def _parsed(field: t.StructField) -> Column:
-    column = F.col(f"`{field.name.replace('`', '``')}`")
+    column = column_named(field.name)
     if not isinstance(field.dataType, NESTED):
         return column
     # The type as JSON: in SQL, field names with other characters than letters and digits would need quotation.

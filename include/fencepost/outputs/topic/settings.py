@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,6 +10,9 @@ from pydantic import Field, model_validator
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage, Mark, TopicName, check_subjects
+from fencepost.formats.column_names import twins
+
+AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TopicSettings(RecordSettings, OutputSettings):
@@ -64,6 +68,23 @@ class TopicSettings(RecordSettings, OutputSettings):
         if self.key_format != "bytes" and self.key is None:
             raise ValueError(f"key_format: {self.key_format} needs key: a column of the transform's result")
         check_subjects(self)
+        return self
+
+    @model_validator(mode="after")
+    def _fields_can_be_written(self) -> Self:
+        if private := [column for column in self.fields if column.startswith("_")]:
+            raise ValueError(f"fields: column {private[0]} is not written, because its name begins with _")
+        if self.fields and self.format == "bytes":
+            raise ValueError("fields: format bytes has no fields, it writes the column value as it is")
+        names = list(self.fields.values())
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"fields: two columns would be field {repeated[0]!r}")
+        if both := twins(names):
+            raise ValueError(
+                f"fields: {both[0]!r} and {both[1]!r} differ only in case, so Spark could not read the records back"
+            )
+        if self.format == "avro" and (strange := [name for name in names if not AVRO_NAME.fullmatch(name)]):
+            raise ValueError(f"fields: {strange[0]!r} is not a name in Avro, which has letters of ASCII, digits and _")
         return self
 
     @model_validator(mode="after")

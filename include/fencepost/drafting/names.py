@@ -1,0 +1,52 @@
+"""Names of columns for the fields of records, whatever the fields are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fencepost.formats.column_names import without_case
+
+LONGEST_NAME = 255  # bytes
+
+
+def why_not_read(field: str) -> str | None:
+    """Returns the reason why no column can be read from a field of this name, or None."""
+    if "\0" in field:
+        return "a name with a NUL character cannot be read"
+    return f"its name is longer than {LONGEST_NAME} bytes" if len(field.encode()) > LONGEST_NAME else None
+
+
+def column_names(fields: Mapping[str, int]) -> dict[str, str]:
+    """Returns the name of the column of each field. `fields` has the number of records of each field.
+
+    A field has its own name if a column can have it; of names that differ only in case, the most frequent one. Each other
+    field gets a similar name. The names do not depend on the order of the fields.
+    """
+    found, taken = dict[str, str](), set[str]()
+    for field in sorted(fields, key=lambda one: (-fields[one], one)):
+        if is_column_name(field) and without_case(field) not in taken:
+            found[field] = free(field, taken)
+    for field in sorted(fields.keys() - found.keys()):
+        found[field] = free(similar(field), taken)
+    return {field: found[field] for field in fields}
+
+
+def is_column_name(name: str) -> bool:
+    """Returns whether `source.schema` may declare a column of this name."""
+    return re.fullmatch(r"\w+", name) is not None and not name.startswith("_")
+
+
+def similar(name: str) -> str:
+    """Returns a column's name that is like this name."""
+    return re.sub(r"\W+", "_", name).strip("_") or "field"
+
+
+def free(name: str, taken: set[str]) -> str:
+    """Returns the name, or the first similar name that is not taken, and adds it to `taken`."""
+    number, found = 1, name
+    while without_case(found) in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(without_case(found))
+    return found
