@@ -45,5 +45,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B16": tables.backfill,
     "B17": encodings.run,
     "B18": envelope.run,
+    "B20": tables.converted,
+    "B21": tables.changed_keys,
 }
 ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named

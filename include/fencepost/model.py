@@ -741,6 +741,11 @@ class Publication(Frozen):
         raise NotImplementedError
 
     @property
+    def details(self) -> dict[str, JsonValue]:
+        """Returns what only this kind of publication has to say in the step's result. By default there is nothing."""
+        return {}
+
+    @property
     def target(self) -> str:
         """Returns what accepts or refuses the batch, for a message, such as `Kafka`."""
         raise NotImplementedError

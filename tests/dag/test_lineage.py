@@ -130,6 +130,19 @@ def test_names_are_those_of_the_specification_and_the_host_can_be_set(
     assert "hunter2" not in json.dumps(found)
 
 
+def test_a_current_table_is_a_second_output_once_it_was_brought_up_to_date(
+    make_pipeline: MakePipeline, told: Told
+) -> None:
+    current = "table: reporting.delays, current: {table: newest, key: [a], order_by: [fencepost_interval]}"
+    pipeline = make_pipeline(settings=TABLE.replace("table: reporting.delays", current))
+    done = DONE | {"current": {"table": "reporting.newest", "deleted": 1, "changed": 5, "same": 2}}
+    found = told(pipeline, "advance", done, State.PUBLISHED)
+    place = "postgres://db.internal:5432"
+    assert names(found["outputs"]) == [(place, "flights.reporting.delays"), (place, "flights.reporting.newest")]
+    assert found["outputs"][1]["outputFacets"]["outputStatistics"]["rowCount"] == 5
+    assert names(told(pipeline, "advance", DONE, State.PUBLISHED)["outputs"]) == [(place, "flights.reporting.delays")]
+
+
 @pytest.mark.parametrize("bad", ["kafka.example.com", "kafka://kafka:9092", "a b:1"])
 def test_a_host_is_named_with_its_port(make_pipeline: MakePipeline, bad: str) -> None:
     with pytest.raises(SettingsError, match=r"lineage\.kafka: not host:port"):

@@ -37,7 +37,7 @@ from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
 from rigs.postgres_server import PostgresServer, query
 from steps import latest, run
-from tables import judged, numbers_in, of_revision, store_of
+from tables import ask, judged, numbers_in, of_revision, store_of
 from waiting import await_true
 
 from .conftest import finished
@@ -96,6 +96,30 @@ def test_a_publication_struck_anywhere_is_in_the_table_once(
     assert code != 0, said
     committed = PLACES.index(place) >= PLACES.index("table.committed")
     assert numbers_in(ready) == (of_revision(1, range(6)) if committed else [])
+    assert advance_batch(ready, day(1)).state is State.PUBLISHED
+    assert numbers_in(ready) == of_revision(1, range(6))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("table.staged", marks=pytest.mark.deep),
+        *(pytest.param(place, marks=SLOW) for place in ("table.copied", "table.committed")),
+    ],
+)
+def test_a_publication_through_a_temporary_table_is_in_the_table_once_wherever_it_is_killed(
+    spark: Any, broker: Any, make_table: Make, started: Started, place: str
+) -> None:
+    pipeline = make_table()
+    own = "fencepost_interval timestamptz, fencepost_revision integer"
+    ask(pipeline, f"create table numbers (n integer, doubled integer, name varchar(9), {own})")
+    ready = judged(spark, broker, pipeline)
+    process, _ = started(ready, f"{place}=kill")
+    code, said = finished(process)
+    assert code != 0, said
+    assert numbers_in(ready) == (of_revision(1, range(6)) if place == "table.committed" else [])
+    left = "select count(*) from pg_class where relname = 'fencepost_staged'"
+    await_true(lambda: ask(ready, left) == [(0,)], "the killed session to leave no table", 120)
     assert advance_batch(ready, day(1)).state is State.PUBLISHED
     assert numbers_in(ready) == of_revision(1, range(6))
 

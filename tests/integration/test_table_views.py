@@ -58,7 +58,7 @@ def least(make_table: Make, postgres: PostgresServer, broker: Broker) -> Pipelin
     output_of(Deployment.of(pipeline)).prepare()
     user = f"{pipeline.name}_etl"
     postgres.run(f"create role {user} login password %s", values=(PASSWORD,))
-    (needed, *_) = grants("public.numbers", user)
+    (needed, *_) = grants("public.numbers", user, store_of(pipeline)["dbname"])
     for statement in needed[1]:
         ask_table(pipeline, statement)
     fill(broker, pipeline)
@@ -93,7 +93,7 @@ def test_a_reader_sees_published_rows_and_changes_nothing(
     run(spark, least, day(1))
     reader = f"{least.name}_reader"
     postgres.run(f"create role {reader} login password %s", values=(PASSWORD,))
-    *_, (_, statements) = grants("public.numbers", "unused")
+    *_, (_, statements) = grants("public.numbers", "unused", "unused")
     dbname = store_of(least)["dbname"]
     for statement in statements:
         postgres.run(statement.replace("READER", reader), dbname=dbname)

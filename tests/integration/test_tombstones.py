@@ -43,6 +43,13 @@ def fill(broker: Broker, pipeline: Pipeline) -> None:
     )
 
 
+def fill_without(broker: Broker, pipeline: Pipeline) -> None:
+    """Six records on two partitions, each with a value."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records = [(b"k%d" % n, {"n": n, "name": "x"}, n % 2, at(1, n)) for n in range(6)]
+    produce(broker.bootstrap, pipeline.source.topic, records)
+
+
 def changed(make: Make, pipeline: Pipeline, transform: str, tombstones: str, **sections: Any) -> Pipeline:
     """The same pipeline with another transform and `source.tombstones`."""
     return make(transform, SUITE, name=pipeline.name, source={**REQUIRED, "tombstones": tombstones}, **sections)
@@ -189,3 +196,33 @@ def test_a_quarantined_tombstone_is_dropped_by_a_replay_where_the_settings_say_s
     assert again.state is State.PUBLISHED
     found = accounts_of(latest(dropping, day(1)))
     assert (found.read, found.tombstones, found.malformed_kept, found.written) == (9, 2, 1, 6)
+
+
+def test_a_column_of_the_result_says_which_keys_are_deleted(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """`output.tombstone`: of a deleted key the output gets the key alone, in the order of the source; null is not deleted."""
+    deleted = "CASE n WHEN 1 THEN true WHEN 2 THEN false WHEN 4 THEN true END AS is_deleted"
+    pipeline = make_pipeline(
+        select("_key", "n", "name", deleted), SUITE, source=REQUIRED, output={"tombstone": "is_deleted"}
+    )
+    fill_without(broker, pipeline)
+    assert run(spark, pipeline, day(1)).state is State.PUBLISHED
+    flags = {0: None, 2: False, 3: None, 5: None}
+    assert out(broker, pipeline) == [
+        (b"k%d" % n, {"n": n, "name": "x", "is_deleted": flags[n]} if n in flags else None) for n in range(6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (("_key", "n", "name"), "output.tombstone: transform.py gives no column 'is_deleted'"),
+        (("_key", "n", "'no' AS is_deleted"), "column 'is_deleted', which output.tombstone names, is of type string"),
+    ],
+)
+def test_a_column_that_cannot_say_deleted_is_refused_before_anything_is_staged(
+    spark: Any, broker: Broker, make_pipeline: Make, columns: tuple[str, ...], why: str
+) -> None:
+    pipeline = make_pipeline(select(*columns), SUITE, source=REQUIRED, output={"tombstone": "is_deleted"})
+    fill_without(broker, pipeline)
+    with pytest.raises(SettingsError, match=why):
+        plan_and_write(spark, pipeline, day(1))

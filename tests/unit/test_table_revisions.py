@@ -411,8 +411,9 @@ def test_any_error_that_is_not_known_to_be_the_servers_own_is_about_the_rows_tha
 
 
 def test_the_grants_name_the_tables_and_quote_what_a_name_may_hold() -> None:
-    text = "\n".join(statement for _, some in grants("re porting.de'lays", 'o"ne') for statement in some)
+    text = "\n".join(statement for _, some in grants("re porting.de'lays", 'o"ne', 'd"b') for statement in some)
     assert 'GRANT SELECT, INSERT, DELETE ON TABLE "re porting"."de\'lays" TO "o""ne";' in text
     assert 'GRANT SELECT, INSERT, UPDATE ON TABLE "re porting"."fencepost_batches" TO "o""ne";' in text
+    assert 'GRANT TEMPORARY ON DATABASE "d""b" TO "o""ne";' in text
     assert "DROP" not in text
     assert "TRUNCATE" not in text

@@ -55,7 +55,8 @@ def of_step(
             report = _report_at(str(details.get("report") or ""), result)
             return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
         case "advance" if finished and result.state is State.PUBLISHED:
-            return _lineage([_source(pipeline, details)], [_output(pipeline, details["rows"])], facets)
+            outputs = [_output(pipeline, details["rows"]), *_current(pipeline, details)]
+            return _lineage([_source(pipeline, details)], outputs, facets)
     return None
 
 
@@ -106,6 +107,12 @@ def _quarantine(pipeline: Pipeline, details: dict[str, Any]) -> OutputDataset:
 
 def _output(pipeline: Pipeline, rows: int) -> OutputDataset:
     return _written(*pipeline.output.lineage_name(pipeline, pipeline.lineage), rows)
+
+
+def _current(pipeline: Pipeline, details: dict[str, Any]) -> list[OutputDataset]:
+    """Returns the current table, if the publication has brought one up to date."""
+    name, keys = pipeline.output.current_lineage_name(pipeline, pipeline.lineage), details.get("current")
+    return [_written(*name, keys["changed"])] if name is not None and keys else []
 
 
 def _written(namespace: str, name: str, rows: int) -> OutputDataset:

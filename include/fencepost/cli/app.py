@@ -18,6 +18,7 @@ from fencepost.cli.acls import acls
 from fencepost.cli.announce import announce
 from fencepost.cli.compare import DiffCommand, diff, trace
 from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
+from fencepost.cli.current import current
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
@@ -102,6 +103,7 @@ for command in (
     withdraw,
     publish,
     remove,
+    current,
     pipelines,
     suggest,
     judge,

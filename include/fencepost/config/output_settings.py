@@ -29,8 +29,8 @@ from fencepost.output_kinds import DEFAULT_KIND, OUTPUT_KINDS, known_kind, part_
 class RecordSettings(Section):
     """The settings of a batch's records in the staging topic, or directly in the output topic.
 
-    `key`, `timestamp` and `headers` name columns of the transform's result. `fields` has the names of fields in the value,
-    by column, where they differ. The defaults give JSON records without a key.
+    `key`, `timestamp`, `headers` and `tombstone` name columns of the transform's result. `fields` has the names of fields in
+    the value, by column, where they differ. The defaults give JSON records without a key.
     """
 
     format: FormatName = "json"
@@ -43,6 +43,7 @@ class RecordSettings(Section):
     timestamp: str | None = None
     headers: str | None = None
     fields: dict[str, FieldName] = Field(default_factory=dict)
+    tombstone: str | None = None  # a column of booleans: if it is true, the record has no value
     takes_tombstones: ClassVar[bool] = True
     keeps_minus_zero: ClassVar[bool] = True  # also within an array, a map or a struct
 
@@ -96,6 +97,10 @@ class OutputSettings(Section):
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """Returns the namespace and the name of the output, as OpenLineage's specification names datasets."""
         raise NotImplementedError
+
+    def current_lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str] | None:
+        """Returns the namespace and the name of the output's current table, or None if it has none."""
+        return None
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """Returns the statements that grant rights outside Kafka, by their use. The list is empty if the kind needs no

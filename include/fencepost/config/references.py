@@ -51,13 +51,18 @@ def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_of(part)
 
 
-def from_environment() -> set[tuple[str, str]]:
+def from_environment() -> set[tuple[str, ...]]:
     """Returns the settings outside services that may have a reference, by section and name. It has the output settings
-    of every kind.
+    of every kind, and of sections within them.
     """
-    sections = [(name, model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
-    sections += [("output", settings_of(kind)) for kind in OUTPUT_KINDS]
-    return {(section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
+    sections: list[tuple[tuple[str, ...], type[BaseModel]]]
+    sections = [((name,), model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
+    for model in map(settings_of, OUTPUT_KINDS):
+        sections.append((("output",), model))
+        sections += [
+            (("output", name), own) for name, of in model.model_fields.items() for own in _models_of(of.annotation)
+        ]
+    return {(*section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
 
 
 def is_shown(path: tuple[str, ...]) -> bool:

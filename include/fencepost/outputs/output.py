@@ -158,8 +158,24 @@ class Contents(Protocol):
         ...
 
 
+class Current(Protocol):
+    """The current table of an output of rows, with the newest row of each key."""
+
+    def why_stale(self) -> str:
+        """Returns why the current table is stale, with the next step. The text is empty if it is not stale."""
+        ...
+
+    def rebuild(self, read: Callable[[], View]) -> str:
+        """Computes the current table from all of the output's rows. Returns what that changed, in words.
+
+        Raises:
+            NeedsOperator: the output lacks published rows, or the current table cannot be kept.
+        """
+        ...
+
+
 class Output(Target, Publisher, Protocol):
-    """An output of a pipeline. `offsets`, `columns` and `contents` are None for a kind without them.
+    """An output of a pipeline. `offsets`, `columns`, `contents` and `current` are None for an output without them.
 
     `topics` are the Kafka topics that hold the output's records, if any. Steps may write to them and read them directly.
     """
@@ -182,6 +198,11 @@ class Output(Target, Publisher, Protocol):
     @property
     def contents(self) -> Contents | None:
         """Returns the comparison with the ledger, or None if the output's contents are not compared."""
+        ...
+
+    @property
+    def current(self) -> Current | None:
+        """Returns the output's current table, or None if it has none."""
         ...
 
 

@@ -18,7 +18,8 @@ from fencepost.protocol.announcement import Announcement
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """A request for the rows of an announced batch.
+    """A request for the rows of an announced batch, or with `current` for all rows of the current table that the
+    announcement names.
 
     `schemas` looks up the schemas that a topic's records were written with, in the reader's registry. A kind that needs
     the schemas calls it once it knows that the records exist.
@@ -30,6 +31,7 @@ class RowsRequest:
     announcement: Announcement
     columns: StructType
     schemas: Callable[[], Schemas | None]
+    current: bool = False
 
 
 def rows_of(request: RowsRequest) -> DataFrame:

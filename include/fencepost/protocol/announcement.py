@@ -86,6 +86,11 @@ class Announcement(Known):
     )
     kind: str = Field(description="The kind of output: `topic` or `postgres`.")
     output: str = Field(description="The name of the output topic or table.")
+    current_table: str | None = Field(
+        default=None,
+        description="The current table, with the newest row of each key, that the publication has brought up to date; null if "
+        "there is none, or a stale one.",
+    )
     topic_id: str | None = Field(
         default=None,
         description="The output topic's id; null if the output is no topic. A topic that was deleted and created again has "

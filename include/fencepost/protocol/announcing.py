@@ -106,7 +106,7 @@ def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datet
         replaces=one.replaces,
         kind=plan.output.kind,
         output=plan.output.name,
-        **plan.output.announced(batch),
+        **(plan.output.announced(batch) if counts else {**plan.output.announced(batch), "current_table": None}),
         ranges={str(r.partition): (r.start, r.end) for r in batch.published_ranges if counts and r.length},
         columns=_columns(view, batch, one.entered.at) if counts else (),
         schema_ids=_schema_ids(batch) if counts else None,

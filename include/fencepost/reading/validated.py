@@ -36,6 +36,7 @@ def read_validated(
     schema_registry: Mapping[str, Any] | None = None,
     postgres: Mapping[str, str] | None = None,
     group: str = READER_GROUP,
+    current: bool = False,
 ) -> DataFrame:
     """Returns the rows of announced batches, as columns. For a topic it adds `_key`, `_topic`, `_partition` and
     `_offset`.
@@ -47,6 +48,9 @@ def read_validated(
     because of their header, and aborted records because of read_committed. A second call gives the same records. A
     column that a batch does not have is null in the batch's records.
 
+    With `current` it returns all rows of the current table that the newest of these events names, as they are now. They
+    are of all batches up to now, and not of these alone.
+
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
     `schema_registry` as in pipeline.yaml for Avro and JSON Schema, and `postgres` by libpq's names for a table. Each
     may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. The connection is looked up at
@@ -55,6 +59,7 @@ def read_validated(
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
+            With `current`, no event names a current table.
         ConnectionNotFound: Airflow has no such connection, or its secrets backend does not answer.
         Superseded: a newer revision replaced a batch, and its event is not among these.
         TopicRecreated, NeedsOperator: the output no longer has the records.
@@ -69,6 +74,8 @@ def read_validated(
     cluster = Cluster(settings)
     announced = _announced(reader, given, settings, cluster, group)
     batches = announced_batches(given, announced)
+    if current:
+        return _current_rows(spark, reader, cluster, batches)
     # A batch without records adds nothing. If none has records, the newest one gives the columns.
     read = [one for one in batches if one.rows] or batches[-1:] or given[-1:]
     schemas = [columns_of(one) for one in read]
@@ -78,6 +85,18 @@ def read_validated(
         for one, columns in zip(read, schemas, strict=True)
     ]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _current_rows(spark: SparkSession, reader: Reader, cluster: Cluster, batches: Sequence[Announcement]) -> DataFrame:
+    """Returns the rows of the current table that the newest of these batches names."""
+    named = [one for one in batches if one.current_table is not None]
+    if not named:
+        raise SettingsError(
+            f"{reader.label}: none of these events names a current table. The pipeline has none, or it is stale."
+        )
+    one = max(named, key=lambda one: one.time)
+    schemas = functools.partial(_schemas, reader, one)
+    return rows_of(RowsRequest(spark, reader, cluster, one, columns_of(one), schemas, current=True))
 
 
 def _whole(reader: Reader) -> Reader:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from fencepost.config.output_settings import RecordSettings
 from fencepost.config.pipeline import Pipeline
@@ -46,7 +57,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     """
     schemas = schemas or NO_SCHEMAS
     output = pipeline.output.records
-    for role in ("key", "timestamp", "headers"):
+    for role in ("key", "timestamp", "headers", "tombstone"):
         name = getattr(output, role)
         if name is not None and name not in frame.columns:
             raise SettingsError(
@@ -59,7 +70,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
         key = _key(frame, output, schemas)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: {error}") from None
-    of_value = _unless_tombstone(frame)
+    of_value = _unless_tombstone(frame, pipeline)
     found = {"key": key.data, "value": of_value(value.data), **_kept(frame, output, pipeline)}
     problems = [] if value.unfit is None else [of_value(value.unfit)]
     problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
@@ -86,15 +97,24 @@ def written_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
         SettingsError: the result has no column for the value.
     """
     said = FORMATS[pipeline.output.records.format].written_columns(frame, value_schema(pipeline, frame))
-    of_value = _unless_tombstone(frame)
+    of_value = _unless_tombstone(frame, pipeline)
     return {name: of_value(column).alias(name) for name, column in said.items()}
 
 
-def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
-    """Returns a function that makes a column null for tombstones."""
-    if "_tombstone" not in frame.columns:
+def _unless_tombstone(frame: DataFrame, pipeline: Pipeline) -> Callable[[Column], Column]:
+    """Returns a function that makes a column null for tombstones: rows in which `_tombstone` is true, or the column that
+    `output.tombstone` names.
+    """
+    named = pipeline.output.records.tombstone
+    if named is not None and not isinstance(frame.schema[named].dataType, BooleanType):
+        raise SettingsError(
+            f"{pipeline.transform_file}: column {named!r}, which output.tombstone names, is of type "
+            f"{frame.schema[named].dataType.simpleString()}; it says whether a key is deleted, so cast it to boolean."
+        )
+    found = [name for name in dict.fromkeys(("_tombstone", named)) if name in frame.columns]
+    if not found:
         return lambda column: column
-    alive = ~F.coalesce(F.col("_tombstone"), F.lit(False))
+    alive = reduce(and_, (~F.coalesce(column_named(name), F.lit(False)) for name in found))
     return lambda column: F.when(alive, column)
 
 

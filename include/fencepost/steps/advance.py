@@ -328,6 +328,7 @@ def _commit(
         method=publication.method if publication else None,
         adds_to=batch.adds_to,
         announcement=_announced(deployment.cluster, recorded, batch),
+        **(publication.details if publication is not None else {}),
     )
     return result, batch
 

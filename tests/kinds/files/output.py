@@ -37,6 +37,7 @@ class FilesOfTable:
     topics = ()
     offsets = None
     columns = None  # a file holds whatever JSON says
+    current = None
 
     def __init__(self, deployment: Deployment, folder: str) -> None:
         self._deployment, self._folder = deployment, folder

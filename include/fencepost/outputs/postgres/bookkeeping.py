@@ -12,36 +12,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import types as t
 
 from fencepost.errors import TableRefused
 from fencepost.model import Batch
-from fencepost.outputs.postgres.columns import INTERVAL, OWN, REVISION
+from fencepost.outputs.postgres.casts import BASE_TYPES, BaseType
+from fencepost.outputs.postgres.columns import INTERVAL, OWN, REVISION, column_differences
 from fencepost.outputs.postgres.connection import Session
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.identifiers import quoted
-from fencepost.outputs.postgres.table_checks import BELOW, NAMED, hides_rows, unsafe_parts, why_hidden
+from fencepost.outputs.postgres.table_checks import (
+    BELOW,
+    NAMED,
+    hides_rows,
+    unsafe_parts,
+    why_hidden,
+    why_not_converted,
+)
 from fencepost.outputs.table.comparison import Difference, listed
+from fencepost.outputs.table.current import CurrentBasis, RegisteredCurrent
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
 from fencepost.outputs.table.revisions import Committed, IntervalRow
-from fencepost.outputs.table.values import TablePublication
+from fencepost.outputs.table.values import CurrentKeys, TablePublication
 
 TABLES = """(
     name text PRIMARY KEY, pipeline text NOT NULL, cluster text NOT NULL, oid bigint,
-    made_at timestamp with time zone NOT NULL DEFAULT now())"""
+    made_at timestamp with time zone NOT NULL DEFAULT now(), current jsonb)"""
 BATCHES = """(
     table_name text, interval_start timestamp with time zone, interval_end timestamp with time zone,
     ledger text NOT NULL DEFAULT '', lease bigint NOT NULL DEFAULT -1,
     closed boolean NOT NULL DEFAULT false, refused text NOT NULL DEFAULT '', batch text NOT NULL DEFAULT '',
     revisions jsonb NOT NULL DEFAULT '{}', rows bigint NOT NULL DEFAULT 0, fingerprint numeric NOT NULL DEFAULT 0,
-    sources jsonb, verdict text NOT NULL DEFAULT '', changed_at timestamp with time zone NOT NULL DEFAULT now(),
+    sources jsonb, verdict text NOT NULL DEFAULT '', changed_at timestamp with time zone NOT NULL DEFAULT now(), keys jsonb,
     PRIMARY KEY (table_name, interval_start))"""
 KEYS = {"fencepost_tables": ("name",), "fencepost_batches": ("table_name", "interval_start")}
-HELD = "interval_start, interval_end, ledger, lease, closed, refused, revisions::text"
+HELD = "interval_start, interval_end, ledger, lease, closed, refused, revisions::text, keys::text"
 UNINDEXED = f"""{BELOW} SELECT format('%I.%I', n.nspname, c.relname) FROM below {NAMED.format(tree="below")}
 WHERE c.relkind <> 'p' AND NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_index AS i
@@ -74,10 +84,13 @@ MOST = 100  # intervals in a statement that removes them
 
 @dataclass(frozen=True)
 class RegisteredTable:
-    """An output table in the store. `oid` is None if the table did not exist when it was registered."""
+    """An output table in the store, or a current table, which has `current`. `oid` is None if the table did not exist
+    when it was registered.
+    """
 
     oid: int | None
     owner: Owner
+    current: RegisteredCurrent | None = None
 
 
 class Bookkeeping:
@@ -143,8 +156,13 @@ class Bookkeeping:
         of the transaction.
         """
         share = " FOR SHARE" if lock else ""
-        found = self._run(f"SELECT oid, pipeline, cluster FROM {self._tables} WHERE name = $1{share}", self.table)
-        return RegisteredTable(found[0][0], Owner(*found[0][1:])) if found else None
+        found = self._run(
+            f"SELECT oid, pipeline, cluster, current::text FROM {self._tables} WHERE name = $1{share}", self.table
+        )
+        if not found:
+            return None
+        ((oid, pipeline, cluster, current),) = found
+        return RegisteredTable(oid, Owner(pipeline, cluster), current_of(oid, current) if current is not None else None)
 
     def oid(self) -> int | None:
         """Returns the table's present oid, or None if it does not exist."""
@@ -164,7 +182,7 @@ class Bookkeeping:
             AnotherCluster: the pipeline owns the table on another cluster.
         """
         known, oid = self.registered(), self.oid()
-        if known is not None and known.oid == oid and known.owner == owner:
+        if known is not None and known.oid == oid and known.owner == owner and known.current is None:
             return oid
         if oid is not None:
             # So that the table is not replaced while it is compared.
@@ -180,6 +198,10 @@ class Bookkeeping:
         self._run(f"SELECT 1 FROM {self._tables} WHERE name = $1 FOR UPDATE", self.table)
         known = self.registered()
         assert known is not None, "its row is locked"
+        if known.current is not None:
+            raise TableRefused(
+                f"table {self.table} is the current table of table {known.current.basis.history}. Name another output.table."
+            )
         if not (moved and known.owner.pipeline == owner.pipeline):
             check_owner(self.table, owner, known.owner)
         if why := self.why_another(known, oid):
@@ -255,7 +277,8 @@ class Bookkeeping:
         place = "strpos(name, '.')"
         gone = f"to_regclass(quote_ident(left(name, {place} - 1)) || '.' || quote_ident(substr(name, {place} + 1))) IS NULL"
         found = self._run(
-            f"SELECT name, oid FROM {self._tables} WHERE pipeline = $1 AND cluster = $2 AND {gone}", *owner
+            f"SELECT name, oid FROM {self._tables} WHERE pipeline = $1 AND cluster = $2 AND current IS NULL AND {gone}",
+            *owner,
         )
         names = [name for name, former in found if former == oid] or [name for name, _ in found]
         return names[0] if len(names) == 1 and not self.differences(names[0]) else None
@@ -283,7 +306,17 @@ class Bookkeeping:
             "WHERE a.attrelid = $1::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
             oid,
         )
-        return [TableColumn(*row) for row in rows]
+        below = {name: BaseType(*base) for name, *base in self._run(BASE_TYPES, oid)}
+        return [replace(TableColumn(*row), below=below[row[0]]) for row in rows]
+
+    def why_not_accepted(self, oid: int, schema: t.StructType, *, add: bool) -> list[str]:
+        """Returns why the table does not accept rows with these columns. Each reason comes with the statement that
+        solves it. With `add`, missing columns are no reason, because the publication adds them.
+        """
+        table, columns = self.altered(oid), self.columns(oid)
+        return column_differences(table, schema, columns, add=add) or why_not_converted(
+            self.session, table, schema, columns
+        )
 
     def altered(self, oid: int) -> str:
         """Returns the quoted table whose columns a person can change. For a partition, this is the partitioned table."""
@@ -410,14 +443,20 @@ class Bookkeeping:
         )
         return {row[0] for row in found}
 
-    def remove(self, batch: Batch) -> None:
+    def remove(self, batch: Batch, keys: tuple[str, str] | None = None) -> None:
         """Removes the rows that the batch replaces. A revision replaces all rows of its interval. An addition replaces
         only the rows of its own revision number.
+
+        `keys` are columns, and the quoted table that gets their values in the removed rows, each once.
         """
         of_addition = f" AND {quoted(REVISION)} = {batch.revision}" if batch.adds_to is not None else ""
-        self._run(
-            f"DELETE FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz{of_addition}", batch.interval.start
-        )
+        statement = f"DELETE FROM {self.quoted} WHERE {quoted(INTERVAL)} = $1::timestamptz{of_addition}"
+        if keys is not None:
+            columns, into = keys
+            statement = (
+                f"WITH gone AS ({statement} RETURNING {columns}) INSERT INTO {into} SELECT DISTINCT {columns} FROM gone"
+            )
+        self._run(statement, batch.interval.start)
 
     def count(self, start: datetime) -> dict[int, int]:
         """Returns the number of the interval's rows, by revision."""
@@ -459,14 +498,19 @@ class Bookkeeping:
         return found[0][0]  # type: ignore[no-any-return]
 
     def record(
-        self, batch: Batch, publication: TablePublication, revisions: Mapping[int, Committed], sources: str
+        self,
+        batch: Batch,
+        publication: TablePublication,
+        revisions: Mapping[int, Committed],
+        sources: str,
+        keys: CurrentKeys | None,
     ) -> None:
-        """Records in the interval's row that the publication is committed."""
+        """Records in the interval's row that the publication is committed, and what it did in the current table."""
         verdict = str(batch.verdict.outcome) if batch.verdict else ""
         self._run(
             f"UPDATE {self._batches} SET interval_end = $1::timestamptz, ledger = $2, lease = $3, closed = false, refused = '', "
             "batch = $4, revisions = $5::jsonb, rows = $6, fingerprint = $7::numeric, sources = $8::jsonb, verdict = $9, "
-            "changed_at = now() WHERE table_name = $10 AND interval_start = $11::timestamptz",
+            "changed_at = now(), keys = $10::jsonb WHERE table_name = $11 AND interval_start = $12::timestamptz",
             batch.interval.end,
             publication.ledger,
             publication.require_lease,
@@ -476,6 +520,7 @@ class Bookkeeping:
             str(batch.require_written.fingerprint),
             sources,
             verdict,
+            keys.model_dump_json() if keys is not None else None,
             self.table,
             batch.interval.start,
         )
@@ -494,6 +539,14 @@ class Bookkeeping:
 
 
 def _held(row: tuple[Any, ...]) -> IntervalRow:
-    start, end, ledger, lease, closed, refused, revisions = row
+    start, end, ledger, lease, closed, refused, revisions, keys = row
     committed = {int(number): Committed(**one) for number, one in json.loads(revisions).items()}
-    return IntervalRow(start, end, ledger, lease, closed, refused, committed)
+    current = CurrentKeys.model_validate_json(keys) if keys is not None else None
+    return IntervalRow(start, end, ledger, lease, closed, refused, committed, current)
+
+
+def current_of(oid: int | None, text: str) -> RegisteredCurrent:
+    """Parses column `current` of a current table with that number."""
+    said = json.loads(text)
+    basis = CurrentBasis(said["history"], oid, said.get("history_oid"), said.get("digest", ""))
+    return RegisteredCurrent(basis, said.get("stale", ""))

@@ -1,8 +1,8 @@
 """Compares a table's columns with those of a transform's result, and converts rows to the table's types.
 
 The driver casts nothing, and may silently store wrong values if types differ. So a column of the table has to hold each
-value of Spark's type exactly. Other columns are refused by name before the first row. Rows are cast to the table's
-types before the driver gets them.
+value of Spark's type exactly, or the server converts and checks the values (`casts.py`). Other columns are refused by
+name before the first row. Rows are cast to the types of the COPY before the driver gets them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
 from fencepost.formats.column_names import without_case
 from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
+from fencepost.outputs.postgres.casts import Cast, cast_of
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
 from fencepost.outputs.postgres.identifiers import LONGEST_IDENTIFIER, RESERVED_COLUMNS, quoted
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
+ARRAY = "[]"
 NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 # By Spark's type: the types that hold its values exactly. A new column gets the first one.
 TYPES: Mapping[type[t.DataType], tuple[str, ...]] = {
@@ -78,8 +81,20 @@ def holds(column: str, kind: t.DataType) -> bool:
         declared = NUMERIC.fullmatch(column)  # a scale in excess would be rounded, a precision is refused by the server
         return column == "numeric" or (declared is not None and int(declared[2]) >= kind.scale)
     if isinstance(kind, NESTED):
-        return column == "jsonb"
+        of = kind.elementType if isinstance(kind, t.ArrayType) and column.endswith(ARRAY) else kind
+        return column == "jsonb" or (not isinstance(of, NESTED) and holds(column.removesuffix(ARRAY), of))
     return any(isinstance(kind, base) and column in found for base, found in TYPES.items())
+
+
+def casts_of(schema: t.StructType, columns: Sequence[TableColumn]) -> list[Cast]:
+    """Returns how values get into the columns that do not hold them exactly as they are."""
+    there = {column.name: column for column in columns}
+    found = [
+        cast_of(field.name, there[field.name].below, field.dataType)
+        for field in schema.fields
+        if field.name in there and not holds(there[field.name].kind, field.dataType)
+    ]
+    return [cast for cast in found if cast is not None]
 
 
 def unsupported_columns(schema: t.StructType) -> list[str]:
@@ -117,6 +132,7 @@ def column_differences(table: str, schema: t.StructType, columns: Sequence[Table
     """
     alter, found = f"ALTER TABLE {table}", list[str]()
     there = {column.name: column for column in columns}
+    converted = {cast.name for cast in casts_of(schema, columns)}
     for name, kind in missing(schema, columns).items():
         if not add:
             found.append(f"it has no column {name}: {alter} ADD COLUMN {quoted(name)} {kind}")
@@ -127,7 +143,7 @@ def column_differences(table: str, schema: t.StructType, columns: Sequence[Table
         column = there.get(field.name)
         if column is not None and column.computed:
             found.append(f"column {field.name} is computed by the table: leave it out of the transform's result")
-        elif column is not None and not holds(column.kind, field.dataType):
+        elif column is not None and not holds(column.kind, field.dataType) and field.name not in converted:
             gives = f"column {field.name} is {column.kind}, and the transform gives {field.dataType.simpleString()}"
             found.append(f"{gives}: {alteration(table, column, kind_for(field.dataType) or '')}")
     given = {field.name for field in schema.fields} | OWN.keys()
@@ -152,19 +168,35 @@ class StagedMisfit(Exception):
 
 
 class Rows:
-    """Converts staged values to rows of a table that has these `columns`."""
+    """Converts staged values to rows of a table that has these `columns`. `schema` has the rows' columns.
 
-    def __init__(self, schema: t.StructType, columns: Sequence[TableColumn], interval: datetime, revision: int) -> None:
+    The rows are those of a COPY: the values of a column that the server converts are in the type in which they are
+    copied. With `number`, a column of this name has the number of each row, from 1.
+    """
+
+    def __init__(
+        self,
+        schema: t.StructType,
+        columns: Sequence[TableColumn],
+        interval: datetime,
+        revision: int,
+        number: str = "",
+    ) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        kinds = {column.name: column.kind for column in columns}
-        # An array or object keeps the text that it has in the record, so nothing in it can change.
-        flat = [t.StructField(f.name, t.StringType() if _nested(f) else f.dataType) for f in schema.fields]
+        kinds = copied_kinds(schema, columns)
+        # An array or object in jsonb keeps the text that it has in the record, so nothing in it can change.
+        flat = [
+            t.StructField(f.name, t.StringType() if is_json(kinds[f.name], f.dataType) else f.dataType)
+            for f in schema.fields
+        ]
         self._decoder = JsonDecoder(to_arrow_schema(t.StructType(flat)))
         self._targets = [_arrow(kinds[f.name], f.dataType) for f in schema.fields]
         self._own = (pa.scalar(interval, ARROW[OWN[INTERVAL]]), pa.scalar(revision, ARROW[OWN[REVISION]]))
-        fields = zip(schema.fieldNames(), self._targets, strict=True)
-        self.schema = pa.schema([*fields, *((name, ARROW[kind]) for name, kind in OWN.items())])
+        self._numbered, self._before = bool(number), 0
+        fields = [*zip(schema.fieldNames(), self._targets, strict=True)]
+        fields += [(name, ARROW[kind]) for name, kind in OWN.items()]
+        self.schema = pa.schema([*fields, *([(number, pa.int64())] if number else [])])
 
     def of(self, values: pa.Array) -> pa.RecordBatch:
         """Converts values to rows.
@@ -177,16 +209,29 @@ class Rows:
         columns, why = self._decoder.decode_array(values)
         if (reason := next(filter(None, why), None)) is not None:
             raise StagedMisfit(reason)
-        cast = [_cast(column, target) for column, target in zip(columns, self._targets, strict=True)]
-        own = [pa.repeat(value, len(values)) for value in self._own]
-        return pa.RecordBatch.from_arrays([*cast, *own], schema=self.schema)
+        made = [_cast(column, target) for column, target in zip(columns, self._targets, strict=True)]
+        made += [pa.repeat(value, len(values)) for value in self._own]
+        if self._numbered:
+            before, self._before = self._before, self._before + len(values)
+            made.append(pa.array(np.arange(before + 1, self._before + 1)))
+        return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
 
-def _nested(field: t.StructField) -> bool:
-    return isinstance(field.dataType, NESTED)
+def copied_kinds(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, str]:
+    """Returns the PostgreSQL type in which the values of each column are copied."""
+    return {column.name: column.kind for column in columns} | {
+        cast.name: cast.copied for cast in casts_of(schema, columns)
+    }
+
+
+def is_json(column: str, kind: t.DataType) -> bool:
+    """Returns whether a column of this PostgreSQL type has values of this Spark type as JSON."""
+    return isinstance(kind, NESTED) and not column.endswith(ARRAY)
 
 
 def _arrow(column: str, kind: t.DataType) -> pa.DataType:
+    if isinstance(kind, t.ArrayType) and column.endswith(ARRAY):
+        return pa.list_(_arrow(column.removesuffix(ARRAY), kind.elementType))
     if isinstance(kind, t.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return pa.json_(pa.string()) if column == "jsonb" else ARROW[column]

@@ -24,14 +24,16 @@ from fencepost.kafka.staged import read_staged
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.columns import Rows, StagedMisfit, column_differences, missing, schema_of
+from fencepost.outputs.postgres.columns import Rows, StagedMisfit, casts_of, missing, schema_of
 from fencepost.outputs.postgres.connection import Session, StatementFailed
+from fencepost.outputs.postgres.current import CurrentCommit
 from fencepost.outputs.postgres.lock import locked
 from fencepost.outputs.postgres.shape import TableShape
+from fencepost.outputs.postgres.temporary import TemporaryTable, Unconvertible
 from fencepost.outputs.table.comparison import describe_rows
 from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
-from fencepost.outputs.table.values import TablePublication
+from fencepost.outputs.table.values import CurrentKeys, TablePublication
 from fencepost.rows.writer import added
 
 
@@ -44,57 +46,69 @@ class AnotherTable(Exception):
 class RowsRefused(Exception):
     """The server refused the batch's rows. With `removing`, it refused to remove the rows that the batch replaces.
 
-    `place` is the staged record of the refused row: its partition, and the number of the batch's records before it in
-    that partition. `place` is None if the server did not name the row.
+    `failed` is the server's error. It is None if values cannot be converted to the types of the columns, and then `why`
+    says so. `place` is the staged record of the refused row: its partition, and the number of the batch's records before
+    it in that partition. `place` is None if the server did not name the row.
     """
 
-    def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
-        super().__init__(failed.sqlstate)
-        self.failed, self.removing = failed, removing
+    def __init__(self, failed: StatementFailed | None, *, removing: bool = False, why: str = "", row: int = 0) -> None:
+        super().__init__(why if failed is None else failed.sqlstate)
+        self.failed, self.removing, self.why = failed, removing, why
+        self.row = row if failed is None else failed.row  # from 1; 0 if it is not known
         self.place: tuple[int, int] | None = None
 
 
-def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> None:
-    """Commits the batch, unless it is committed already:
+def commit_batch(table: PipelineTable, shape: TableShape, batch: Batch) -> CurrentKeys | None:
+    """Commits the batch, unless it is committed already. Returns what its commit did in the current table, or None if
+    there is none:
 
     1. lock the interval's row, and lock the table so that it is not dropped or swapped;
     2. compare the row: committed already, given up, overtaken, of another ledger, or of another owner;
     3. check that the table may be published to; read the ledger under the lock, and check that the publication is still under
        way and that the table has what an addition adds to;
-    4. remove the rows that the batch replaces, copy the staged records in, and compare the fingerprint of the bytes read;
+    4. remove the rows that the batch replaces, copy the staged records in, and compare the fingerprint of the bytes read. Where
+       values have to be converted, copy the records into a temporary table, compare, check the values, and insert them;
     5. run deferred checks and triggers, count the interval's rows, and check the table again, because a partition may have been
        attached meanwhile;
-    6. write the row, and commit.
+    6. bring the current table up to date, under a lock of its own (`current.py`);
+    7. write the row, and commit.
 
     Raises:
         AnotherTable: another table has the name now.
         RowsRefused: the server refuses the rows.
+        KeysRefused, CurrentRefused: the current table cannot take them.
     """
     with locked(table.pipeline, table.name, batch.interval) as (tx, bookkeeping, interval_row):  # 1
         reached("table.locked")
         exists = bookkeeping.oid() is not None
+        current = CurrentCommit.of(table.pipeline, table.owner, bookkeeping, batch, interval_row)
         if exists:
             bookkeeping.lock_table()
+        is_there = current.lock_table() if exists else True
         if not _may_commit(table, bookkeeping, interval_row, batch, exists=exists):  # 2
-            return
+            return interval_row.keys
+        if not is_there:
+            raise AnotherTable
         _check_table(shape, bookkeeping, batch.interval)
         table.check_ledger(interval_row, batch, lambda: bookkeeping.count(batch.interval.start) if exists else {})  # 3
-        revisions = revisions_after(interval_row, batch)
+        revisions, keys = revisions_after(interval_row, batch), None
         if exists:
             counts = _counts(bookkeeping, batch)
             # Triggers may rely on policies of other tables. This table hides no rows, which cannot change while it is locked.
             tx.run("SET LOCAL row_security = on")
-            _replace(table, shape, tx, bookkeeping, batch)  # 4
+            _replace(table, shape, tx, bookkeeping, batch, current)  # 4
             with _refusals():
                 tx.run("SET CONSTRAINTS ALL IMMEDIATE")
             tx.run("SET LOCAL row_security = off")
             _check_counts(bookkeeping, batch, counts, rows_of(revisions))  # 5
             _check_table(shape, bookkeeping, batch.interval)
-        bookkeeping.record(batch, batch.publication_as(TablePublication), revisions, _sources(batch))  # 6
+            keys = current.finish()  # 6
+        bookkeeping.record(batch, batch.publication_as(TablePublication), revisions, _sources(batch), keys)  # 7
         reached("table.copied")
         with _refusals():
             tx.commit()
         reached("table.committed")
+        return keys
 
 
 def _may_commit(
@@ -121,31 +135,40 @@ def _check_table(shape: TableShape, bookkeeping: Bookkeeping, interval: Interval
         shape.check(bookkeeping.session, oid, interval)
 
 
-def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: Bookkeeping, batch: Batch) -> None:
+def _replace(
+    table: PipelineTable,
+    shape: TableShape,
+    tx: Session,
+    bookkeeping: Bookkeeping,
+    batch: Batch,
+    current: CurrentCommit,
+) -> None:
     """Replaces the interval's rows by the rows of the batch."""
     written, start = batch.require_written, batch.interval.start
     oid, schema = bookkeeping.oid(), schema_of(written.value_schema)
     assert oid is not None, "the table is locked"
     if written.rows and shape.adds:
         # Before rows are removed: the server does not alter a table with deferred checks of references.
-        bookkeeping.add_columns(missing(schema, bookkeeping.columns(oid)))
+        added = missing(schema, bookkeeping.columns(oid))
+        current.add_columns(schema, added)
+        bookkeeping.add_columns(added)
+    current.begin()
     with _refusals(removing=True):
-        bookkeeping.remove(batch)
+        bookkeeping.remove(batch, current.keys)
     if not written.rows:
         return
-    columns = bookkeeping.columns(oid)
-    shape.refuse(column_differences(bookkeeping.altered(oid), schema, columns, add=False))
+    shape.refuse(bookkeeping.why_not_accepted(oid, schema, add=False))
+    columns, into, temporary = bookkeeping.columns(oid), (bookkeeping.schema, bookkeeping.name), None
+    if casts_of(schema, columns):
+        temporary, into = TemporaryTable(tx, schema, columns), TemporaryTable.place
+        temporary.create()
     staged = StagedRows(table.deployment, batch)
-    rows = Rows(schema, columns, start, batch.revision)
+    rows = Rows(schema, columns, start, batch.revision, temporary.number if temporary else "")
     try:
         with _refusals():
-            tx.copy(
-                bookkeeping.schema,
-                bookkeeping.name,
-                pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)),
-            )
+            tx.copy(*into, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
     except RowsRefused as refused:
-        refused.place = staged.place(refused.failed.row)
+        refused.place = staged.place(refused.row)
         raise
     except TableUnavailable:
         if staged.failed is None:
@@ -159,6 +182,22 @@ def _replace(table: PipelineTable, shape: TableShape, tx: Session, bookkeeping: 
             f"batch {batch.id}: its staging topic has {count_of(staged.rows, 'record')} with fingerprint "
             f"{staged.fingerprint:016x}, but {written.rows:,} with {written.fingerprint:016x} were written."
         )
+    if temporary is not None:
+        _convert(temporary, bookkeeping, staged)
+
+
+def _convert(temporary: TemporaryTable, bookkeeping: Bookkeeping, staged: StagedRows) -> None:
+    """Checks the rows of the temporary table, and inserts them into the output table."""
+    reached("table.staged")
+    try:
+        with _refusals():
+            temporary.check()
+    except Unconvertible as error:
+        refused = RowsRefused(None, why=str(error), row=error.row)
+        refused.place = staged.place(refused.row)
+        raise refused from None
+    with _refusals():
+        temporary.insert_into(bookkeeping.quoted)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fencepost.outputs.postgres.casts import BaseType
 from fencepost.outputs.postgres.identifiers import quoted
 
 NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric(\(.*\))?)$")
@@ -31,7 +32,7 @@ TIMES = {
 @dataclass(frozen=True)
 class TableColumn:
     """A column in the catalogue. `filled` says that a row may omit the column, and then gets a value or null. `base` is
-    the type of a domain.
+    the type of a domain. `below` is the type below all domains, and of an array the type of its elements.
     """
 
     name: str
@@ -43,6 +44,7 @@ class TableColumn:
     is_identity: bool = False
     in_partition_key: bool = False
     in_primary_key: bool = False
+    below: BaseType | None = None
 
 
 def alteration(table: str, column: TableColumn, kind: str) -> str:

@@ -11,8 +11,9 @@ from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.model import State
 from fencepost.outputs.output import Checks, Inspected
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.columns import column_differences, schema_of
+from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, describe_server
+from fencepost.outputs.postgres.current import CurrentTable
 from fencepost.outputs.postgres.identifiers import RESERVED_COLUMNS
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.rights import needed_rights
@@ -82,8 +83,11 @@ def check_table_rights(inspected: Inspected) -> Finding:
     """Checks that the user has the rights on the tables that a publication needs."""
     table, lacking = _table(inspected), list[str]()
     with asking(inspected.pipeline) as tx:
-        for right, what, name in needed_rights(table):
-            if what == "SCHEMA":
+        current = _settings(inspected).current
+        for right, what, name in needed_rights(table, current.table if current is not None else None):
+            if what == "DATABASE":
+                has = tx.run("SELECT has_database_privilege(current_database(), $1)", right)
+            elif what == "SCHEMA":
                 has = tx.run(
                     "SELECT has_schema_privilege($1::name, $2) FROM pg_namespace WHERE nspname = $1::name", name, right
                 )
@@ -92,7 +96,7 @@ def check_table_rights(inspected: Inspected) -> Finding:
                     "SELECT has_table_privilege(to_regclass($1), $2) WHERE to_regclass($1) IS NOT NULL", name, right
                 )
             if has and not has[0][0]:
-                lacking.append(f"{right} on {what.lower()} {name}")
+                lacking.append(f"{right} on {what.lower()} {name}".rstrip())
     if lacking:
         return error(
             f"The user of postgres: lacks {', '.join(lacking)}.",
@@ -142,9 +146,7 @@ def _of_the_table(inspected: Inspected, bookkeeping: Bookkeeping, oid: int) -> I
         yield warning(
             f"Of table {bookkeeping.table}, {doubt}.", "Defer the constraint to the end of the transaction.", cure
         )
-    if differs := column_differences(
-        bookkeeping.altered(oid), schema_of(_newest_schema(inspected.view)), bookkeeping.columns(oid), add=adds
-    ):
+    if differs := bookkeeping.why_not_accepted(oid, schema_of(_newest_schema(inspected.view)), add=adds):
         found = True
         yield error(
             f"Table {bookkeeping.table} does not accept the newest batch's columns: {'; '.join(differs)}.",
@@ -209,6 +211,33 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
     return live, dead
 
 
+def check_current_table(inspected: Inspected) -> Finding:
+    """Checks that the current table can be kept, and that publications keep it up to date."""
+    settings = _settings(inspected).current
+    if settings is None:
+        return skipped("there is no output.current")
+    owner = Owner(inspected.pipeline.name, inspected.deployment.cluster.id)
+    with asking(inspected.pipeline) as tx:
+        history = Bookkeeping(tx, _table(inspected))
+        current = CurrentTable(history, settings, owner)
+        if history.is_prepared():
+            current.check_reserved()
+        schema = schema_of(_newest_schema(inspected.view))
+        if why := current.why_not() or current.why_not_rows(schema, adds=_settings(inspected).add_columns):
+            return error(
+                f"Current table {settings.table} cannot be kept: {'; '.join(why)}.",
+                "Change the table.",
+                kind=TableRefused,
+            )
+    table = PostgresTable(inspected.deployment, _table(inspected)).current
+    assert table is not None, "output.current names it"
+    if stale := table.why_stale():
+        return warning(
+            f"{stale[:1].upper()}{stale[1:]}.", "Compute it.", f"fencepost current {inspected.pipeline.name} --rebuild"
+        )
+    return ok(f"current table {settings.table} is kept up to date")
+
+
 def check_table_contents(inspected: Inspected) -> Finding:
     """Checks that the table has what the ledger has published there, and no batch that is not in the ledger."""
     if not inspected.deployment.ledger.exists():
@@ -254,5 +283,6 @@ CHECKS = Checks(
         check_table_publications,
         check_table_contents,
         check_table_rows,
+        check_current_table,
     ),
 )

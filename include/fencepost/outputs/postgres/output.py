@@ -28,6 +28,8 @@ from fencepost.outputs.postgres.bookkeeping import MOST, Bookkeeping
 from fencepost.outputs.postgres.columns import INTERVAL, schema_of
 from fencepost.outputs.postgres.commit import AnotherTable, RowsRefused, commit_batch
 from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, describe_server, session
+from fencepost.outputs.postgres.current import CurrentRefused, KeysRefused, current_settings
+from fencepost.outputs.postgres.current_rebuild import PostgresCurrent
 from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.lock import locked, publishers_of
 from fencepost.outputs.postgres.refusals import Refusal, refusal_of
@@ -36,7 +38,7 @@ from fencepost.outputs.postgres.sqlstates import CANCELLED
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
 from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
-from fencepost.outputs.table.revisions import TableStanding, TableState, differing, standing_of, takes_over
+from fencepost.outputs.table.revisions import IntervalRow, TableStanding, TableState, differing, standing_of, takes_over
 from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View
@@ -70,6 +72,12 @@ class PostgresTable:
     def contents(self) -> PostgresTable:
         """Returns the comparison with the ledger."""
         return self
+
+    @property
+    def current(self) -> PostgresCurrent | None:
+        """Returns the current table, if `output.current` names one."""
+        settings = current_settings(self._pipeline, self._table)
+        return PostgresCurrent(self._of, self._shape, settings, self.compared) if settings is not None else None
 
     def prepare(self) -> None:
         """Creates the store's own tables, and registers the output table for this pipeline and cluster, even before it
@@ -122,14 +130,14 @@ class PostgresTable:
                 return TableState(lost=LOST)
             interval_row, known = bookkeeping.row(batch.interval.start), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
-            return TableState(
-                standing_of(interval_row, batch.publication_as(PostgresPublication)), interval_row.refused, lost
-            )
+            standing = standing_of(interval_row, batch.publication_as(PostgresPublication))
+            return TableState(standing, interval_row.refused, lost, interval_row.keys)
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """Returns the end of the publication, if the interval's row shows that it is committed, otherwise None."""
-        done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
-        return CommitEnding(batch) if done else None
+        table = found.output
+        done = isinstance(table, TableState) and table.standing is TableStanding.DONE
+        return CommitEnding(batch, table.keys) if done and isinstance(table, TableState) else None
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commits the batch, unless it is committed already.
@@ -139,10 +147,11 @@ class PostgresTable:
         """
         try:
             try:
-                commit_batch(self._of, self._shape, batch)
+                keys = commit_batch(self._of, self._shape, batch)
             except AnotherTable:
                 self._create_for(batch)
-                commit_batch(self._of, self._shape, batch)
+                keys = commit_batch(self._of, self._shape, batch)
+            return CommitEnding(batch, keys)
         except AnotherTable:
             raise TableUnavailable(f"table {self._table} was dropped or created again meanwhile. Run again.") from None
         except CommitStateUnknown:
@@ -152,18 +161,32 @@ class PostgresTable:
                 raise TableUnavailable(
                     f"batch {batch.id}: {self._where} did not answer the commit and has not committed it. Run again."
                 ) from None
+            return CommitEnding(batch, interval_row.keys)
         except RowsRefused as refused:
-            refusal = self._refusal(batch, refused)
-            if not refusal.of_rows:
-                raise TableRefused(
-                    f"batch {batch.id}: table {self._table}: {refusal.why}. Nothing was committed."
-                ) from None
-            why = refusal.why
-            if self._close(batch, why) is TableStanding.DONE:
-                return CommitEnding(batch)  # another attempt was faster, and the table accepted its rows
-            message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_data_refused(batch)}"
-            raise TableRefusedData(message, why) from None
-        return CommitEnding(batch)
+            return self._refused(batch, f"table {self._table}", self._refusal(batch, refused))
+        except CurrentRefused as refused:
+            with session(self._pipeline) as tx:
+                refusal = refusal_of(tx, refused.oid, refused.failed, removing=refused.removing, is_current=True)
+            return self._refused(batch, f"current table {refused.table}", refusal)
+        except KeysRefused as refused:
+            return self._refused(batch, f"current table {refused.table}", Refusal(str(refused)))
+
+    def _refused(self, batch: Batch, who: str, refusal: Refusal) -> Ending:
+        """Closes a publication that a table has refused. Returns its end if another attempt has committed it.
+
+        Raises:
+            TableRefused: the table is to be changed.
+            TableRefusedData: the table does not accept the batch's rows.
+        """
+        if not refusal.of_rows:
+            raise TableRefused(f"batch {batch.id}: {who}: {refusal.why}. Nothing was committed.") from None
+        # The message in the ledger names the output table already.
+        why = refusal.why if who == f"table {self._table}" else f"{who}: {refusal.why}"
+        interval_row = self._close(batch, why)
+        if standing_of(interval_row, batch.publication_as(PostgresPublication)) is TableStanding.DONE:
+            return CommitEnding(batch, interval_row.keys)  # another attempt was faster, and the table accepted its rows
+        message = f"batch {batch.id}: {who} refused its data: {refusal.why}. {after_data_refused(batch)}"
+        raise TableRefusedData(message, why) from None
 
     def publishers(self, interval: Interval) -> list[str]:
         """Returns the sessions that publish into the interval, as text."""
@@ -171,6 +194,8 @@ class PostgresTable:
 
     def _refusal(self, batch: Batch, refused: RowsRefused) -> Refusal:
         record = self._record_of(batch, refused)
+        if refused.failed is None:
+            return Refusal(f"{refused.why}{f'; the first is {record}' if record else ''}")
         with session(self._pipeline) as tx:
             oid = Bookkeeping(tx, self._table).oid()
             if oid is None:
@@ -193,15 +218,15 @@ class PostgresTable:
             return ""
         return "" if offset is None else f"the record in topic {topic}, partition {partition}, offset {offset}"
 
-    def _close(self, batch: Batch, refused: str = "") -> TableStanding:
-        """Closes the publication in the interval's row, so that every later attempt is refused. Returns the
-        publication's standing before that.
+    def _close(self, batch: Batch, refused: str = "") -> IntervalRow:
+        """Closes the publication in the interval's row, so that every later attempt is refused. Returns the row as it was
+        before that.
         """
         publication = batch.publication_as(PostgresPublication)
         with session(self._pipeline) as tx:
             is_prepared = Bookkeeping(tx, self._table).is_prepared()
         if not is_prepared:
-            return TableStanding.OPEN  # without the store's tables a late attempt cannot commit either
+            return IntervalRow(batch.interval.start)  # without the store's tables a late attempt cannot commit either
         with locked(self._pipeline, self._table, batch.interval) as (tx, bookkeeping, interval_row):
             standing, known = standing_of(interval_row, publication), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
@@ -209,7 +234,7 @@ class PostgresTable:
             if not lost and takes_over(standing, publication, self._deployment.ledger.topic_id):
                 bookkeeping.close(batch, publication, refused)
                 tx.commit()
-        return standing
+        return interval_row
 
     def give_up(self, batch: Batch, found: ObservedState) -> AbandonedPublication | None:
         """Closes the publication under the lock, so that a late commit is refused. Readers have seen nothing of this
@@ -220,7 +245,7 @@ class PostgresTable:
                 its answer.
         """
         try:
-            standing = self._close(batch)
+            standing = standing_of(self._close(batch), batch.publication_as(PostgresPublication))
         except (TableUnavailable, TableRefused, AccessDenied) as error:
             raise type(error)(
                 f"{error} Batch {batch.id} cannot be given up without an answer of the table's database, because an attempt may "
@@ -236,7 +261,8 @@ class PostgresTable:
         """Returns the published batches that the table lacks. The method compares the store's rows, and the intervals
         that have rows in the table.
         """
-        return self.compared(read).missing_batches
+        stale = self.current.why_stale() if self.current is not None else ""
+        return ". ".join(filter(None, (self.compared(read).missing_batches, stale)))
 
     def compared(self, read: Callable[[], View]) -> TableComparison:
         """Compares the table with what the ledger has published there."""

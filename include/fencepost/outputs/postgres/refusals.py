@@ -11,7 +11,7 @@ from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.sqlstates import description
 from fencepost.outputs.postgres.table_checks import Reference, references
 
-RESTRICTED, CHECK_VIOLATION = "23001", "23514"
+RESTRICTED, DUPLICATE, CHECK_VIOLATION = "23001", "23505", "23514"
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,11 @@ class _Names:
     bounds: str = ""  # the bounds of a partition
 
 
-def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "") -> Refusal:
+def refusal_of(
+    tx: Session, oid: int, failed: StatementFailed, *, removing: bool, record: str = "", is_current: bool = False
+) -> Refusal:
     """Returns why the table with this oid has refused rows of the batch. With `removing`, it has refused to remove the
-    rows that the batch replaces. `record` names the record of the refused row.
+    rows that the batch replaces, or of a current table (`is_current`) keys. `record` names the record of the refused row.
 
     A refused removal is not about the batch's rows (`of_rows`), because none of them are in the table yet. A missing
     partition is not about the rows either. An error of a deferred reference is about the rows, because the table would
@@ -52,6 +54,8 @@ def refusal_of(tx: Session, oid: int, failed: StatementFailed, *, removing: bool
     if names.constraint:
         named.append(f"constraint {referring.name if referring else names.constraint}")
     detail = f" ({', '.join(named)}){f', of {record}' if record else ''}"
+    if is_current and (removing or failed.sqlstate == DUPLICATE):
+        return Refusal(f"{_key(referring, removing=removing)}{detail}", of_rows=False)
     if removing:
         return Refusal(f"{_removal(referring)}{detail}{f': {referring.cure}' if referring else ''}", of_rows=False)
     is_of_bounds = failed.sqlstate == CHECK_VIOLATION and not failed.constraint
@@ -67,6 +71,16 @@ def _removal(referring: Reference | None) -> str:
     if referring is not None:
         return f"rows of table {referring.table} refer to rows that the batch replaces, so these cannot be removed"
     return "a trigger, a rule or a constraint of the table does not let the batch remove the rows that it replaces"
+
+
+def _key(referring: Reference | None, *, removing: bool) -> str:
+    if not removing:
+        return "it has a row that the publications did not write: somebody else writes to it"
+    if referring is not None:
+        return (
+            f"rows of table {referring.table} refer to a key that the batch deletes, so it stays until they are removed"
+        )
+    return "a trigger, a rule or a constraint does not let the batch delete a key"
 
 
 def _copy(failed: StatementFailed, referring: Reference | None) -> str:

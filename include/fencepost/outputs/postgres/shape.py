@@ -12,8 +12,10 @@ from pyspark.sql import types as t
 from fencepost.errors import AnotherCluster, TableRefused, TableUnavailable
 from fencepost.model import Interval
 from fencepost.outputs.postgres.bookkeeping import MADE_MEANWHILE, Bookkeeping, RegisteredTable
-from fencepost.outputs.postgres.columns import INTERVAL, column_differences, definition, missing, unsupported_columns
+from fencepost.outputs.postgres.columns import INTERVAL, definition, missing, unsupported_columns
 from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, describe_server, session
+from fencepost.outputs.postgres.current import CurrentTable, current_settings
+from fencepost.outputs.postgres.current_checks import why_not_columns
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner
@@ -50,6 +52,9 @@ class TableShape:
                         if (oid := bookkeeping.oid()) is not None:
                             self._refuse_table(why_not_owned(tx, oid, self._of.owner))
                         bookkeeping.register(self._of.owner, moved=moved)
+                        if (current := self._current(bookkeeping)) is not None:
+                            current.reserve(moved=moved)
+                            self._refuse_current(current, current.why_not())
                         tx.commit()
                         return
                     except StatementFailed as failed:
@@ -65,6 +70,7 @@ class TableShape:
             TableRefused: the table does not accept the columns. The message has the statements to run.
         """
         self.refuse(unsupported_columns(schema))
+        self.refuse(self._why_not_current_columns(schema))
         self.prepare()
         with session(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
@@ -83,11 +89,23 @@ class TableShape:
                 log.info("table %s was created with columns %s", self._table, ", ".join(schema.fieldNames()))
             if oid is not None:
                 self._check_takes(bookkeeping, oid, schema, interval)
+                if schema.fields and (current := self._current(bookkeeping)) is not None:
+                    current.settle(schema)
+                    self._refuse_current(current, current.why_not_rows(schema, adds=self.adds))
+            tx.commit()
+
+    def settle_current(self, schema: t.StructType) -> None:
+        """Creates the current table if it is missing, and records what it is computed from."""
+        with session(self._pipeline) as tx:
+            if (current := self._current(Bookkeeping(tx, self._table))) is not None and schema.fields:
+                current.settle(schema)
+                self._refuse_current(current, current.why_not_rows(schema, adds=self.adds))
             tx.commit()
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """Returns what a run would change in the table for these columns, by the catalogue, in a read-only transaction."""
         self.refuse(unsupported_columns(schema))
+        self.refuse(self._why_not_current_columns(schema))
         named = f"table {self._table}"
         with asking(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
@@ -97,11 +115,16 @@ class TableShape:
                 check_owner(self._table, self._of.owner, known.owner if known is not None else None)
                 if why := self._why_not_here(bookkeeping, known, oid, is_prepared=is_prepared):
                     raise TableRefused(why)
+                current = self._current(bookkeeping)
+                if current is not None and is_prepared:
+                    current.check_reserved()
             except (TableRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error}") from None
             if oid is None:
                 return f"{named} does not exist yet: the first run with rows creates it with these columns."
             self._check_takes(bookkeeping, oid, schema, interval)
+            if current is not None:
+                self._refuse_current(current, current.why_not_rows(schema, adds=self.adds))
             added = missing(schema, bookkeeping.columns(oid)) if self.adds else {}
             said = [f"{named} gets new columns: {', '.join(added)}."] if added else []
             said += [f"of {named}, {doubt}: {cure}." for doubt, cure in doubts(tx, oid)]
@@ -117,6 +140,8 @@ class TableShape:
         self._refuse_table(
             why_not_published_to(tx, self._table, oid, self._of.owner, start=start, allow_referential_actions=acts)
         )
+        if (current := self._current(Bookkeeping(tx, self._table))) is not None:
+            self._refuse_current(current, current.why_not())
 
     def refuse(self, why: Sequence[str]) -> None:
         """Raises TableRefused if there are reasons against a result's columns."""
@@ -133,7 +158,7 @@ class TableShape:
         self.check(bookkeeping.session, oid, interval)
         if not schema.fields:
             return
-        self.refuse(column_differences(bookkeeping.altered(oid), schema, bookkeeping.columns(oid), add=self.adds))
+        self.refuse(bookkeeping.why_not_accepted(oid, schema, add=self.adds))
         if interval is not None and bookkeeping.without_partition(oid, [interval.start]):
             self.refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Create one"])
 
@@ -148,6 +173,21 @@ class TableShape:
         if why := bookkeeping.why_another(known, oid):
             return why
         return "" if is_prepared and oid is not None else bookkeeping.why_not_made()
+
+    def _current(self, bookkeeping: Bookkeeping) -> CurrentTable | None:
+        settings = current_settings(self._pipeline, self._table)
+        return CurrentTable(bookkeeping, settings, self._of.owner) if settings is not None else None
+
+    def _why_not_current_columns(self, schema: t.StructType) -> list[str]:
+        settings = current_settings(self._pipeline, self._table)
+        return why_not_columns(settings, schema) if settings is not None else []
+
+    def _refuse_current(self, current: CurrentTable, why: Sequence[str]) -> None:
+        if why:
+            raise TableRefused(
+                f"pipeline {self._pipeline.name}: current table {current.table.table} cannot be kept: {'; '.join(why)}. "
+                "Nothing was published. Change the table, and run again."
+            )
 
     def _refuse_table(self, why: Sequence[str]) -> None:
         if why:

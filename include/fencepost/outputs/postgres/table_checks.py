@@ -15,9 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark.sql import types as t
+
 from fencepost.errors import TableUnavailable
+from fencepost.outputs.postgres.columns import casts_of, kind_for
 from fencepost.outputs.postgres.connection import Session, StatementFailed
+from fencepost.outputs.postgres.conversions import TableColumn, alteration
 from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.rights import grant_of_temporary
 from fencepost.outputs.table.pipeline_table import Owner
 
 KINDS = {
@@ -36,6 +41,7 @@ END_OF_KEY = re.compile(r"( ON DELETE| DEFERRABLE| NOT DEFERRABLE| INITIALLY| NO
 INTERVAL = RESERVED_COLUMNS[0]
 NO_IDENTITY, NOT_COVERED = "55000", "42P10"  # SQLSTATEs
 SHOWN = 5  # parts or keys that a reason names
+OLDEST_THAT_CONVERTS = 16  # PostgreSQL's version; from 16 on the server tells of a text whether a type accepts it
 
 # The table, its partitions and inheritance children, their children, and so on.
 BELOW = (
@@ -125,7 +131,34 @@ def why_not_published_to(
     why = list(unsafe_parts(tx, oid))
     if not allow_referential_actions:
         why += [_of_action(one) for one in references(tx, oid) if one.acts][:SHOWN]
-    return why or _refused_statements(tx, table, oid, start)
+    return why or _refused_publication(tx, table, oid, start)
+
+
+def why_not_converted(tx: Session, table: str, schema: t.StructType, columns: Sequence[TableColumn]) -> list[str]:
+    """Returns why values cannot be converted to the types of these columns, although the types allow it. `table` is the
+    quoted table whose columns a person can change.
+    """
+    names = [cast.name for cast in casts_of(schema, columns)]
+    if not names:
+        return []
+    ((version, may_create, database, user),) = tx.run(
+        "SELECT current_setting('server_version_num')::integer / 10000, has_database_privilege(current_database(), "
+        "'TEMPORARY'), current_database()::text, current_user::text"
+    )
+    values = f"values of {'column' if len(names) == 1 else 'columns'} {', '.join(names)} have to be converted"
+    if version < OLDEST_THAT_CONVERTS:
+        there, kinds = (
+            {column.name: column for column in columns},
+            {f.name: kind_for(f.dataType) or "" for f in schema.fields},
+        )
+        alter = "; ".join(alteration(table, there[name], kinds[name]) for name in names)
+        return [
+            f"{values}, which takes PostgreSQL {OLDEST_THAT_CONVERTS} or later, and the server is PostgreSQL {version}: "
+            f"upgrade it; or {alter}"
+        ]
+    if not may_create:
+        return [f"{values}, for which the user has to create temporary tables: {grant_of_temporary(database, user)}"]
+    return []
 
 
 def hides_rows(tx: Session, oid: int) -> bool:
@@ -242,31 +275,38 @@ def _of_action(one: Reference) -> str:
     )
 
 
-def _refused_statements(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
-    """Returns the statements of a publication that the server would refuse for any rows, because logical replication
-    publishes the table. The statements are tested with EXPLAIN, which does not run them.
+def _refused_publication(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
+    """Returns the statements of a publication that the server would refuse for any rows."""
+    schema, name = table.split(".", 1)
+    registered, batches = (quoted(schema, own) for own in BOOKKEEPING_TABLES)
+    return refused_statements(
+        tx, [("DELETE", quoted(schema, name), oid), ("UPDATE", batches, None), ("UPDATE", registered, None)], start
+    )
 
-    EXPLAIN takes the locks of the statement. So with a `start`, the statement is limited to that interval, as in a
+
+def refused_statements(
+    tx: Session, statements: Sequence[tuple[str, str, int | None]], start: datetime | None = None
+) -> list[str]:
+    """Returns the statements that the server would refuse for any rows, because logical replication publishes their
+    table. Each statement is DELETE or UPDATE, of a quoted table, with the oid of a table that may have parts. The
+    statements are tested with EXPLAIN, which does not run them.
+
+    EXPLAIN takes the locks of the statement. So with a `start`, a DELETE is limited to that interval, as in a
     publication. A table may have more partitions than the server has locks, and other sessions may have locked some of
     them.
     """
-    schema, name = table.split(".", 1)
-    registered, batches = (quoted(schema, own) for own in BOOKKEEPING_TABLES)
-    without = _without_identity(tx, oid)
-    for right, target, statement in (
-        ("DELETE", quoted(schema, name), "DELETE FROM {}"),
-        ("UPDATE", batches, "UPDATE {} SET closed = closed"),
-        ("UPDATE", registered, "UPDATE {} SET oid = oid"),
-    ):
+    for right, target, oid in statements:
         rights = "has_table_privilege(to_regclass($1), $2) AND has_table_privilege(to_regclass($1), 'SELECT')"
         if not tx.run(f"SELECT {rights}", target, right)[0][0]:
             continue  # it does not exist yet, or rights are missing, which another check reports
-        by_interval = right == "DELETE" and start is not None and _has_interval(tx, oid)
+        without = _without_identity(tx, oid) if oid is not None else []
+        by_interval = right == "DELETE" and oid is not None and start is not None and _has_interval(tx, oid)
         where, value = (f"{quoted(INTERVAL)} = $1::timestamptz", start) if by_interval else ("$1::boolean", True)
+        statement = f"DELETE FROM {target}" if right == "DELETE" else f"UPDATE {target} SET {_any_column(tx, target)}"
         try:
-            tx.run(f"EXPLAIN {statement.format(target)} WHERE {where}", value)
+            tx.run(f"EXPLAIN {statement} WHERE {where}", value)
         except StatementFailed as failed:
-            of_parts = without if right == "DELETE" and without else [target]
+            of_parts = without or [target]
             cure = "; ".join(f"ALTER TABLE {part} REPLICA IDENTITY FULL" for part in of_parts[:SHOWN])
             cure += f"; and the same for {len(of_parts) - SHOWN} more of its parts" if len(of_parts) > SHOWN else ""
             what = f"the {right}s of {target} are published by logical replication"
@@ -279,6 +319,16 @@ def _refused_statements(tx: Session, table: str, oid: int, start: datetime | Non
                 ]
             raise
     return []
+
+
+def _any_column(tx: Session, target: str) -> str:
+    """Returns the assignment of a column to itself, for an UPDATE that is only explained."""
+    found = tx.run(
+        "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 "
+        "AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum LIMIT 1",
+        target,
+    )
+    return f"{quoted(found[0][0])} = {quoted(found[0][0])}"
 
 
 def _has_interval(tx: Session, oid: int) -> bool:

@@ -25,7 +25,7 @@ from fencepost.outputs.table.revisions import (
     takes_over,
     unknown_to,
 )
-from fencepost.outputs.table.values import TablePublication
+from fencepost.outputs.table.values import CurrentKeys, TablePublication
 from fencepost.protocol.advice import reprocess
 from fencepost.protocol.view import View
 
@@ -43,8 +43,9 @@ class Owner(NamedTuple):
         return f"pipeline {self.pipeline} on Kafka cluster {self.cluster}"
 
 
-def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
-    """Checks that `owner` owns the table. `known` is its owner by the store, or None if it has none.
+def check_owner(table: str, owner: Owner, known: Owner | None, setting: str = "output") -> None:
+    """Checks that `owner` owns the table. `known` is its owner by the store, or None if it has none. `setting` is the
+    setting that names the table.
 
     Raises:
         TableRefused: another pipeline owns the table.
@@ -54,14 +55,14 @@ def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
         return
     if known.pipeline != owner.pipeline:
         raise TableRefused(
-            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table. Or, if "
-            "that pipeline no longer exists, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
+            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another {setting}.table. Or, "
+            "if that pipeline no longer exists, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
         )
     raise AnotherCluster(
         f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. If "
-        "the pipeline runs on two clusters, such as for tests and in production, name another output.table or another database "
-        "for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, confirm it "
-        "once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
+        f"the pipeline runs on two clusters, such as for tests and in production, name another {setting}.table or another "
+        "database for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
+        "confirm it once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
     )
 
 
@@ -177,11 +178,12 @@ class CommitBeginning:
 
 @dataclass(frozen=True)
 class CommitEnding:
-    """The end of a commit: a batch that a table has committed."""
+    """The end of a commit: a batch that a table has committed, and what the commit did in the current table."""
 
     batch: Batch
+    keys: CurrentKeys | None = None
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
         """Returns the records that publish the batch. There are none if another attempt has recorded the end already."""
         batch, lease = self.batch, self.batch.require_publication.require_lease
-        return record_stored(view, batch.interval, batch.revision, lease, seconds, now)
+        return record_stored(view, batch.interval, batch.revision, lease, seconds, now, self.keys)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from fencepost.errors import TableRefusedData
 from fencepost.model import Batch, BatchId, Interval, State
-from fencepost.outputs.table.values import TablePublication
+from fencepost.outputs.table.values import CurrentKeys, TablePublication
 from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.decisions import own_revision, published
 from fencepost.protocol.obstacle import ObservedState, Obstacle, refusal_obstacle, staging_obstacle
@@ -51,7 +51,9 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """A row of the store. `ledger` is empty if no publication was committed or closed yet."""
+    """A row of the store. `ledger` is empty if no publication was committed or closed yet. `keys` is what the last commit
+    did in the current table.
+    """
 
     start: datetime
     end: datetime | None = None
@@ -60,6 +62,7 @@ class IntervalRow:
     closed: bool = False
     refused: str = ""
     revisions: Mapping[int, Committed] = field(default_factory=dict)
+    keys: CurrentKeys | None = None
 
     @property
     def rows(self) -> int:
@@ -74,6 +77,7 @@ class TableState:
     standing: TableStanding = TableStanding.OPEN
     refused: str = ""  # why the publication was closed, if the table refused its data
     lost: str = ""  # why the table no longer belongs to the pipeline
+    keys: CurrentKeys | None = None  # what the last commit of the interval did in the current table
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
         """Returns the obstacle that keeps the publication from being finished, or None."""
@@ -125,9 +129,16 @@ def takes_over(standing: TableStanding, publication: TablePublication, ledger_to
 
 
 def record_stored(
-    view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
+    view: View,
+    interval: Interval,
+    revision: int,
+    lease: int,
+    seconds: float,
+    now: datetime,
+    keys: CurrentKeys | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns the record that publishes a batch. The table has committed the publication with this lease.
+    """Returns the record that publishes a batch. The table has committed the publication with this lease. `keys` is what
+    that commit did in the current table.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -137,7 +148,7 @@ def record_stored(
         return ()
     check_under_way(batch, lease)
     done = batch.publication_as(TablePublication).model_copy(
-        update={"ended_at": now, "seconds": seconds, "refused": ""}
+        update={"ended_at": now, "seconds": seconds, "refused": "", "current": keys}
     )
     return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.method}")
 

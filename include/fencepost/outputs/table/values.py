@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, JsonValue
 
-from fencepost.model import PlannedOutput, Publication
+from fencepost.counts import count_of
+from fencepost.model import Batch, Frozen, PlannedOutput, Publication
 
 
 class TableOutput(PlannedOutput):
@@ -28,6 +29,27 @@ class TableOutput(PlannedOutput):
         """Returns `table NAME`, for messages."""
         return f"table {self.table}"
 
+    def announced(self, batch: Batch) -> dict[str, Any]:
+        """Returns the current table that the publication has brought up to date, if there is one."""
+        into = batch.publication
+        keys = into.current if isinstance(into, TablePublication) else None
+        return {"current_table": keys.table if keys is not None else None}
+
+
+class CurrentKeys(Frozen):
+    """What a commit did in a current table: the number of keys that it deleted, that it changed or added, and that it
+    computed and left as they were.
+    """
+
+    table: str
+    deleted: int = 0
+    changed: int = 0
+    same: int = 0
+
+    def __str__(self) -> str:
+        keys = f"of {count_of(self.deleted + self.changed + self.same, 'key')} in current table {self.table}"
+        return f"{keys} {self.deleted:,} deleted, {self.changed:,} changed, {self.same:,} as before"
+
 
 class TablePublication(Publication):
     """The commit of a staged batch to the table of this name. A commit to a table has no marks, so it does not expire."""
@@ -35,6 +57,7 @@ class TablePublication(Publication):
     table: str
     is_unseen: ClassVar[bool] = True
     ended_at: AwareDatetime | None = None
+    current: CurrentKeys | None = None  # None if there is no current table, or a stale one
 
     @property
     def has_ended(self) -> bool:
@@ -44,7 +67,13 @@ class TablePublication(Publication):
     @property
     def method(self) -> str:
         """Returns `in one commit to table NAME`, for the batch's history."""
-        return f"in one commit to table {self.table}"
+        keys = f", {self.current}" if self.current is not None else ""
+        return f"in one commit to table {self.table}{keys}"
+
+    @property
+    def details(self) -> dict[str, JsonValue]:
+        """Returns what the commit did in the current table, if there is one that is not stale."""
+        return {"current": self.current.model_dump(mode="json")} if self.current is not None else {}
 
     @property
     def target(self) -> str:

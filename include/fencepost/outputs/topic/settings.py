@@ -16,7 +16,7 @@ AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TopicSettings(RecordSettings, OutputSettings):
-    """A topic as the output. `key`, `timestamp` and `headers` name columns of the transform's result."""
+    """A topic as the output. `key`, `timestamp`, `headers` and `tombstone` name columns of the transform's result."""
 
     kind: Literal["topic"] = "topic"
     topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
@@ -85,6 +85,14 @@ class TopicSettings(RecordSettings, OutputSettings):
             )
         if self.format == "avro" and (strange := [name for name in names if not AVRO_NAME.fullmatch(name)]):
             raise ValueError(f"fields: {strange[0]!r} is not a name in Avro, which has letters of ASCII, digits and _")
+        return self
+
+    @model_validator(mode="after")
+    def _a_tombstone_has_a_key(self) -> Self:
+        if self.tombstone is not None and self.key is None:
+            raise ValueError("tombstone needs key: a record without key and value says nothing")
+        if self.tombstone is not None and self.tombstone == self.key:
+            raise ValueError("tombstone cannot be the key's column")
         return self
 
     @model_validator(mode="after")
