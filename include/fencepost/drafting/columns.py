@@ -18,6 +18,7 @@ from fencepost.drafting.decoders import decoder_of_json, with_columns
 from fencepost.drafting.names import column_names, free, similar, why_not_read
 from fencepost.drafting.types import Inferred, infer, refine
 from fencepost.formats.column_names import without_case
+from fencepost.formats.epochs import INFINITIES
 from fencepost.formats.framing import ExcludedKind, Malformed
 from fencepost.formats.json_decoder import parsed_record
 from fencepost.formats.rows import Decoder
@@ -29,6 +30,7 @@ OF_TIME = frozenset(
     "ms millis micros ns nanos".split()
 )
 SECONDS = (631_152_000, 4_102_444_800)  # the years 1990 to 2099: other numbers are unlikely to be times
+INFINITE = frozenset[int]().union(*INFINITIES.values())
 UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999, which formats can express
 # Debezium's mark of a deleted row in a flattened topic, which has no envelope.
@@ -235,9 +237,9 @@ def unit_of(column: DraftColumn) -> str:
 
 def unit_among(values: Sequence[Any]) -> str:
     """Returns the unit under which all these numbers are times of a plausible range of years. The unit is empty if there
-    is none.
+    is none. A 0 does not count, and neither does a number that stands for an infinity.
     """
-    numbers = [value for value in values if value is not None and value != 0]
+    numbers = [value for value in values if value is not None and value != 0 and value not in INFINITE]
     if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):
         return ""
     first, last = SECONDS

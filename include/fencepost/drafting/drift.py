@@ -96,7 +96,7 @@ def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: 
 
 def drift_of(pipeline: Pipeline, values: Sequence[bytes | None], keys: Sequence[bytes | None] = ()) -> Drift:
     """Returns the drift of these values from the source's format and schema, and of JSON keys from `source.key`."""
-    found, of_keys = _drift_of(pipeline, values), tuple(_misfits_of_keys(pipeline, keys))
+    found, of_keys = _drift_of(pipeline, values), tuple(_misfits_of_keys(pipeline, values, keys))
     if of_keys:
         bad = min(found.malformed + sum(one.records for one in of_keys), found.records)
         found = replace(found, misfits=(*found.misfits, *of_keys), malformed=bad)
@@ -129,10 +129,16 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
     return _of_json_schema(known, source, schemas)
 
 
-def _misfits_of_keys(pipeline: Pipeline, keys: Sequence[bytes | None]) -> Iterator[FieldDrift]:
+def _misfits_of_keys(
+    pipeline: Pipeline, values: Sequence[bytes | None], keys: Sequence[bytes | None]
+) -> Iterator[FieldDrift]:
     source, declared = pipeline.source, pipeline.source.declared_key
-    if source.key_format not in JSON_KEYS:
+    if source.key_format not in JSON_KEYS or not keys:
         return
+    if source.format == "json" and source.excludes:
+        _, reasons = decoder_of_json(source).decode_values(values)
+        kept = [not isinstance(reason, ExcludedKind) for reason in reasons]
+        keys = [key for key, is_read in zip(keys, kept, strict=True) if is_read]
     types = arrow_schema(declared.types)
     framing = AnyId(frozenset()) if source.key_format == "json_schema" else None
     _, why = JsonKeyDecoder(types, declared.required, framing, declared.fields).decode_values(keys)

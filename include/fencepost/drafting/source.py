@@ -96,7 +96,8 @@ def _of_changes(
             f"topic {topic}: no sampled change has a row with a field, so there is no column to draft. Run this again when "
             "it has newer records, or take values as they are by --format bytes."
         )
-    key = draft_key(keys, fields)
+    # A message or another table has another key.
+    key = draft_key([key for key, row in zip(keys, changes.rows, strict=True) if row is not None], fields)
     fields = with_key(fields, key)
     drafted = Source(
         topic=topic,

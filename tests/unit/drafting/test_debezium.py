@@ -133,6 +133,7 @@ def test_without_a_schema_no_scale_and_no_unit_is_guessed_and_a_person_is_told(d
         {"id": n, "amount": "BNI=", "valid_to": 1_767_225_600_000_000 + n, "birth_date": 20454, "word": "paid"}
         for n in range(3)
     ]
+    rows[1]["valid_to"] = 9_223_372_036_825_200_000  # an infinity
     source, fields = draft([change("c", None, row) for row in rows], [KEY] * 3)
     assert declared(fields) == {
         "id": {"type": "bigint not null"}, "amount": {"type": "string"}, "valid_to": {"type": "bigint"},
@@ -168,9 +169,11 @@ def test_columns_are_those_of_rows_and_tombstones_truncations_and_messages_are_n
 
 
 def test_of_several_tables_the_most_frequent_is_read_and_all_are_named(draft: Any) -> None:
+    """So is the key: that of a message is another one too."""
     values = [change("c", None, {"id": n}) for n in range(3)] + [change("c", None, {"sku": "x"}, "lines")]
     source, fields = draft(values, [KEY] * 3 + [b'{"sku": "x"}'])
-    assert source.captured_table == "public.orders"
+    with_message, _ = draft([*values[:3], change("m", None, None)], [KEY] * 3 + [b'{"prefix": "p"}'])
+    assert (source.captured_table, list(source.key), list(with_message.key)) == ("public.orders", ["id"], ["id"])
     assert list(declared(fields)) == ["id"]
     assert (fields.good, fields.excluded) == (3, 1)
     assert "public.orders (3), public.lines (1)" in fields.notes[0]
@@ -200,7 +203,7 @@ def test_a_placeholder_says_nothing_about_a_type_and_a_person_is_told_the_cure(d
     ],
 )
 def test_only_a_key_that_is_a_json_object_is_drafted(keys: list[bytes | None], key: dict[str, str], draft: Any) -> None:
-    source, fields = draft([change("c", None, {"id": 1, "n": 2})], keys)
+    source, fields = draft([change("c", None, {"id": 1, "n": 2})] * len(keys), keys)
     assert {name: one.type for name, one in source.key.items()} == key
     assert source.key_format == ("json" if key else "bytes")
     assert declared(fields)["id"]["type"] == ("bigint not null" if key else "bigint")
