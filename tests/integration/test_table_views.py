@@ -117,11 +117,11 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     ask_table(
         pipeline, "drop index numbers_fencepost_interval_idx; alter table numbers alter n type bigint; truncate numbers"
     )
-    ask_table(pipeline, "alter table numbers alter name type varchar(3)")
+    ask_table(pipeline, "alter table numbers alter name type char(3)")
     found = {f"{one.check} {n}": one for n, one in enumerate(examine(pipeline))}
     said = " ".join(one.found for name, one in found.items() if name.startswith("table"))
     assert "has no index on its intervals" in said
-    assert "column name is character varying(3)" in said
+    assert "column name is character(3)" in said
     assert "column n is" not in said, "a bigint holds an int"
     assert "in 1 interval:" in said
 
