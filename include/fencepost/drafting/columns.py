@@ -239,8 +239,11 @@ def unit_among(values: Sequence[Any]) -> str:
     """Returns the unit under which all these numbers are times of a plausible range of years. The unit is empty if there
     is none. A 0 does not count, and neither does a number that stands for an infinity.
     """
-    numbers = [value for value in values if value is not None and value != 0 and value not in INFINITE]
-    if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):
+    given = [value for value in values if value is not None]
+    if any(isinstance(value, bool) or not isinstance(value, int) for value in given):
+        return ""
+    numbers = [value for value in given if value != 0 and value not in INFINITE]
+    if not numbers:
         return ""
     first, last = SECONDS
     return next((u for u, n in UNITS.items() if all(first * n <= value <= last * n for value in numbers)), "")
