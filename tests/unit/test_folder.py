@@ -104,6 +104,36 @@ def test_an_expectation_that_can_never_be_evaluated_is_named(tmp_path: Path, one
         check_pipeline(load_pipeline(made))
 
 
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        (
+            "quality: {quarantine_limit: 0.5}",
+            r"quality\.quarantine_limit: not a section; its fields are rows, share \(found 0\.5\)",
+        ),
+        ("lineage: [x]", r"lineage: not a section; its fields are kafka, postgres"),
+        ("output: 5", r"output: not a section \(found 5\)"),
+        (
+            "output: {kind: postgres, table: t, current: robots}",
+            r"output\.current: not a section; its fields are table, key, order_by, deleted \(found 'robots'\)",
+        ),
+        (
+            "output: {kind: postgres, table: t, current: {tabel: robots}}",
+            r"output\.current\.tabel: unknown field; allowed here are table, key, order_by, deleted",
+        ),
+        ("output: {topic: out, fields: 3}", r"output\.fields: not a section of names and values \(found 3\)"),
+        ("notify: 3", r"notify: not a list \(found 3\)"),
+    ],
+)
+def test_a_value_in_the_place_of_a_section_is_told_the_fields_of_the_section(
+    tmp_path: Path, section: str, words: str
+) -> None:
+    name = section.partition(":")[0]
+    kept = [line for line in SETTINGS.strip().splitlines() if not line.startswith(f"{name}:")]
+    with pytest.raises(SettingsError, match=f"pipeline.yaml: {words}"):
+        load_pipeline(folder(tmp_path, {"pipeline.yaml": "\n".join([*kept, section]), "transform.py": GOOD}))
+
+
 def test_a_transform_mended_within_the_same_second_is_the_one_that_runs(tmp_path: Path) -> None:
     """Python's own cache of compiled modules knows a text by second and size."""
     pipeline = load_pipeline(folder(tmp_path, {"transform.py": "X = 1\n" + GOOD}))

@@ -170,6 +170,12 @@ def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | 
             message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], kind))}"
         elif one["type"] == "missing":
             message = "required but missing"
+        elif one["type"] == "model_type":
+            message = f"not a section; its fields are {', '.join(_siblings((*one['loc'], ''), kind))}"
+        elif one["type"] == "dict_type":
+            message = "not a section of names and values"
+        elif one["type"] in {"list_type", "tuple_type"}:
+            message = "not a list"
         found = one["input"]
         if not _hidden(one["loc"], one):  # mask secrets first: a shortened one would not be recognised
             message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
@@ -203,11 +209,13 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
     """Returns the fields that are allowed in the place of an unknown field. The fields that an output needs come first."""
-    if loc[0] == "output" and kind is not None:
-        fields = settings_of(kind).model_fields
-        return sorted(fields, key=lambda name: not fields[name].is_required())
     model: Any = Pipeline
     parts = [part for part in loc[:-1] if isinstance(part, str)]
+    if parts[:1] == ["output"] and kind is not None:
+        model, parts = settings_of(kind), parts[1:]
+        if not parts:
+            fields = model.model_fields
+            return sorted(fields, key=lambda name: not fields[name].is_required())
     while parts:
         name = parts.pop(0)
         annotation = next(field.annotation for n, field in model.model_fields.items() if name in (n, field.alias))

@@ -124,6 +124,8 @@ def kind_of(output: Any) -> str | None:
 
 def _of_its_kind(output: object) -> object:
     kind = kind_of(output)
+    if not isinstance(output, Mapping | OutputSettings):
+        raise PydanticCustomError("output_section", "not a section")
     if kind is None:
         raise PydanticCustomError("output_kind", "kind is {kinds}", {"kinds": " or ".join(OUTPUT_KINDS)})
     return settings_of(kind).model_validate(output)
