@@ -131,7 +131,7 @@ def test_a_publication_struck_anywhere_has_changed_both_tables_or_neither(
     assert (newest(pipeline), positions(pipeline)) == ((AFTER, [*SECOND]) if committed else (BEFORE, [*SECOND, *FIRST]))
     result = advance_batch(pipeline, day(2))
     assert result.state is State.PUBLISHED
-    assert result.message.endswith("of 3 keys in current table public.newest 0 deleted, 3 changed, 0 as before")
+    assert result.message.endswith("current table public.newest: of 3 keys 0 deleted, 3 changed, 0 as before")
     assert result.details["current"] == {"table": "public.newest", "deleted": 0, "changed": 3, "same": 0}
     assert (newest(pipeline), positions(pipeline)) == (AFTER, [*SECOND])
 

@@ -53,7 +53,7 @@ def test_what_a_run_a_reader_and_a_person_see_of_it(
     fill(broker, pipeline, [10, 11, 12, 13, 14])
     fill(broker, pipeline, [1, 2, 6], number=2)
     result = run(spark, pipeline, day(1))
-    assert result.message.endswith("of 3 keys in current table public.newest 0 deleted, 3 changed, 0 as before")
+    assert result.message.endswith("current table public.newest: of 3 keys 0 deleted, 3 changed, 0 as before")
     assert there(pipeline) == [(0, 12), (1, 10), (2, 11)]
     assert announced(pipeline, day(1))["current_table"] == "public.newest"
     assert run(spark, pipeline, day(2)).details["current"] == {

@@ -26,10 +26,10 @@ def currents(postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_newest_row_of_each_key_is_there(currents: Currents) -> None:
     keys = currents.publish(0, [(1, 10, False, "a"), (2, 11, False, "b"), (1, 12, False, "c")])
     assert currents.there() == [(1, 12, "c"), (2, 11, "b")]
-    assert str(keys) == "of 2 keys in current table public.customers 0 deleted, 2 changed, 0 as before"
+    assert str(keys) == "current table public.customers: of 2 keys 0 deleted, 2 changed, 0 as before"
     keys = currents.publish(1, [(2, 20, True, "b"), (3, 21, False, "d"), (1, 5, False, "late")])
     assert currents.there() == [(1, 12, "c"), (3, 21, "d")]
-    assert str(keys) == "of 3 keys in current table public.customers 1 deleted, 1 changed, 1 as before"
+    assert str(keys) == "current table public.customers: of 3 keys 1 deleted, 1 changed, 1 as before"
     assert currents.there() == currents.wanted()
 
 

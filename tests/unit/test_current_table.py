@@ -140,7 +140,7 @@ def test_each_part_of_what_decides_rows_changes_the_digest() -> None:
 
 def test_what_is_said() -> None:
     keys = CurrentKeys(table="public.customers", deleted=40, changed=9_300, same=660)
-    assert str(keys) == "of 10,000 keys in current table public.customers 40 deleted, 9,300 changed, 660 as before"
+    assert str(keys) == "current table public.customers: of 10,000 keys 40 deleted, 9,300 changed, 660 as before"
     assert describe_stale("p", "public.customers", "") == ""
     assert describe_stale("p", "public.customers", "it was replaced") == (
         "current table public.customers is stale, so publications do not change it: it was replaced. `fencepost current p "

@@ -47,8 +47,9 @@ class CurrentKeys(Frozen):
     same: int = 0
 
     def __str__(self) -> str:
-        keys = f"of {count_of(self.deleted + self.changed + self.same, 'key')} in current table {self.table}"
-        return f"{keys} {self.deleted:,} deleted, {self.changed:,} changed, {self.same:,} as before"
+        keys = count_of(self.deleted + self.changed + self.same, "key")
+        what = f"{self.deleted:,} deleted, {self.changed:,} changed, {self.same:,} as before"
+        return f"current table {self.table}: of {keys} {what}"
 
 
 class TablePublication(Publication):
@@ -67,7 +68,7 @@ class TablePublication(Publication):
     @property
     def method(self) -> str:
         """Returns `in one commit to table NAME`, for the batch's history."""
-        keys = f", {self.current}" if self.current is not None else ""
+        keys = f"; {self.current}" if self.current is not None else ""
         return f"in one commit to table {self.table}{keys}"
 
     @property
