@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from random import Random
 
-from .database import TABLES, Database
+from .database import FULL, KEYED, TABLES, Database
 from .every_type import COLUMNS, random_value
 
 IDS = 40  # rows come and go below this
@@ -40,8 +40,19 @@ def change(database: Database, chance: Random, transactions: int) -> None:
 
 
 def truncate(database: Database) -> None:
-    """Empty both tables."""
-    database.run(f"truncate {', '.join(TABLES)}")
+    """Empty the table without a current table: that one would keep the rows."""
+    database.run(f"truncate {KEYED}")
+
+
+def mend(database: Database, chance: Random, unread: Sequence[tuple[int, str]]) -> None:
+    """Change the rows of FULL whose newest change cannot be read, so that a later one, most likely, can be.
+
+    `unread` has their ids with the operation of that change. A row that is deleted comes back and is deleted again.
+    """
+    for number, op in unread:
+        again = [_insert(chance, number), f"delete from {{table}} where id = {number}"]
+        statements = again if op == "d" else [_update(chance, number, len(COLUMNS))]
+        database.run(*(statement.replace("{table}", FULL) for statement in statements))
 
 
 def _transaction(chance: Random, parity: int) -> list[str]:
