@@ -139,7 +139,9 @@ def test_a_run_refuses_a_written_name_of_no_column_before_it_stages(
     pipeline = make_pipeline(output={"fields": {"n": "number", "nobody": "x"}})
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, at(1))])
-    with pytest.raises(SettingsError, match=r"output\.fields names the column 'nobody', which the result of .* It has n"):
+    with pytest.raises(
+        SettingsError, match=r"output\.fields names the column 'nobody', which the result of .* It has n"
+    ):
         plan_and_write(spark, pipeline, day(1))
     assert read_all(broker.bootstrap, pipeline.staging_topic) == []
 

@@ -186,7 +186,7 @@ def test_tombstones_are_refused_or_counted_as_the_settings_say(run: Trials, make
 def test_a_column_that_a_setting_would_give_is_refused_with_the_setting(
     run: Trials, make: Make, column: str, setting: str | None
 ) -> None:
-    folder = make(f"SELECT n, {column} AS x FROM {{source}}", output={"key": None})
+    folder = make("SELECT n, COLUMN AS x FROM {source}".replace("COLUMN", column), output={"key": None})
     with pytest.raises(SettingsError) as refused:
         run(folder, [{"n": 1}])
     name = column.split(".")[0].lower()

@@ -19,6 +19,8 @@ from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres.doctor import check_current_table
 from fencepost.preview.trial import try_pipeline
 from fencepost.preview.trial_input import newest
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.validate import validate_batch
 from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
@@ -103,6 +105,26 @@ def test_beside_a_current_table_a_truncation_fails_its_batch_by_name_until_the_s
     assert batch.written.excluded == {"other_tables": 1, "truncations": 2}
     found = ask(dropping, "select id, name, pos from newest order by id")
     assert found == ([(1, "n1", 0)] if transform is ONE_ROW else [(1, "n1", 0), (2, "n2", 1), (3, "n3", 4)])
+
+
+def test_a_batch_that_was_written_before_the_current_table_was_added_is_not_published_to_it(
+    spark: Any, broker: Broker, make_table: Make
+) -> None:
+    pipeline = make_table(ROWS, SUITE, source=SOURCE)
+    fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    validate_batch(spark, pipeline, day(1))
+    settings: dict[str, Any] = {"output": {"current": CURRENT}, "postgres": store_of(pipeline), "name": pipeline.name}
+    with pytest.raises(TruncationsRefused) as refused:
+        advance_batch(make_table(ROWS, SUITE, source=SOURCE, **settings), day(1))
+    batch = latest(pipeline, day(1))
+    assert str(refused.value).startswith(
+        f"batch {batch.id}: it left out 3 truncations of the source table, and {FAILS}. A truncation does not say"
+    )
+    assert batch.state is State.WRITTEN
+    dropping = make_table(ROWS, SUITE, source={**SOURCE, "truncations": "drop"}, **settings)
+    assert advance_batch(dropping, day(1)).state is State.PUBLISHED
+    assert ask(pipeline, "select id from newest order by id") == [(1,), (2,), (3,)]
 
 
 def test_of_a_truncation_that_was_published_before_doctor_and_rebuild_say_that_its_rows_may_be_there(

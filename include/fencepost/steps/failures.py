@@ -22,6 +22,7 @@ from fencepost.formats import FORMATS
 from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch
+from fencepost.protocol.advice import after_truncation
 from fencepost.quality.overflow import overflowing_rule
 from fencepost.rows.decode import is_truncation, refused_tombstone
 from fencepost.rows.encode import UNFIT, UNFIT_END
@@ -120,20 +121,9 @@ def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame)
             f"batch {batch.id}: {found.truncations:,} of {count_of(found.rows or 0, 'record')} of topic {topic} "
             f"{'is a truncation' if found.truncations == 1 else 'are truncations'} of the source table, and "
             f"{pipeline.why_truncations_fail}; partition:offset of the first: {first(is_truncation())}. "
-            f"{_of_current(pipeline.output.current_table)}"
+            f"{after_truncation(pipeline.output.current_table)}"
         )
     return None
-
-
-def _of_current(table: str | None) -> str:
-    """Returns what a truncation would leave in the current table, if there is one, and the next step."""
-    drop = "No offset moved. Set source.truncations in pipeline.yaml to drop, which leaves them out and counts them"
-    if table is None:
-        return f"{drop}."
-    return (
-        f"A truncation does not say which rows it removed, so current table {table} would keep them. {drop}. The current table "
-        "then keeps these rows until the topic has their deletions."
-    )
 
 
 def _listed(places: Places) -> str:
