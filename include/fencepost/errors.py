@@ -27,7 +27,7 @@
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
             ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, TableRefused,
-            ├── TopicMissing
+            ├── TopicMissing, TruncationsRefused
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    the ledger lacks a value that a step relies on
 
@@ -202,6 +202,12 @@ class MalformedRecords(NeedsOperator):
 
 class TombstonesRefused(NeedsOperator):
     """Source records have no value, and the pipeline has `tombstones: fail`."""
+
+
+class TruncationsRefused(NeedsOperator):
+    """The source table was truncated, and the pipeline has `truncations: fail`, which is the default with a current
+    table.
+    """
 
 
 class TransitionRefused(NeedsOperator):

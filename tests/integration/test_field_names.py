@@ -29,7 +29,7 @@ from fencepost.preview.trial import try_pipeline
 from fencepost.preview.trial_input import of_interval
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all
-from steps import run
+from steps import plan_and_write, run
 
 Make = Callable[..., Pipeline]
 
@@ -131,6 +131,19 @@ WRITTEN = [
     {"user-id": 1, "@timestamp": "2026-01-01T00:00:00.000000Z", "ab": "x", "amount": 12.3},
     {"user-id": 2, "@timestamp": "1969-12-31T23:59:59.999000Z", "ab": None, "amount": None},
 ]
+
+
+def test_a_run_refuses_a_written_name_of_no_column_before_it_stages(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(output={"fields": {"n": "number", "nobody": "x"}})
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, at(1))])
+    with pytest.raises(
+        SettingsError, match=r"output\.fields names the column 'nobody', which the result of .* It has n"
+    ):
+        plan_and_write(spark, pipeline, day(1))
+    assert read_all(broker.bootstrap, pipeline.staging_topic) == []
 
 
 def test_names_and_encodings_go_through_a_run(

@@ -197,6 +197,50 @@ def test_a_flattened_topic_and_hostile_names_are_read_by_their_own_names(spark: 
     assert found == [expected | {"deleted": False}, expected | {"deleted": True}]
 
 
+# What `delete.tombstone.handling.mode` leaves of a deletion in a flattened topic, and what the draft does with it.
+REWRITTEN = [{"id": 1, "__deleted": "false"}, {"id": 1, "__deleted": "true"}, None]
+FLATTENED: dict[str, tuple[list[Any], bytes, str, dict[str, str] | None, list[Any]]] = {
+    "rewrite-with-tombstone": (
+        REWRITTEN,
+        b'{"id":1}',
+        "drop",
+        None,
+        [{"id": 1, "deleted": False}, {"id": 1, "deleted": True}],
+    ),
+    "tombstone": ([{"id": 1}, None], b'{"id":1}', "pass", {"id": "bigint not null"}, [{"id": 1}, None]),
+    "keys that are no objects": ([{"id": 1}, None], b"1", "pass", None, [{"id": 1}, None]),
+}
+
+
+@pytest.mark.parametrize("mode", FLATTENED)
+def test_a_deletion_of_a_flattened_topic_is_drafted_as_its_mode_writes_it(
+    spark: Any, broker: Broker, new: New, mode: str
+) -> None:
+    values, key, tombstones, columns, published = FLATTENED[mode]
+    topic = f"new-deleted-{mode.replace(' ', '-')}"
+    create_topic(broker.bootstrap, topic, 1)
+    produce(broker.bootstrap, topic, [(key, one, 0, at(2)) for one in values])
+    draft = new(f"deleted_{list(FLATTENED).index(mode)}", topic)
+    source = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())["source"]
+    assert (source["tombstones"], source.get("key")) == (tombstones, columns)
+    pipeline = publish(spark, draft)
+    found = read_all(broker.bootstrap, pipeline.output.topic)
+    assert [(one.key, one.value and one.json) for one in found] == [(key, one) for one in published]
+
+
+def test_a_limit_that_malformed_records_raise_is_said(broker: Broker, new: New) -> None:
+    create_topic(broker.bootstrap, "new-junk", 1)
+    produce(broker.bootstrap, "new-junk", [(b"k", value, 0, at(2)) for value in ({"n": 1}, {"n": 2}, b"{", b"{")])
+    draft = new("junk", "new-junk")
+    assert yaml.safe_load((draft.folder / "pipeline.yaml").read_text())["quality"] == {
+        "quarantine_limit": {"share": 1.0}
+    }
+    assert (
+        "pipeline.yaml sets quality.quarantine_limit to a share of 1.0 for these malformed records, so no batch is rejected for "
+        "them. The default is 0.01. Lower it when the cause is fixed."
+    ) in draft.warnings
+
+
 NAMES = [
     *(
         "a",

@@ -173,6 +173,42 @@ def test_tombstones_are_refused_or_counted_as_the_settings_say(run: Trials, make
         run(make("SELECT n, true AS _TOMBSTONE FROM {source}", output={"key": None}), [{"n": 1}])
 
 
+@pytest.mark.parametrize(
+    ("column", "setting"),
+    [
+        ("_op", "source.envelope: debezium"),
+        ("_OP", "source.envelope: debezium"),
+        ("_source.ts", "source.envelope: debezium"),
+        ("_headers", "source.headers: true"),
+        ("_opened", None),
+    ],
+)
+def test_a_column_that_a_setting_would_give_is_refused_with_the_setting(
+    run: Trials, make: Make, column: str, setting: str | None
+) -> None:
+    folder = make("SELECT n, COLUMN AS x FROM {source}".replace("COLUMN", column), output={"key": None})
+    with pytest.raises(SettingsError) as refused:
+        run(folder, [{"n": 1}])
+    name = column.split(".")[0].lower()
+    said = f"The source has the column {name} with {setting} in {folder / 'pipeline.yaml'}."
+    assert str(refused.value).endswith(said) == (setting is not None)
+    assert "UNRESOLVED_COLUMN" in str(refused.value)
+
+
+def test_a_flattened_deletion_becomes_a_row_of_a_table_as_its_page_says(run: Trials, make: Make) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "change-data.md").read_text()
+    (select,) = [line for line in page.splitlines() if line.startswith("SELECT _key_id AS id")]
+    source = {"schema": {"id": "bigint not null", "email": "string"}, "tombstones": "pass"}
+    source |= {"key_format": "json", "key": {"id": "bigint not null"}}
+    folder = make(select, source=source, output={"key": None})
+    key = '{"id":7}'
+    found = run(folder, [{"_value": '{"id":7,"email":"e"}', "_key": key}, {"_value": None, "_key": key}]).rows
+    assert found == [
+        {"id": 7, "email": "e", "is_deleted": False, "source_offset": 0},
+        {"id": 7, "email": None, "is_deleted": True, "source_offset": 1},
+    ]
+
+
 def test_metadata_that_a_test_does_not_give_are_those_of_a_record_at_its_position(run: Trials, make: Make) -> None:
     folder = make(MEETS, source={"headers": True}, output={"key": None})
     start = round(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)

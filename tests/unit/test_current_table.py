@@ -11,19 +11,33 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
+from fencepost.model import State
 from fencepost.outputs.postgres.settings import PostgresSettings
-from fencepost.outputs.table.current import CurrentBasis, RegisteredCurrent, describe_stale, digest_of, why_stale
+from fencepost.outputs.postgres.values import PostgresOutput
+from fencepost.outputs.table.current import (
+    CurrentBasis,
+    RegisteredCurrent,
+    describe_stale,
+    describe_truncated,
+    digest_of,
+    truncated_intervals,
+    why_stale,
+)
 from fencepost.outputs.table.values import CurrentKeys
+from fencepost.protocol.view import View
+from makers import a_batch, a_day, a_plan, a_receipt, a_topic, a_written
 
 CURRENT: dict[str, Any] = {"table": "customers", "key": ["id"], "order_by": ["pos"], "deleted": "gone"}
 BASIS = CurrentBasis("public.changes", 7, 8, "digest")
 
 
-def pipeline_of(folder: Path, current: dict[str, Any] | None, table: str = "reporting.changes") -> Pipeline:
+def pipeline_of(
+    folder: Path, current: dict[str, Any] | None, table: str = "reporting.changes", **source: Any
+) -> Pipeline:
     """A pipeline with this `output.current`."""
     output = {"kind": "postgres", "table": table, **({"current": current} if current is not None else {})}
     sections = {
-        "source": {"topic": "in", "schema": {"n": "int"}},
+        "source": {"topic": "in", "schema": {"n": "int"}, **source},
         "output": output,
         "schedule": {"start": "2026-01-01"},
         "kafka": {"bootstrap.servers": "127.0.0.1:1"},
@@ -146,3 +160,55 @@ def test_what_is_said() -> None:
         "current table public.customers is stale, so publications do not change it: it was replaced. `fencepost current p "
         "--rebuild` computes it from the output table"
     )
+
+
+BY_DEFAULT = "source.truncations is fail, the default with output.current"
+
+
+@pytest.mark.parametrize(
+    ("current", "source", "why"),
+    [
+        (CURRENT, {"envelope": "debezium"}, BY_DEFAULT),
+        (CURRENT, {"envelope": "debezium", "truncations": "fail"}, "source.truncations is fail"),
+        (CURRENT, {"envelope": "debezium", "truncations": "drop"}, ""),
+        (CURRENT, {}, ""),
+        (None, {"envelope": "debezium"}, ""),
+        (None, {"envelope": "debezium", "truncations": "fail"}, "source.truncations is fail"),
+    ],
+)
+def test_truncations_fail_a_batch_beside_a_current_table_or_if_the_settings_say_so(
+    tmp_path: Path, current: dict[str, Any] | None, source: dict[str, Any], why: str
+) -> None:
+    pipeline = pipeline_of(tmp_path / "customers", current, **source)
+    assert pipeline.why_truncations_fail == why
+    assert pipeline.refuses_truncations == bool(why)
+
+
+def truncated(day: int, state: State = State.PUBLISHED, table: str = "public.changes", **changes: Any) -> Any:
+    """A batch that left a truncation out, unless the test gives other counts."""
+    excluded = changes.pop("excluded", {"truncations": 1, "messages": 2})
+    written = a_written(a_receipt(), excluded=excluded)
+    plan = a_plan((0, 9), output=PostgresOutput(table=table), staging=a_topic(0))
+    return a_batch(state, interval=a_day(day), plan=plan, written=written, **changes)
+
+
+def test_published_truncations_of_the_output_table_are_found_and_no_others() -> None:
+    view = View.of(
+        [
+            truncated(0),
+            truncated(0, revision=2, excluded={"messages": 1}),  # it replaced the first
+            truncated(1, State.WRITTEN),
+            truncated(2, table="public.another"),
+            truncated(3),
+            truncated(4, excluded={"messages": 1}),
+            truncated(4, revision=2, adds_to=1),
+            truncated(5, excluded={}),
+        ]
+    )
+    found = truncated_intervals(view, "public.changes")
+    assert found == [a_day(3), a_day(4)]
+    assert describe_truncated(found, BY_DEFAULT) == (
+        f"a truncation of the source table is in 2 published intervals, the last of them {a_day(4)}, and {BY_DEFAULT}: the "
+        "output table has no deletions of the rows that it removed"
+    )
+    assert describe_truncated(found, "") == describe_truncated([], BY_DEFAULT) == ""

@@ -163,6 +163,11 @@ def test_settings_count_that_say_what_is_read_and_written(
     assert changed(**sections) == part
 
 
+def test_whether_a_truncation_fails_a_batch_decides_no_record(changed: Callable[..., list[str]]) -> None:
+    source = {"envelope": "debezium"}
+    assert changed(before={"source": source}, source={**source, "truncations": "drop"}) == []
+
+
 def test_the_order_of_columns_counts_and_that_of_spark_settings_does_not(changed: Callable[..., list[str]]) -> None:
     one, two = {"n": "int", "m": "int"}, {"m": "int", "n": "int"}
     settings = {"spark.a": "1", "spark.b": "2"}

@@ -452,6 +452,8 @@ def pipeline_of(tmp_path: Path, **source: Any) -> Pipeline:
     [
         ({"envelope": "canal"}, "Input should be 'debezium'"),
         ({"table": "public.orders"}, "table needs envelope: debezium"),
+        ({"truncations": "drop"}, "truncations needs envelope: debezium"),
+        ({"envelope": "debezium", "truncations": "pass"}, "Input should be 'fail' or 'drop'"),
         ({"envelope": "debezium", "table": "orders"}, "give the table as schema.table, or as database.table"),
         ({"envelope": "debezium", "table": ".orders"}, "give the table as schema.table"),
         ({"envelope": "debezium", "format": "bytes", "schema": {}}, "envelope needs format: json, json_schema or avro"),

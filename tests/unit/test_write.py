@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.errors import Superseded
+from fencepost.formats.framing import ExcludedKind, describe_excluded
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded
 from fencepost.ledger.ledger import recorded as recorded_in
@@ -64,12 +65,19 @@ def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str)
 
 
 def test_a_write_says_how_many_records_its_source_excluded() -> None:
-    source = SourceCounts(rows=453, excluded={"other_types": 50, "truncations": 3})
+    source = SourceCounts(rows=453, excluded={"other_types": 50, "truncations": 3, "messages": 1})
     result = recorded(PLANNED, source)
     assert (
-        result.message == "wrote revision 1: 453 records in, 400 out, 50 records of other types, 3 truncations excluded"
+        result.message
+        == "wrote revision 1: 453 records in, 400 out, 50 records of other types, 3 truncations, 1 logical message excluded"
     )
-    assert result.details["excluded"] == {"other_types": 50, "truncations": 3}
+    assert result.details["excluded"] == {"other_types": 50, "truncations": 3, "messages": 1}
+
+
+def test_one_excluded_record_is_said_in_the_singular() -> None:
+    assert describe_excluded({kind.value: 1 for kind in ExcludedKind}) == (
+        "1 record of another type, 1 record of another table, 1 truncation, 1 logical message, 1 tombstone behind a deletion"
+    )
 
 
 def test_a_write_whose_interval_was_withdrawn_does_not_say_that_it_wrote() -> None:

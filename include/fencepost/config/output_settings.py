@@ -90,6 +90,11 @@ class OutputSettings(Section):
         return False
 
     @property
+    def current_table(self) -> str | None:
+        """Returns the name of the output's current table, or None if it has none."""
+        return None
+
+    @property
     def records(self) -> RecordSettings:
         """Returns how staged records are written. For a topic these are the settings of the topic's own records."""
         raise NotImplementedError

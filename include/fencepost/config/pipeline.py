@@ -117,6 +117,21 @@ class Pipeline(ClientConfig):
         return self
 
     @property
+    def refuses_truncations(self) -> bool:
+        """Returns whether a truncation of the source table fails a batch. By default it does if the output has a current
+        table, which would keep the rows that the truncation removed.
+        """
+        return bool(self.why_truncations_fail)
+
+    @property
+    def why_truncations_fail(self) -> str:
+        """Returns which setting lets a truncation fail a batch. The text is empty if none does."""
+        said = self.source.truncations
+        if said is None and self.source.envelope is not None and self.output.current_table is not None:
+            return "source.truncations is fail, the default with output.current"
+        return "source.truncations is fail" if said == "fail" else ""
+
+    @property
     def uses_registry(self) -> bool:
         """Returns whether any part of the pipeline's records has its schema in a registry."""
         return bool(self._in_registry)

@@ -115,7 +115,8 @@ class Source(Section):
     """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it
     declares only fields whose types do not come from the registry. `key` declares the fields of keys in the same way.
     `only` has the types of the records that are read, or None if all are. With `envelope` each value is a change of a row,
-    and `captured_table` (in YAML: `table`) is the only table whose changes are read.
+    and `captured_table` (in YAML: `table`) is the only table whose changes are read. If `truncations` is None, the output
+    decides (`Pipeline.refuses_truncations`).
 
     `subject` and `version` say which schema of the registry a value is read with. `key_subject` and `key_version` say
     the same for a key.
@@ -136,6 +137,7 @@ class Source(Section):
     headers: bool = False
     on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
     tombstones: Literal["fail", "drop", "pass"] = "fail"
+    truncations: Annotated[Literal["fail", "drop"] | None, Mark.DECIDES_NO_RECORD] = None
     on_expired: Annotated[Literal["fail", "skip"], Mark.DECIDES_NO_RECORD] = "fail"
 
     @field_validator("columns", "key")
@@ -222,6 +224,8 @@ class Source(Section):
         if self.envelope is None:
             if self.captured_table is not None:
                 raise ValueError("table needs envelope: debezium")
+            if self.truncations is not None:
+                raise ValueError("truncations needs envelope: debezium")
             return self
         if self.format == "bytes":
             raise ValueError("envelope needs format: json, json_schema or avro: format bytes does not look into values")

@@ -22,8 +22,8 @@ from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.foreign_ids import check_ids
-from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
-from fencepost.drafting.source import compaction, near_topics, source_of
+from fencepost.drafting.settings import LARGE, LIMIT, largest_of, limit_of, settings_yaml
+from fencepost.drafting.source import compaction, near_topics, source_of, with_tombstones
 from fencepost.drafting.times import ChosenInterval, choose_interval, doubts
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
 from fencepost.errors import AccessDenied, SettingsError, TopicMissing
@@ -83,7 +83,7 @@ def draft_pipeline(
         source, fields = source_of(connected, wanted, connection, values, keys)  # 2
         policy = _cleanup_policy(cluster, wanted.topic)
         if source.envelope is None and (fields.tombstones or "compact" in policy):
-            source = source.model_copy(update={"tombstones": "pass"})
+            source = with_tombstones(source, fields, keys)
         now = utc_now()
         chosen = choose_interval(  # 3
             cluster, sample, wanted.reading_group, connected.schedule.boundaries, now
@@ -221,6 +221,12 @@ def _warnings(
         yield (
             f"Malformed: {fields.bad:,} of {fields.records:,} sampled records, which would go to quarantine: "
             f"{'; '.join(f'{reason} ({count:,})' for reason, count in reasons[:3])}."
+        )
+    if (limit := limit_of(fields)) > LIMIT:
+        rejects = "no batch is rejected for them" if limit == 1 else f"only a share above {limit} rejects a batch"
+        yield (
+            f"pipeline.yaml sets quality.quarantine_limit to a share of {limit} for these malformed records, so {rejects}. The "
+            f"default is {LIMIT}. Lower it when the cause is fixed."
         )
     yield from fields.notes
     if fields.left_out:

@@ -43,12 +43,14 @@ def settings_yaml(
     if source.only is not None:
         names = ", ".join(map(scalar, source.only.values))
         lines.append(f"  only: [{names}]  # records of other types are counted and left out\n")
-    lines += _envelope(source)
+    lines += [*_envelope(source), *_key(source)]
     lines.append("  on_malformed: quarantine  # a record that does not fit goes to quarantine with the reason\n")
     if source.tombstones == "pass":
         lines.append(
             "  tombstones: pass  # writes a tombstone as a tombstone; drop leaves it out, fail stops the batch\n"
         )
+    if source.tombstones == "drop":
+        lines.append("  tombstones: drop  # the row before it says that it is deleted (__deleted)\n")
     declared = [(column_line(c.name, c.declared), c.note) for c in fields.columns if c.declared is not None]
     if declared or fields.left_out:
         lines.append("  schema:\n" if declared else "")
@@ -65,7 +67,7 @@ def settings_yaml(
         f"  timezone: {scalar(wanted.timezone)}\n",
         f"  start: {in_zone(chosen.interval.start, wanted.timezone)}{_begins(chosen, wanted)}\n",
     ]
-    if (limit := _limit(fields)) > LIMIT:
+    if (limit := limit_of(fields)) > LIMIT:
         lines.append(
             f"\nquality:\n  quarantine_limit: {{share: {limit}}}  # {fields.bad:,} of {fields.records:,} sampled records are "
             "malformed\n"
@@ -79,7 +81,7 @@ def settings_yaml(
 
 
 def _envelope(source: Source) -> list[str]:
-    """Returns the lines for a topic of changes: the envelope, the table and the key."""
+    """Returns the lines for a topic of changes: the envelope and the table."""
     if source.envelope is None:
         return []
     lines = [f"  envelope: {source.envelope}  # each value is a change of a row; docs/change-data.md\n"]
@@ -87,11 +89,19 @@ def _envelope(source: Source) -> list[str]:
         lines.append(
             f"  table: {scalar(source.captured_table)}  # the topic has other tables too; they are counted and left out\n"
         )
-    if source.key:
-        lines.append(f"  key_format: {source.key_format}\n")
-        lines.append("  key:  # the columns of the table's key, which every change has\n")
-        lines.append(with_comments([(column_line(name, one), "") for name, one in source.key.items()], "    "))
     return lines
+
+
+def _key(source: Source) -> list[str]:
+    """Returns the lines for the columns of the key."""
+    if not source.key:
+        return []
+    has = "every change" if source.envelope is not None else "a tombstone too"
+    return [
+        f"  key_format: {source.key_format}\n",
+        f"  key:  # the columns of the {'table' if source.envelope is not None else 'record'}'s key, which {has} has\n",
+        with_comments([(column_line(name, one), "") for name, one in source.key.items()], "    "),
+    ]
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
@@ -133,7 +143,7 @@ def _auto_register(section: str) -> str:
     )
 
 
-def _limit(fields: Fields) -> float:
+def limit_of(fields: Fields) -> float:
     """Returns a limit for the share of malformed records. The limit is twice the sample's share, so a similar batch
     stays below it.
     """

@@ -8,9 +8,17 @@ from difflib import get_close_matches
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.source import Source, SourceColumn
-from fencepost.drafting.columns import DraftColumn, Fields, json_fields, named, object_in
+from fencepost.drafting.columns import DELETED, DraftColumn, Fields, json_fields, named, object_in
 from fencepost.drafting.connection import DraftConnection
-from fencepost.drafting.debezium import Changes, changes_in, draft_key, envelope_fields, is_mongodb, with_key
+from fencepost.drafting.debezium import (
+    Changes,
+    changes_in,
+    draft_key,
+    envelope_fields,
+    is_mongodb,
+    payload_of,
+    with_key,
+)
 from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.registered import ReadBy, read_by, registered_source
 from fencepost.drafting.value_kinds import ValueKinds, value_kinds
@@ -110,6 +118,23 @@ def _of_changes(
         on_malformed="quarantine",
     )
     return drafted, fields
+
+
+def with_tombstones(source: Source, fields: Fields, keys: Sequence[bytes | None]) -> Source:
+    """Returns the source of a topic that has tombstones, or may have them, and no envelopes.
+
+    In a flattened topic with `__deleted` a tombstone repeats the deletion before it, and is dropped. Otherwise it is the
+    deletion. It is passed, and its key has columns if all sampled keys are objects with the same fields.
+    """
+    if any(column.field == DELETED for column in fields.columns):
+        return source.model_copy(update={"tombstones": "drop"})
+    passing = source.model_copy(update={"tombstones": "pass"})
+    objects = [None if key is None else object_in(key) for key in keys]
+    names = {None if one is None else frozenset(payload_of(one)[0]) for one in objects}
+    if source.format != "json" or None in names or len(names) != 1:
+        return passing
+    key = draft_key(keys, fields)
+    return passing.model_copy(update={"key_format": "json", "key": key}) if key else passing
 
 
 def _declared(fields: Fields) -> dict[str, SourceColumn]:

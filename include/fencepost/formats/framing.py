@@ -36,16 +36,20 @@ class ExcludedKind(StrEnum):
 
     @property
     def words(self) -> str:
-        """Returns what such records are, in words that follow a number."""
-        return _IN_WORDS[self]
+        """Returns what such records are."""
+        return _IN_WORDS[self][1]
+
+    def noun(self, records: int) -> str:
+        """Returns what such records are, in words that follow their number."""
+        return _IN_WORDS[self][records != 1]
 
 
-_IN_WORDS: Mapping[ExcludedKind, str] = {
-    ExcludedKind.OTHER_TYPES: "records of other types",
-    ExcludedKind.OTHER_TABLES: "records of other tables",
-    ExcludedKind.TRUNCATIONS: "truncations",
-    ExcludedKind.MESSAGES: "logical messages",
-    ExcludedKind.DELETION_TOMBSTONES: "tombstones behind deletions",
+_IN_WORDS: Mapping[ExcludedKind, tuple[str, str]] = {
+    ExcludedKind.OTHER_TYPES: ("record of another type", "records of other types"),
+    ExcludedKind.OTHER_TABLES: ("record of another table", "records of other tables"),
+    ExcludedKind.TRUNCATIONS: ("truncation", "truncations"),
+    ExcludedKind.MESSAGES: ("logical message", "logical messages"),
+    ExcludedKind.DELETION_TOMBSTONES: ("tombstone behind a deletion", "tombstones behind deletions"),
 }
 
 
@@ -53,7 +57,7 @@ def describe_excluded(excluded: Mapping[str, int]) -> str:
     """Returns the numbers of excluded records by kind in words, such as `50 records of other types, 2 truncations`.
     The text is empty if there are none.
     """
-    return ", ".join(f"{records:,} {ExcludedKind(kind).words}" for kind, records in excluded.items())
+    return ", ".join(f"{records:,} {ExcludedKind(kind).noun(records)}" for kind, records in excluded.items())
 
 
 class Excluded(Exception):

@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
+from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.quoting import column_named
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
@@ -143,7 +144,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
     unpublished = [
         *source.bad,
         *source.tombstones,
-        *source.excluded,
+        *source.excluded.values(),
         *(UnpublishedRows(*rules.named[n], rows=found[0]) for n, found in sorted(failed.items())),
     ]
     malformed_rows = sum(one.rows for one in source.bad)
@@ -281,6 +282,11 @@ def _stops(pipeline: Pipeline, source: SourceSample, unfit: Sequence[Unpublished
             f"{one.first})"
             for one in source.tombstones
         ]
+    if pipeline.refuses_truncations and (truncations := source.excluded.get(ExcludedKind.TRUNCATIONS)) is not None:
+        found.append(
+            f"{count_of(truncations.rows, 'record is a truncation', 'records are truncations')} of the source table, and "
+            f"{pipeline.why_truncations_fail} (first at {truncations.first})"
+        )
     found += [
         f"{count_of(one.rows, 'row does', 'rows do')} not fit the output's format or schema: {one.reason}"
         for one in unfit

@@ -46,7 +46,7 @@ class SourceSample:
 
     bad: list[UnpublishedRows]
     tombstones: list[UnpublishedRows]
-    excluded: list[UnpublishedRows]
+    excluded: dict[ExcludedKind, UnpublishedRows]
     largest: int
     read: int
     newest_ms: int | None
@@ -54,7 +54,7 @@ class SourceSample:
     @property
     def included(self) -> int:
         """Returns how many of the records are not excluded."""
-        return self.read - sum(one.rows for one in self.excluded)
+        return self.read - sum(one.rows for one in self.excluded.values())
 
 
 def with_size(raw: DataFrame) -> DataFrame:
@@ -88,11 +88,11 @@ def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput)
     ]
     dropped = f"tombstones ({pipeline.source.tombstones})"
     tombstones = [UnpublishedRows(dropped, "no value", row["rows"], _placed(row)) for row in found if row["tombstone"]]
-    excluded = [
-        UnpublishedRows("excluded", ExcludedKind(row["_excluded"]).words, row["rows"], _placed(row))
+    excluded = {
+        kind: UnpublishedRows("excluded", kind.words, row["rows"], _placed(row))
         for row in sorted(found, key=lambda row: -row["rows"])
-        if row["_excluded"] is not None
-    ]
+        if row["_excluded"] is not None and (kind := ExcludedKind(row["_excluded"]))
+    }
     largest = max((row["size"] or 0 for row in found if row["_malformed"] is not None), default=0)
     return SourceSample(_first(bad), tombstones, excluded, largest, read, max(times, default=None))
 

@@ -123,6 +123,19 @@ def after_data_refused(batch: Batch, skip: str = "") -> str:
     )
 
 
+def after_truncation(current: str | None) -> str:
+    """Returns what a truncation of the source table would leave in the current table of this name, if there is one, and
+    what to do.
+    """
+    drop = "No offset moved. Set source.truncations in pipeline.yaml to drop, which leaves them out and counts them"
+    if current is None:
+        return f"{drop}."
+    return (
+        f"A truncation does not say which rows it removed, so current table {current} would keep them. {drop}. The current "
+        "table then keeps these rows until the topic has their deletions."
+    )
+
+
 def or_give_up(batch: Batch) -> str:
     """Returns how an operator gives up a publication that never ends. Readers see nothing of this publication before
     its commit.

@@ -67,7 +67,7 @@ def template_of(package: str, name: str) -> Template:
         "arguments": arguments_of,
         "left_out": left_out_words,
         "withheld": withheld_words,
-        "excluded_words": lambda kind: ExcludedKind(kind).words,
+        "excluded_noun": lambda kind, records: ExcludedKind(kind).noun(records),
         "addition": addition_words,
         "code_spans": code_spans,
     }

@@ -71,7 +71,7 @@ def _counts_beside_output(report: Report) -> list[str]:
 
 
 def _tombstones(written: WriteSummary) -> list[str]:
-    return [f"{written.tombstones:,} tombstones dropped"] if written.tombstones else []
+    return [f"{count_of(written.tombstones, 'tombstone')} dropped"] if written.tombstones else []
 
 
 def _excluded(written: WriteSummary) -> list[str]:

@@ -21,6 +21,7 @@ from fencepost.config.source import Source
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, READ_KEY_FORMATS, REGISTRY_KEY_FORMATS, BadSchema, ReadKeyFormat
 from fencepost.formats.format import malformed_key
+from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.json_key_decoder import null_key
 from fencepost.formats.quoting import column_named
 from fencepost.model import NO_SCHEMAS, Schemas
@@ -107,6 +108,11 @@ def is_malformed() -> Column:
 def is_excluded() -> Column:
     """Returns whether the source does not read a record in the result of `read_source`. Such a record is not malformed."""
     return F.col("_excluded").isNotNull()
+
+
+def is_truncation() -> Column:
+    """Returns whether a record in the result of `read_source` is a truncation of the source table."""
+    return F.coalesce(F.col("_excluded") == ExcludedKind.TRUNCATIONS.value, F.lit(False))
 
 
 def refused_tombstone(source: Source) -> Column:

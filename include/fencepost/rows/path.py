@@ -19,7 +19,14 @@ from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Layout, Schemas
-from fencepost.rows.decode import is_excluded, is_malformed, read_source, refused_tombstone, with_record
+from fencepost.rows.decode import (
+    is_excluded,
+    is_malformed,
+    is_truncation,
+    read_source,
+    refused_tombstone,
+    with_record,
+)
 from fencepost.rows.flag import Rules, keeps_record, to_flagged
 from fencepost.rows.multiplying import may_multiply
 from fencepost.rows.route import to_routed
@@ -98,6 +105,7 @@ class RowPath:
             refused = F.lit(False)
             refused = refused | malformed if settings.on_malformed == "fail" else refused
             refused = refused | tombstone if settings.tombstones == "fail" else refused
+            refused = refused | is_truncation() if self.pipeline.refuses_truncations else refused
             good = F.when(refused, F.raise_error(F.lit(REFUSED)).cast("boolean")).otherwise(good)
         without = ("_malformed", "_excluded", *(f"_{name}" for name in decoded.beside))
         result = apply_transform(self.pipeline, with_record(decoded.observed.where(good), *without))

@@ -71,13 +71,34 @@ def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
     except SettingsError:
         raise
     except AnalysisException as error:
-        raise SettingsError(f"{file}: failed: {analysis_reason(error)}") from error
+        raise SettingsError(f"{file}: failed: {analysis_reason(error)}{_missing_setting(error, pipeline)}") from error
     except (Exception, SystemExit) as error:  # the transform may have run a job: show only the kind of failure
         raise SettingsError(f"{file}: failed: {describe(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     _check_tombstones(pipeline, result)
     return result
+
+
+# Columns that a source has under one setting.
+COLUMNS_OF_SETTINGS = {
+    "_op": "source.envelope: debezium",
+    "_source": "source.envelope: debezium",
+    "_headers": "source.headers: true",
+}
+
+
+def _missing_setting(error: AnalysisException, pipeline: Pipeline) -> str:
+    """Returns the sentence about the setting that gives the column which Spark did not find. The text is empty if no
+    setting does.
+    """
+    if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        return ""
+    column = (error.getMessageParameters() or {}).get("objectName", "").split(".")[0].strip("`").lower()
+    setting = COLUMNS_OF_SETTINGS.get(column)
+    if setting is None:
+        return ""
+    return f" The source has the column {column} with {setting} in {pipeline.folder / 'pipeline.yaml'}."
 
 
 TOMBSTONE = "_tombstone"

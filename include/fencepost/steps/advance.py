@@ -34,9 +34,11 @@ from fencepost.errors import (
     TableUnavailable,
     TransactionTimedOut,
     TransitionRefused,
+    TruncationsRefused,
     WriteFailed,
 )
 from fencepost.failpoints import reached
+from fencepost.formats.framing import ExcludedKind
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.completeness import check_accounted_for
@@ -44,7 +46,7 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.model import Batch, Decision, Interval, PartitionId, State, StepResult, utc_now
 from fencepost.outputs.output import Ending, missing_of, output_of
-from fencepost.protocol.advice import after_refusal, or_give_up, write_again
+from fencepost.protocol.advice import after_refusal, after_truncation, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, last_announced
 from fencepost.protocol.decisions import PreparedBatch, decide_publish, decide_skip, to_publish
 from fencepost.protocol.frontier import by_topic, frontier
@@ -82,6 +84,7 @@ def advance_batch(
         TransitionRefused: receipts do not cover the plan, or the batch has not passed.
         TopicRecreated: a topic was deleted and created again since the batch was planned.
         NeedsOperator: staged records are gone.
+        TruncationsRefused: the batch left out a truncation, which the settings refuse since it was written.
         TableRefusedData: the table does not accept the batch's rows. The batch is rejected.
     """
     deployment = deployment or Deployment.of(pipeline)
@@ -170,7 +173,18 @@ def _begin(deployment: Deployment, interval: Interval, decision: Decision | None
 def _prepare(deployment: Deployment, batch: Batch) -> PreparedBatch:
     """Checks the batch's topics, whose offsets are about to be published. The output of a staged batch is checked too."""
     check_can_go_on(deployment, batch)
+    _check_truncations(deployment.pipeline, batch)
     return PreparedBatch(batch.id, output_of(deployment, batch).ready(batch) if batch.needs_publish_step else None)
+
+
+def _check_truncations(pipeline: Pipeline, batch: Batch) -> None:
+    """Checks the truncations that the batch left out when it was written. A current table may have been added since."""
+    left_out = batch.require_written.excluded.get(ExcludedKind.TRUNCATIONS, 0)
+    if left_out and pipeline.refuses_truncations:
+        raise TruncationsRefused(
+            f"batch {batch.id}: it left out {left_out:,} {ExcludedKind.TRUNCATIONS.noun(left_out)} of the source table, and "
+            f"{pipeline.why_truncations_fail}. {after_truncation(pipeline.output.current_table)}"
+        )
 
 
 def _finish(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:

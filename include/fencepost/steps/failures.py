@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.counts import count_of
@@ -15,20 +15,23 @@ from fencepost.errors import (
     RecordRefused,
     TombstonesRefused,
     TransformFailed,
+    TruncationsRefused,
     WriteFailed,
 )
 from fencepost.formats import FORMATS
 from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch
+from fencepost.protocol.advice import after_truncation
 from fencepost.quality.overflow import overflowing_rule
+from fencepost.rows.decode import is_truncation, refused_tombstone
 from fencepost.rows.encode import UNFIT, UNFIT_END
 from fencepost.rows.path import REFUSED
 from fencepost.schemas.resolve import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, common_failure, describe, is_the_transforms, overflowed
 from fencepost.steps.batch_input import settings_of
 from fencepost.steps.obstacle import check_can_go_on
-from fencepost.steps.source_counts import Places, count_source, first_tombstones
+from fencepost.steps.source_counts import Places, count_source, first_of
 
 log = logging.getLogger("fencepost.steps.write")
 
@@ -93,6 +96,10 @@ def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame)
             return _unknown(batch)
         raise
     topic = pipeline.source.topic
+
+    def first(wanted: Column) -> str:
+        return _listed(first_of(wanted, source_records, pipeline, batch))
+
     if found.malformed and pipeline.source.on_malformed == "fail":
         schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
         return MalformedRecords(
@@ -105,10 +112,16 @@ def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame)
         return TombstonesRefused(
             f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
-            f"partition:offset of the first: {_listed(first_tombstones(source_records, pipeline, batch))}. No offset "
-            "moved. Change "
+            f"partition:offset of the first: {first(refused_tombstone(pipeline.source))}. No offset moved. Change "
             "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
             "pass gives them to the transform, whose result then needs the column _tombstone."
+        )
+    if found.truncations and pipeline.refuses_truncations:
+        return TruncationsRefused(
+            f"batch {batch.id}: {found.truncations:,} of {count_of(found.rows or 0, 'record')} of topic {topic} "
+            f"{'is a truncation' if found.truncations == 1 else 'are truncations'} of the source table, and "
+            f"{pipeline.why_truncations_fail}; partition:offset of the first: {first(is_truncation())}. "
+            f"{after_truncation(pipeline.output.current_table)}"
         )
     return None
 

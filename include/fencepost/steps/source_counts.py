@@ -51,10 +51,20 @@ class SourceCounts:
         """Returns the number of records that bypass the transform. A second job writes them."""
         return self.malformed + self.results
 
-    def are_refused(self, source: Source) -> bool:
+    @property
+    def truncations(self) -> int:
+        """Returns the number of truncations of the source table."""
+        return self.excluded.get(ExcludedKind.TRUNCATIONS, 0)
+
+    def are_refused(self, pipeline: Pipeline) -> bool:
         """Returns whether the settings refuse at least one of these records."""
-        malformed, tombstones = self.malformed, self.tombstones
-        return bool(malformed and source.on_malformed == "fail") or bool(tombstones and source.tombstones == "fail")
+        source = pipeline.source
+        refused = [
+            self.malformed and source.on_malformed == "fail",
+            self.tombstones and source.tombstones == "fail",
+            self.truncations and pipeline.refuses_truncations,
+        ]
+        return any(refused)
 
     def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
         """Returns the counts with result rows added. The other counts do not include result rows."""
@@ -132,12 +142,9 @@ def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCoun
     return SourceCounts.of(total.asDict(), at, why)
 
 
-def first_tombstones(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
-    """Returns the coordinates of the first tombstones that must not reach the transform. The coordinates are in order
-    of topic, partition and offset.
-    """
-    frame = read_source(raw, pipeline.source, batch.plan.schemas)
-    return _places(_first(frame, refused_tombstone(pipeline.source)))
+def first_of(wanted: Column, raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
+    """Returns the coordinates of the first wanted records, in order of topic, partition and offset."""
+    return _places(_first(read_source(raw, pipeline.source, batch.plan.schemas), wanted))
 
 
 def _first(frame: DataFrame, wanted: Column) -> list[Row]:

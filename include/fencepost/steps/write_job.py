@@ -129,7 +129,7 @@ def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tu
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
     counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline).with_results(result_rows)
     # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
-    if counts.are_refused(pipeline.source):
+    if counts.are_refused(pipeline):
         refused = refused_records(deployment.pipeline, batch, source_records)
         if refused is not None:
             raise refused

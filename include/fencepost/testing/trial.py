@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import RecordRefused, TombstonesRefused
+from fencepost.errors import RecordRefused, TombstonesRefused, TruncationsRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.collect import withheld_here
-from fencepost.rows.decode import is_excluded, is_malformed, refused_tombstone
+from fencepost.rows.decode import is_excluded, is_malformed, is_truncation, refused_tombstone
 from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES, unfit_reason
 from fencepost.rows.path import RowPath
@@ -108,6 +108,7 @@ class Trials:
                 unknown field, and a value that does not have its type.
             RecordRefused: a row does not fit the output.
             TombstonesRefused: a given record is a tombstone, and `source.tombstones` is `fail`.
+            TruncationsRefused: a given record is a truncation, and `source.truncations` is `fail`.
         """
         folder = pipeline if isinstance(pipeline, Path) else folder_of(pipeline)
         found = load_pipeline(folder.resolve(), offline=True)
@@ -147,6 +148,8 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
         raise TombstonesRefused(
             f"row {tombstones[0]}: a tombstone, and source.tombstones is fail: a run would fail. Set it to drop or pass."
         )
+    if pipeline.refuses_truncations:
+        _check_truncations(pipeline, source.frame, positions)
     result = path.transform(source)  # 2
     flagged = path.flag(result, encoded=_can_be_encoded(pipeline, schemas), beside=_values(path, result))  # 3
     if pipeline.output.layout is Layout.SOURCE:
@@ -157,6 +160,17 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     )
     outcome = TransformResult(quarantined=malformed, tombstones=len(tombstones), excluded=dict(excluded))
     return _with_rows(outcome, path, flagged, positions)  # 4
+
+
+def _check_truncations(pipeline: Pipeline, given: DataFrame, positions: Mapping[Place, int]) -> None:
+    """Raises TruncationsRefused if a given record is a truncation."""
+    found = given.where(is_truncation()).select(*PLACES).collect()
+    if found:
+        first = min(positions[one["_topic"], one["_partition"], one["_offset"]] for one in found)
+        raise TruncationsRefused(
+            f"row {first}: a truncation of the source table, and {pipeline.why_truncations_fail}: a run would fail. Set it "
+            "to drop."
+        )
 
 
 def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:

@@ -12,14 +12,14 @@ from avro_schemas import written
 from conftest import at, day
 from envelopes import NO_OP, POSTGRES, TOAST, change
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError
+from fencepost.errors import SettingsError, TruncationsRefused
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
 from registry_tools import framed, register
-from steps import latest, run
+from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
 FORMAT = "avro"
@@ -100,6 +100,29 @@ def test_avro_of_several_tables_is_read_for_one_of_them(
         "DEFAULT if it has a primary key",
         f"schema id {orders}: name: {TOAST}",
     ]
+
+
+def test_a_truncation_in_avro_is_refused_by_name(
+    spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
+) -> None:
+    """One of another table, whose schema is another, is not one of this table."""
+    source = {"envelope": "debezium", "table": "public.orders", "truncations": "fail"}
+    pipeline = make(ROWS, SUITE, source=source)
+    topic = pipeline.source.topic
+    orders = register(schema_registry, f"{topic}-value", ORDERS)
+    codes = register(schema_registry, f"{topic}-shop.public.codes.Envelope", CODES)
+    create_topic(broker.bootstrap, topic, 1)
+    values = [
+        framed(codes, changed(CODES, "t", source={**SOURCE, "table": "codes"})),
+        framed(orders, changed(ORDERS, "c", after={"id": 1, "name": "one"})),
+        framed(orders, changed(ORDERS, "t")),
+    ]
+    produce(broker.bootstrap, topic, [(b"k", value, 0, at(1)) for value in values])
+    with pytest.raises(
+        TruncationsRefused,
+        match=f"1 of 3 records of topic {topic} is a truncation of the source table, .* of the first: 0:2. No offset moved",
+    ):
+        plan_and_write(spark, pipeline, day(1))
 
 
 def test_a_subject_of_rows_is_refused_by_the_plan(broker: Broker, make: Make, schema_registry: SchemaRegistry) -> None:

@@ -199,6 +199,9 @@ def test_dropped_tombstones_are_counted_with_and_without_a_quarantine() -> None:
     report = counting("passed", {"tombstones": 3}, {})
     assert "3 tombstones, dropped" in Page(render_html(report)).text
     assert "0 malformed dropped, 3 tombstones dropped, 842 out" in render_plain(report)
+    report = counting("passed", {"tombstones": 1}, {})
+    assert "1 tombstone, dropped" in Page(render_html(report)).text
+    assert "0 malformed dropped, 1 tombstone dropped, 842 out" in render_plain(report)
     report = counting("quarantined", {"tombstones": 3}, {"tombstones": 3})
     text = Page(render_html(report)).text
     assert "900 read = 842 written + 7 quarantined + 3 dropped + 48 left out by the transform." in text
@@ -213,6 +216,9 @@ def test_excluded_records_are_counted_by_kind_with_and_without_a_quarantine() ->
     assert "40 records of other types, excluded" in text
     assert "2 tombstones behind deletions, excluded" in text
     assert f"0 malformed dropped, {said}, 842 out" in render_plain(report)
+    of_one = counting("passed", {"excluded": {"truncations": 1}}, {})
+    assert "1 truncation, excluded" in Page(render_html(of_one)).text
+    assert "0 malformed dropped, 1 truncation excluded, 842 out" in render_plain(of_one)
     report = counting("quarantined", {"excluded": kinds}, {"excluded": 42})
     text = Page(render_html(report)).text
     assert "900 read = 842 written + 7 quarantined + 0 dropped + 42 excluded + 9 left out by the transform." in text

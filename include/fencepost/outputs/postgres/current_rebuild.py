@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from fencepost.errors import TableRefused
+from fencepost.errors import TableRefused, TruncationsRefused
 from fencepost.outputs.postgres import current_sql
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import schema_of
@@ -22,7 +22,12 @@ from fencepost.outputs.postgres.refusals import refusal_of
 from fencepost.outputs.postgres.settings import CurrentSettings
 from fencepost.outputs.postgres.shape import TableShape
 from fencepost.outputs.table.comparison import TableComparison, listed
-from fencepost.outputs.table.current import RegisteredCurrent, describe_stale
+from fencepost.outputs.table.current import (
+    RegisteredCurrent,
+    describe_stale,
+    describe_truncated,
+    truncated_intervals,
+)
 from fencepost.outputs.table.pipeline_table import PipelineTable
 from fencepost.outputs.table.values import CurrentKeys
 from fencepost.protocol.view import View
@@ -50,9 +55,21 @@ class PostgresCurrent:
         stale = known.current.stale if known is not None and known.current is not None else ""
         return describe_stale(self._of.pipeline.name, self._settings.table, stale)
 
+    def describe_truncated(self, view: View) -> str:
+        """Returns the sentence about published truncations, if the settings refuse such batches. Otherwise the text is
+        empty.
+        """
+        return describe_truncated(truncated_intervals(view, self._of.name), self._of.pipeline.why_truncations_fail)
+
     def rebuild(self, read: Callable[[], View]) -> str:
         """Computes the current table from all rows of the output table. Creates it if it is missing."""
-        schemas = [b.written.value_schema for b in read().all() if b.written is not None and b.written.value_schema]
+        view = read()
+        if truncated := self.describe_truncated(view):
+            raise TruncationsRefused(
+                f"{_of(self._of, self._settings)} cannot be computed: {truncated}. Set source.truncations to drop in "
+                "pipeline.yaml to keep these rows until the topic has their deletions."
+            )
+        schemas = [b.written.value_schema for b in view.all() if b.written is not None and b.written.value_schema]
         self._shape.prepare()
         self._shape.settle_current(schema_of(schemas[-1] if schemas else ""))
         if missing := self._compare(read).missing_batches:

@@ -212,7 +212,9 @@ def _rows_of(tx: Session, table: str) -> tuple[int, int]:
 
 
 def check_current_table(inspected: Inspected) -> Finding:
-    """Checks that the current table can be kept, and that publications keep it up to date."""
+    """Checks that the current table can be kept, that publications keep it up to date, and that no published batch left
+    out a truncation of the source table.
+    """
     settings = _settings(inspected).current
     if settings is None:
         return skipped("there is no output.current")
@@ -234,6 +236,11 @@ def check_current_table(inspected: Inspected) -> Finding:
     if stale := table.why_stale():
         return warning(
             f"{stale[:1].upper()}{stale[1:]}.", "Compute it.", f"fencepost current {inspected.pipeline.name} --rebuild"
+        )
+    if truncated := table.describe_truncated(inspected.view):
+        return warning(
+            f"Current table {settings.table} may have rows that the source table no longer has: {truncated}.",
+            "Set source.truncations in pipeline.yaml to drop to keep these rows until the topic has their deletions.",
         )
     return ok(f"current table {settings.table} is kept up to date")
 

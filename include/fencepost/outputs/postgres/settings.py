@@ -132,6 +132,11 @@ class PostgresSettings(OutputSettings):
         return f"table {self.table}"
 
     @property
+    def current_table(self) -> str | None:
+        """Returns the current table's name, with its schema, or None if there is none."""
+        return self.current.table if self.current is not None else None
+
+    @property
     def records(self) -> RecordSettings:
         """Returns the settings of staged records. Staged records are JSON whose values the table stores exactly."""
         return STAGED
@@ -142,13 +147,13 @@ class PostgresSettings(OutputSettings):
 
     def current_lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str] | None:
         """Returns the same of the current table, or None if there is none."""
-        return _lineage_name(config, lineage, self.current.table) if self.current is not None else None
+        return _lineage_name(config, lineage, self.current_table) if self.current_table is not None else None
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """Returns the GRANT statements for the pipeline's role, or for a reader's."""
         from fencepost.outputs.postgres.rights import grants, grants_of_reader
 
-        settings, current = config.plain(POSTGRES), self.current.table if self.current is not None else None
+        settings, current = config.plain(POSTGRES), self.current_table
         if reader:
             return [grants_of_reader(self.table, current)]
         return list(grants(self.table, settings["user"], settings["dbname"], current))

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fencepost.counts import count_of
+from fencepost.formats.framing import ExcludedKind
+from fencepost.model import Interval, State
+from fencepost.protocol.view import View
 
 NOT_COMPUTED = "it was not computed yet, because the output table or the current table had rows when it was added"
 PUBLISHED_WITHOUT = "a batch was published while output.current did not name it"
@@ -79,4 +82,30 @@ def describe_stale(pipeline: str, table: str, why: str) -> str:
     return (
         f"current table {table} is stale, so publications do not change it: {why}. `fencepost current {pipeline} --rebuild` "
         "computes it from the output table"
+    )
+
+
+def truncated_intervals(view: View, history: str) -> list[Interval]:
+    """Returns the intervals, in order, whose rows in the output table leave out a truncation of the source table. The
+    output table has the rows that the truncation removed, and no deletions of them.
+    """
+    found = list[Interval]()
+    for interval, revisions in view.in_order:
+        if revisions.in_force.state is State.PUBLISHED:
+            batches = [revisions.in_force, *revisions.additions_in_force]
+            written = [one.written for one in batches if one.plan.output.name == history and one.written is not None]
+            if any(one.excluded.get(ExcludedKind.TRUNCATIONS) for one in written):
+                found.append(interval)
+    return found
+
+
+def describe_truncated(intervals: Sequence[Interval], why: str) -> str:
+    """Returns the sentence about published truncations that a batch would be refused for by the setting `why`. The text
+    is empty if there are none.
+    """
+    if not intervals or not why:
+        return ""
+    return (
+        f"a truncation of the source table is in {count_of(len(intervals), 'published interval')}, the last of them "
+        f"{intervals[-1]}, and {why}: the output table has no deletions of the rows that it removed"
     )
