@@ -119,6 +119,7 @@ wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you
 pins: ## resolve the jars again and record their digests, after a change of version in fencepost_stack/pins.py
 	@$(BIN)/python -m fencepost_stack.pins
 	@PYTHONPATH=tests $(BIN)/python -m cdc.jars
+	@PYTHONPATH=tests $(BIN)/python -m rigs.iceberg_jars
 
 .PHONY: clean
 clean: down ## stop the services and remove their data (downloaded jars stay)

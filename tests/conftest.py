@@ -79,6 +79,34 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
 
 @pytest.fixture(scope="session")
+def spark_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Spark that reads Iceberg's tables, in a process of its own."""
+    from rigs.spark_lake import SparkLake
+
+    with SparkLake(tmp_path_factory.mktemp("spark-lake")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def sql_lake(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer, spark_lake: Any) -> Any:
+    """Iceberg's catalog of a database for the whole session; namespaces are the tests' own."""
+    from lakes import Lake
+    from rigs.iceberg_catalog import SqlCatalog
+
+    return Lake(SqlCatalog(tmp_path_factory.mktemp("sql-lake"), postgres), spark_lake)
+
+
+@pytest.fixture(scope="session")
+def rest_lake(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer, spark_lake: Any) -> Iterator[Any]:
+    """Iceberg's own REST catalog for the whole session; namespaces are the tests' own."""
+    from lakes import Lake
+    from rigs.iceberg_catalog import RestCatalog
+
+    with RestCatalog(tmp_path_factory.mktemp("rest-lake"), postgres) as running:
+        yield Lake(running, spark_lake)
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session for all tests of a process, with the settings of a pipeline that has none of its own."""
     import sys

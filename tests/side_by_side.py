@@ -22,8 +22,14 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-# Each of `steps`, `more`, `hard` and `quality` starts one broker and one Spark session; only `hard` starts a schema registry,
-# `hard` and `quality` a PostgreSQL. So that they end together, what takes long is listed here, and `steps` has the others.
+# Each of `steps`, `more`, `hard`, `quality` and `lake` starts one broker and one Spark session; only `hard` starts a schema
+# registry, `hard`, `quality` and `lake` a PostgreSQL, and only `lake` Iceberg's catalog and the Spark that reads its tables. So
+# that they end together, what takes long is listed here, and `steps` has the others.
+LAKE_FAULTS = "tests/fault/test_lake_faults.py"
+LAKE = [
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").glob("test_lake*.py")),
+    LAKE_FAULTS,
+]
 HARD = [
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
@@ -47,6 +53,7 @@ QUALITY = [
             "announcements",
             "compare",
             "drift",
+            "lake_rig",
             "run_each",
             "suggest_and_judge",
             "table_behind",
@@ -58,16 +65,19 @@ QUALITY = [
     ),
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
-STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY} and not path.endswith("__pycache__")]
+STEPS = [
+    path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY, *LAKE} and not path.endswith("__pycache__")
+]
 CLUSTER = "tests/local/test_cluster.py"
 CHANGES = "tests/cdc"  # a broker that is killed, PostgreSQL, a schema registry, Kafka Connect and a Spark session
 WITHOUT_JVM = "rest"
 # In the order of their start; what starts no JVM comes first of all.
 PARTS = {
     "stack": ["tests/stack"],
-    "hard": HARD,
+    "hard": [*HARD, f"--ignore={LAKE_FAULTS}"],
     "steps": STEPS,
     "more": MORE,
+    "lake": LAKE,
     "quality": QUALITY,
     "local": ["tests/local", f"--ignore={CLUSTER}"],
     WITHOUT_JVM: [
@@ -76,7 +86,14 @@ PARTS = {
     ],
 }
 # By their lengths there, so that the three that end last end together.
-DEEP = {"stack": PARTS["stack"], "steps": STEPS, "hard": HARD, "cluster": [CLUSTER], "changes": [CHANGES], **PARTS}
+DEEP = {
+    "stack": PARTS["stack"],
+    "steps": STEPS,
+    "hard": PARTS["hard"],
+    "cluster": [CLUSTER],
+    "changes": [CHANGES],
+    **PARTS,
+}
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
 # One more than processors, since each waits now and then. On two processors `--deep` took 5450 seconds of them with four at once

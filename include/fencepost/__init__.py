@@ -1,4 +1,4 @@
-"""Fencepost: exactly-once batch ETL from Kafka to Kafka or PostgreSQL."""
+"""Fencepost: exactly-once batch ETL from Kafka to Kafka, PostgreSQL or Iceberg."""
 
 from typing import TYPE_CHECKING, Any
 

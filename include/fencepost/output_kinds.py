@@ -21,6 +21,7 @@ from typing import Any
 OUTPUT_KINDS = {
     "topic": "fencepost.outputs.topic",
     "postgres": "fencepost.outputs.postgres",
+    "iceberg": "fencepost.outputs.iceberg",
 }
 DEFAULT_KIND = next(iter(OUTPUT_KINDS))  # of an output that names no kind
 

@@ -15,7 +15,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "fencepost",
         "name": "Fencepost",
-        "description": "Exactly-once batch ETL from Kafka to Kafka or PostgreSQL, on Spark, judged by Great Expectations.",
+        "description": "Exactly-once batch ETL from Kafka to Kafka, PostgreSQL or Iceberg, judged by Great Expectations.",
         "versions": [version("fencepost")],
         "integrations": [{"integration-name": "Fencepost", "tags": ["software"]}],
         "operators": [

@@ -115,12 +115,12 @@ def up(
         login = _stack().make_database(database) if database is not None else {}
     _print_services(services)
     if login:
-        from fencepost_stack.own_database import settings
+        from fencepost_stack.own_database import catalog_settings, settings
 
         out.print(f"  {'its database':<15} {_psql(login)}", markup=False)
-        out.print(
-            f"\nin pipeline.yaml of a pipeline with output.kind: postgres:\n\n{settings(login)}", markup=False, end=""
-        )
+        warehouse = _stack().state.root.absolute() / "warehouse" / login["dbname"]
+        for kind, section in (("postgres", settings(login)), ("iceberg", catalog_settings(login, warehouse))):
+            out.print(f"\nin pipeline.yaml of a pipeline with output.kind: {kind}:\n\n{section}", markup=False, end="")
 
 
 def _check_database(name: str, only: str | None) -> None:

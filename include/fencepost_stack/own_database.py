@@ -57,12 +57,27 @@ def own_login(host: str, port: int, name: str, passfile: Path) -> dict[str, str]
     return {"host": host, "port": str(port), "dbname": name, "user": name, "passfile": str(passfile)}
 
 
+HOST, PORT = f"${{REPORTING_HOST:-{LOOPBACK}}}", "${REPORTING_PORT:-5432}"
+
+
 def settings(login: Mapping[str, str]) -> str:
     """Returns the section of pipeline.yaml with this login. The section is correct wherever the local server is when
     the pipeline runs.
     """
-    address = {"host": f"${{REPORTING_HOST:-{LOOPBACK}}}", "port": "${REPORTING_PORT:-5432}"}
-    return "postgres:\n" + "".join(f"  {name}: {value}\n" for name, value in {**login, **address}.items())
+    return _section("postgres", {**login, "host": HOST, "port": PORT})
+
+
+def catalog_settings(login: Mapping[str, str], warehouse: Path) -> str:
+    """Returns the section of pipeline.yaml with an Iceberg catalog in this database. `warehouse` is the folder of its
+    files.
+    """
+    own = {name: login[name] for name in ("user", "passfile")}
+    uri = f"postgresql://{HOST}:{PORT}/{login['dbname']}"
+    return _section("iceberg", {"type": "sql", "uri": uri, **own, "warehouse": warehouse.as_uri()})
+
+
+def _section(name: str, values: Mapping[str, str]) -> str:
+    return f"{name}:\n" + "".join(f"  {setting}: {value}\n" for setting, value in values.items())
 
 
 def _password(name: str, passfile: Path) -> str:

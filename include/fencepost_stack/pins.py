@@ -31,6 +31,7 @@ class Dependency:
     """A Maven coordinate. With `transitive` its dependencies at run time are resolved too.
 
     `archive` is the classifier of a tar.gz to take in place of the jar. The jars of an archive are in its own folders.
+    `classifiers` are those of jars to take in addition to the jar without one.
     """
 
     org: str
@@ -38,6 +39,7 @@ class Dependency:
     revision: str
     transitive: bool = True
     archive: str = ""
+    classifiers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +175,16 @@ def _ivy_file(wanted: Wanted) -> str:
 
 
 def _ivy_artifact(dependency: Dependency) -> str:
-    """Returns the archive to fetch in place of the jar. The text is empty if the dependency is a jar."""
-    if not dependency.archive:
+    """Returns what to fetch in place of the jar alone. The text is empty if the dependency is a jar."""
+    if dependency.archive:
+        return f'<artifact name="{dependency.name}" type="tar.gz" ext="tar.gz" m:classifier="{dependency.archive}"/>'
+    if not dependency.classifiers:
         return ""
-    return f'<artifact name="{dependency.name}" type="tar.gz" ext="tar.gz" m:classifier="{dependency.archive}"/>'
+    jars = "".join(
+        f'<artifact name="{dependency.name}" type="jar" ext="jar" m:classifier="{classifier}"/>'
+        for classifier in dependency.classifiers
+    )
+    return f'<artifact name="{dependency.name}" type="jar" ext="jar"/>{jars}'
 
 
 if __name__ == "__main__":

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from rigs.postgres_server import PostgresServer
+from rigs.small_disk import small_disk, text_of
 from rigs.tcp_proxy import Proxy
 from steps import latest, run
 from tables import ask, judged, numbers_in, of_revision, store_of
@@ -171,27 +169,6 @@ def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
     assert latest(pipeline, day(1)).state is State.PUBLISHING
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
     assert numbers_in(pipeline) == of_revision(1, range(6))
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
-    """A disk of this size, mounted there, which everybody may write to; what is given sets another size."""
-    assert os.geteuid() == 0, "only root may mount a disk: run this test as root"
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def mount(*options: str) -> None:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], check=True)
-
-    mount(f"size={size}", "mode=777")
-    try:
-        yield lambda larger: mount("remount", f"size={larger}")
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def text_of(size: int) -> str:
-    """A text that no compression makes much shorter."""
-    return "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=size))
 
 
 @SLOW

@@ -171,7 +171,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: ${PASSWORD} is not allowed here"),
     "a secret among the brokers": (GOOD.replace("127.0.0.1:9092", "${PASSWORD}"), "kafka.bootstrap.servers: ${PASSWORD} looks"),
     "a secret for a word": (GOOD.replace("kafka: {", "kafka: {acks: '${PASSWORD}', "), "kafka.acks: ${PASSWORD} looks like"),
-    "a secret for the kafka section": (GOOD[: GOOD.index("kafka")] + f"kafka: {SECRET}", "kafka: not a section of names and values"),
+    "a secret for the kafka section": (GOOD[: GOOD.index("kafka")] + f"kafka: {SECRET}", "kafka: not a section of names"),
     "a kafka value that is a list": (GOOD.replace("kafka: {", "kafka: {sasl.password: [\"${PASSWORD}\"], "), "sasl.password"),
     "an environment that is not there": (GOOD.replace("topic: in", "topic: '${NOT_SET}'"), "source.topic: ${NOT_SET} is not set"),
     "half a reference": (GOOD.replace("topic: in", "topic: 'x${NOT_SET'"), "source.topic: found ${ without the name"),

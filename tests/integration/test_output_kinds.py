@@ -105,5 +105,5 @@ def test_a_setting_of_another_kind_is_refused_with_those_that_the_kind_has(pipel
     with pytest.raises(SettingsError, match=r"output\.publish: unknown field; allowed here are kind, folder, "):
         load_pipeline(pipeline.folder)
     file.write_text(file.read_text().replace("kind: files", "kind: csv"))
-    with pytest.raises(SettingsError, match=r"output: kind is topic or postgres or files\."):
+    with pytest.raises(SettingsError, match=r"output: kind is topic or postgres or iceberg or files\."):
         load_pipeline(pipeline.folder)

@@ -13,7 +13,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import TableRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.outputs.postgres.columns import schema_of
+from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -21,8 +21,8 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import missing_of
-from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table_rows
+from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -21,8 +21,8 @@ from fencepost.errors import TableRefused, TableRefusedData, TableUnavailable
 from fencepost.findings import Level
 from fencepost.model import State
 from fencepost.outputs.postgres import commit
-from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.doctor import check_table
+from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

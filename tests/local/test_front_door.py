@@ -65,4 +65,4 @@ def test_a_reader_of_the_readme_has_a_published_batch_of_a_topic_of_their_own(tm
     orders = [json.loads(line) for line in result if line.startswith("{")]
     wanted = [n for n in range(200, 400) if n != 300]
     assert sorted(int(order["order_id"][1:]) for order in orders) == wanted
-    assert orders[0].keys() == {"order_id", "country", "cents"}
+    assert orders[0].keys() == {"order_id", "country", "cents", "user_id"}

@@ -139,6 +139,19 @@ def test_what_a_dependency_needs_is_resolved_and_pinned_with_it(toy: JarSet, reg
     assert toy.jars() == {"thing-1.0.jar": _sha256_of("thing 1.0"), "brought-2.0.jar": _sha256_of("brought 2.0")}
 
 
+def test_a_jar_with_a_classifier_is_pinned_beside_the_one_without(tmp_path: Path, registry: Path) -> None:
+    folder = registry / "org/example/thing/1.0"
+    (folder / "thing-1.0-tests.jar").write_text("tests of thing")
+    (folder / "thing-1.0-sources.jar").write_text("nobody asks for these")
+    both = JarSet("both", tmp_path / "jars.lock")
+    renew([Wanted(both, (Dependency("org.example", "thing", "1.0", classifiers=("tests",)),))])
+    assert both.jars() == {
+        "thing-1.0.jar": _sha256_of("thing 1.0"),
+        "thing-1.0-tests.jar": _sha256_of("tests of thing"),
+        "brought-2.0.jar": _sha256_of("brought 2.0"),
+    }
+
+
 def test_a_jar_that_is_not_the_pinned_one_is_refused_and_never_reaches_its_folder(
     tmp_path: Path, toy: JarSet, registry: Path
 ) -> None:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
+from fencepost.outputs.iceberg.catalog import catalog_of
 from fencepost.outputs.postgres.connection import asking
 from fencepost_stack.errors import LocalStackError
-from fencepost_stack.own_database import check_name, settings
+from fencepost_stack.own_database import catalog_settings, check_name, settings
 from fencepost_stack.postgres import Postgres
 from rigs.postgres_server import PASSWORD, PostgresServer, query
 
@@ -45,6 +46,25 @@ def test_the_section_that_it_prints_logs_a_pipeline_in_where_the_server_is_now(
     with asking(load_pipeline(folder)) as tx:
         assert tx.run("SELECT current_user::text, current_database()::text") == [("paid_orders", "paid_orders")]
         assert tx.run("SELECT has_schema_privilege('public', 'CREATE')") == [(True,)]
+
+
+def test_the_section_of_a_catalog_that_it_prints_opens_the_catalog(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = server.make_database("paid_lake")
+    section = catalog_settings(login, tmp_path / "warehouse" / "paid_lake")
+    assert Path(login["passfile"]).read_text().strip().rpartition(":")[2] not in section
+    monkeypatch.setenv("REPORTING_PORT", str(server.port))
+    folder = tmp_path / "paid_lake"
+    folder.mkdir()
+    output = {"kind": "iceberg", "table": "shop.paid_orders"}
+    rest = {"source": SCHEMA, "output": output, "schedule": {"start": "2026-01-01"}}
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(rest) + "kafka: {bootstrap.servers: 'k:9092'}\n" + section)
+    (folder / "transform.sql").write_text("SELECT n FROM {source}")
+    (folder / "expectations.yaml").write_text("expectations: []")
+    catalog = catalog_of(load_pipeline(folder))
+    catalog.create_namespace("shop")
+    assert query(login, "select namespace from iceberg_namespace_properties") == [("shop",)]
 
 
 def test_made_again_it_keeps_tables_and_password_and_its_user_may_do_nothing_elsewhere(server: Postgres) -> None:

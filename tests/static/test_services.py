@@ -26,17 +26,20 @@ SECRETS = {
     "kafka": "sasl.password ssl.ca.pem ssl.certificate.pem ssl.key.pem ssl.keystore.password",
     "schema_registry": "key_password password token",
     "postgres": "password sslpassword",
+    "iceberg": "credential password s3.access-key-id s3.secret-access-key s3.session-token token",
 }
 LOGIN_FILES = {
     "kafka": "ssl.certificate.location ssl.key.location ssl.keystore.location",
     "schema_registry": "certificate_location key_location",
     "postgres": "passfile sslcert sslkey",
+    "iceberg": "passfile",
 }
 # Of Kafka's, tuning is shown too: it has no names of people, places or files.
 SHOWN = {
     "kafka": "bootstrap.servers sasl.mechanism sasl.mechanisms security.protocol",
     "schema_registry": "url",
     "postgres": "dbname host port sslmode user",
+    "iceberg": "name prefix s3.endpoint s3.region sslmode type uri warehouse",
 }
 
 
@@ -74,7 +77,7 @@ def test_logs_mask_each_value_that_is_not_shown() -> None:
         name="orders",
         connections=dict.fromkeys(SERVICES, "prod"),
         schema_registry=RegistrySettings.model_construct(None, **values["schema_registry"]),
-        **{name: {k: SecretStr(v) for k, v in values[name].items()} for name in ("kafka", "postgres")},
+        **{name: {k: SecretStr(v) for k, v in values[name].items()} for name in ("kafka", "postgres", "iceberg")},
     )
     shown = {name: {*SHOWN[name].split(), *(TUNING if name == "kafka" else ())} for name in SERVICES}
     hidden = {str(value) for name in SERVICES for setting, value in values[name].items() if setting not in shown[name]}

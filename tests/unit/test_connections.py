@@ -21,6 +21,7 @@ from fencepost.config.connections import (
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.services.connection import Connection, ConnectionSettings
+from fencepost.config.services.iceberg import check_iceberg, iceberg_of
 from fencepost.config.services.kafka import kafka_of
 from fencepost.config.services.postgres import postgres_of
 from fencepost.config.services.schema_registry import registry_of
@@ -287,12 +288,24 @@ REDIRECTS: dict[str, dict[str, str]] = {
         "require_auth": "password",
         "channel_binding": "disable",
     },
+    "iceberg": {
+        "type": "rest",
+        "uri": "https://elsewhere",
+        "warehouse": "s3://elsewhere/w",
+        "prefix": "another",
+        "oauth2-server-uri": "https://elsewhere",
+        "s3.endpoint": "https://elsewhere",
+        "s3.region": "another",
+        "ssl.cabundle": "/tmp/ca.pem",
+        "sslmode": "disable",
+        "sslrootcert": "/tmp/ca.pem",
+    },
 }
 
 
 @pytest.mark.parametrize(("section", "name"), [(section, name) for section in REDIRECTS for name in REDIRECTS[section]])
 def test_what_decides_who_gets_a_connections_secret_is_refused_beside_it(load: Load, section: str, name: str) -> None:
-    others = {**AVRO, "output": TABLE, "postgres": {"connection": "db"}}
+    others = {**AVRO, "output": TABLE, "postgres": {"connection": "db"}, "iceberg": {"connection": "l"}}
     with pytest.raises(SettingsError, match=rf"pipeline\.yaml: {section}: {name} cannot be set beside connection"):
         load(**others | {section: {"connection": "prod", name: REDIRECTS[section][name]}})
 
@@ -330,6 +343,102 @@ def test_a_postgres_connection_without_a_database_or_with_what_the_protocol_keep
         with pytest.raises(SettingsError, match=words) as raised:
             whole(pipeline, connection)
         assert "hunter2" not in str(raised.value)
+
+
+LAKE = Connection(
+    "lake",
+    "https://catalog/",
+    login="etl",
+    password="hunter2",
+    extra='{"warehouse": "w", "uri": "x", "py-io-impl": "y"}',
+)
+SQL = {"type": "sql", "uri": "postgresql://db/lake", "user": "etl", "password": "hunter2", "warehouse": "file:///w"}
+REST = {"type": "rest", "uri": "https://catalog"}
+
+
+def test_an_iceberg_connection_is_what_airflows_provider_makes_of_it(load: Load) -> None:
+    pipeline = load(
+        output={"kind": "iceberg", "table": "weather.observations"},
+        kafka={"bootstrap.servers": "k:9092"},
+        iceberg={"connection": "lake", "scope": "own"},
+    )
+    found, given = whole(pipeline, LAKE)
+    assert {name: value.get_secret_value() for name, value in found.iceberg.items()} == {
+        "type": "rest",
+        "uri": "https://catalog",
+        "credential": "etl:hunter2",
+        "warehouse": "w",
+        "scope": "own",
+    }
+    assert given["iceberg"].left_out == ("py-io-impl",)
+    assert "etl:hunter2" in secrets_of(found)
+
+
+@pytest.mark.parametrize(
+    ("connection", "settings"),
+    [
+        (Connection("l", "https://c", password="s"), {"type": "rest", "uri": "https://c", "credential": "s"}),
+        (
+            Connection(
+                "l", "postgresql://db/lake", login="etl", password="s", extra='{"type": "sql", "warehouse": "w"}'
+            ),
+            {"type": "sql", "uri": "postgresql://db/lake", "user": "etl", "password": "s", "warehouse": "w"},
+        ),
+        (
+            Connection("l", extra='{"uri": "https://c", "token": "t"}'),
+            {"type": "rest", "uri": "https://c", "token": "t"},
+        ),
+    ],
+    ids=["a secret alone", "SQL", "extra alone"],
+)
+def test_a_login_of_a_connection_is_the_catalogs(connection: Connection, settings: dict[str, str]) -> None:
+    assert iceberg_of(connection).settings == settings
+
+
+def test_a_pipelines_own_token_replaces_the_credential_of_a_connection(load: Load) -> None:
+    pipeline = load(
+        output={"kind": "iceberg", "table": "weather.observations"},
+        kafka={"bootstrap.servers": "k:9092"},
+        iceberg={"connection": "lake", "token": "own"},
+    )
+    found, _ = whole(pipeline, LAKE)
+    assert "credential" not in found.iceberg
+    assert found.iceberg["token"].get_secret_value() == "own"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (REST | {"uri": "https://etl:hunter2@catalog"}, "uri: contains a login"),
+        (REST | {"uri": "https://catalog?token=hunter2"}, "uri: has a query"),
+        (REST | {"uri": "hunter2"}, "uri: not an address such as https://"),
+        (REST | {"uri": "postgresql://hunter2/db"}, "uri: not an address such as https://"),
+        (REST | {"warehouse": "s3://key:hunter2@bucket"}, "warehouse: contains a login"),
+        (REST | {"s3.endpoint": "http://key:hunter2@store"}, r"s3\.endpoint: contains a login"),
+        (REST | {"oauth2-server-uri": "https://etl:hunter2@login"}, "oauth2-server-uri: contains a login"),
+        (REST | {"s3.endpoint": "hunter2"}, r"s3\.endpoint: not an address"),
+        (REST | {"credential": "hunter2", "token": "hunter2"}, "credential and token are two logins"),
+        (REST | {"password": "hunter2"}, "password: not a setting of a catalog of type rest"),
+        (REST | {"py-io-impl": "hunter2"}, "py-io-impl: not allowed"),
+        (REST | {"credentail": "hunter2"}, "credentail: not a setting of pyiceberg .* did you mean credential"),
+        (REST | {"s3.request-timeout": "hunter2"}, r"s3\.request-timeout: allowed are whole seconds"),
+        (REST | {"type": "hunter2"}, "type: allowed is rest or sql"),
+        (SQL | {"token": "hunter2"}, "token: not a setting of a catalog of type sql"),
+        (SQL | {"password": ""}, "password, passfile: a catalog of type sql needs one of them, and not both"),
+        (SQL | {"uri": "postgresql://db"}, "uri: not an address such as postgresql://host:5432/database"),
+        (SQL | {"warehouse": "hunter2"}, "warehouse: not an address such as s3://"),
+        ({"uri": "https://hunter2"}, "type: required but missing"),
+    ],
+)
+def test_a_wrong_setting_of_a_catalog_is_refused_without_its_value(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{words}") as raised:
+        check_iceberg(settings)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_whole_settings_of_a_catalog_are_taken() -> None:
+    check_iceberg(SQL)
+    check_iceberg(REST | {"credential": "etl:hunter2", "s3.endpoint": "http://store:9000", "warehouse": "w"})
 
 
 AVRO = {"source": {"topic": "in", "format": "avro"}, "kafka": {"bootstrap.servers": "k:9092"}}

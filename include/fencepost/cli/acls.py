@@ -66,9 +66,15 @@ def acls(
             for right in rights
         ]
         listed_commands = [{"use": use.name.lower(), "commands": some} for use, some in commands]
-        sql = [{"use": use, "statements": some} for use, some in found.output.grants(found, reader=reader)]
+        grants = [{"use": use, "statements": some} for use, some in found.output.grants(found, reader=reader)]
         print_json(
-            {"pipeline": pipeline, "principal": principal, "rights": listed, "commands": listed_commands, "sql": sql}
+            {
+                "pipeline": pipeline,
+                "principal": principal,
+                "rights": listed,
+                "commands": listed_commands,
+                "grants": grants,
+            }
         )
         return
     for use, some in commands:
@@ -76,7 +82,7 @@ def acls(
         for command in some:
             typer.echo(command)
     for wanted, statements in found.output.grants(found, reader=reader):
-        typer.echo(f"# SQL, {wanted}")
+        typer.echo(f"# {wanted}")
         for statement in statements:
             typer.echo(f"# {statement}")
     if command_config is None and settings.values.get("security.protocol", "plaintext").lower() != "plaintext":

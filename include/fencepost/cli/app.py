@@ -67,7 +67,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Exactly-once batch ETL from Kafka to Kafka or PostgreSQL, on Spark, Airflow and Great Expectations.",
+    help="Exactly-once batch ETL from Kafka to Kafka, PostgreSQL or Iceberg, on Spark, Airflow and Great Expectations.",
     epilog="Exit codes: 0 published or nothing to do, 1 rejected, 2 usage or settings, 3 run it again, 4 a person has to act.",
 )
 

@@ -1,4 +1,4 @@
-"""The settings of clients for Kafka, a schema registry and PostgreSQL, for a pipeline or for a reader of its output."""
+"""The settings of clients for Kafka, a schema registry, PostgreSQL and Iceberg, for a pipeline or a reader of its output."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pydantic import (
 
 from fencepost.config.names import Names
 from fencepost.config.services import SERVICES
+from fencepost.config.services.iceberg import check_iceberg
 from fencepost.config.services.kafka import check_kafka
 from fencepost.config.services.postgres import check_postgres
 from fencepost.config.services.schema_registry import RegistrySettings
@@ -29,6 +30,7 @@ CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 CHECKS = {
     "kafka": check_kafka,
     "postgres": check_postgres,
+    "iceberg": check_iceberg,
 }  # by section: prefixes of settings in the client library's names
 
 
@@ -54,6 +56,7 @@ class ClientConfig(Names, BaseModel):
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
     schema_registry: RegistrySettings | None = None
     postgres: dict[str, SecretStr] = Field(default_factory=dict)
+    iceberg: dict[str, SecretStr] = Field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -78,12 +81,12 @@ class ClientConfig(Names, BaseModel):
         own = {name: {k: v for k, v in sections[name].items() if k != "connection"} for name in CHECKS if name in named}
         return {**values, **own, "connections": {**values.get("connections", {}), **named}}
 
-    @field_validator("kafka", "postgres", mode="before")
+    @field_validator("kafka", "postgres", "iceberg", mode="before")
     @classmethod
     def _scalars(cls, value: object) -> object:
         return scalars(value)
 
-    @field_validator("kafka", "postgres")
+    @field_validator("kafka", "postgres", "iceberg")
     @classmethod
     def _keeps_the_protocol(cls, settings: dict[str, SecretStr], about: ValidationInfo) -> dict[str, SecretStr]:
         name = str(about.field_name)

@@ -36,6 +36,7 @@ class Reader(ClientConfig):
         kafka: Mapping[str, str] | None,
         schema_registry: Mapping[str, Any] | None,
         postgres: Mapping[str, str] | None,
+        iceberg: Mapping[str, str] | None = None,
     ) -> Self:
         """Returns a reader of that pipeline. Without settings for Kafka, KAFKA_BOOTSTRAP in the environment names the
         brokers.
@@ -51,7 +52,13 @@ class Reader(ClientConfig):
                 f'{name}: its Kafka is not named. Give kafka={{"bootstrap.servers": "host:port"}}, or '
                 f'kafka={{"connection": NAME}} with a connection of Airflow\'s, or set {BOOTSTRAP}.'
             )
-        given = {"name": pipeline, "kafka": kafka, "schema_registry": schema_registry, "postgres": postgres or {}}
+        given = {
+            "name": pipeline,
+            "kafka": kafka,
+            "schema_registry": schema_registry,
+            "postgres": postgres or {},
+            "iceberg": iceberg or {},
+        }
         try:
             return cls.model_validate(given)
         except ValidationError as error:

@@ -84,12 +84,16 @@ class Announcement(Known):
     replaces: tuple[int, ...] = Field(
         default=(), description="Announced revisions of this interval that no longer count because of this batch."
     )
-    kind: str = Field(description="The kind of output: `topic` or `postgres`.")
+    kind: str = Field(description="The kind of output: `topic`, `postgres` or `iceberg`.")
     output: str = Field(description="The name of the output topic or table.")
     current_table: str | None = Field(
         default=None,
         description="The current table, with the newest row of each key, that the publication has brought up to date; null if "
         "there is none, or a stale one.",
+    )
+    snapshot: int | None = Field(
+        default=None,
+        description="The id of the Iceberg snapshot that has published the batch; null if the output is no Iceberg table.",
     )
     topic_id: str | None = Field(
         default=None,

@@ -35,6 +35,7 @@ def read_validated(
     kafka: Mapping[str, str] | None = None,
     schema_registry: Mapping[str, Any] | None = None,
     postgres: Mapping[str, str] | None = None,
+    iceberg: Mapping[str, str] | None = None,
     group: str = READER_GROUP,
     current: bool = False,
 ) -> DataFrame:
@@ -52,10 +53,10 @@ def read_validated(
     are of all batches up to now, and not of these alone.
 
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
-    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, and `postgres` by libpq's names for a table. Each
-    may name an Airflow connection, as in pipeline.yaml: `{"connection": "kafka_prod"}`. The connection is looked up at
-    each call, and settings beside it take precedence. `group` is a consumer group that the reader has a right to. No
-    offsets are committed in that group.
+    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names and `iceberg` by
+    pyiceberg's names for a table. Each may name an Airflow connection, as in pipeline.yaml: `{"connection":
+    "kafka_prod"}`. The connection is looked up at each call, and settings beside it take precedence. `group` is a
+    consumer group that the reader has a right to. No offsets are committed in that group.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
@@ -69,7 +70,7 @@ def read_validated(
     if len(pipelines) != 1:
         raise SettingsError(f"read_validated takes events of one pipeline; these are of {sorted(pipelines) or 'none'}.")
     (name,) = pipelines
-    reader = _whole(Reader.of(name, kafka, schema_registry, postgres))
+    reader = _whole(Reader.of(name, kafka, schema_registry, postgres, iceberg))
     settings = client_settings(reader)
     cluster = Cluster(settings)
     announced = _announced(reader, given, settings, cluster, group)

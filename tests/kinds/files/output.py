@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -141,7 +142,9 @@ class FilesOfTable:
         interval_row = {one.interval_row.start: one.interval_row for one in files}
         filled = {one.interval_row.start for one in files if any(one.values.values())}
         return TableContents(
-            self._files.owner(), interval_row, filled, differing(view, self._folder, interval_row, filled)
+            self._files.owner(),
+            interval_row,
+            partial(differing, table=self._folder, interval_row=interval_row, filled=filled),
         )
 
     def _removal(self, starts: Sequence[datetime]) -> str:

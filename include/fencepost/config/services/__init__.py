@@ -2,8 +2,9 @@
 settings reads `SERVICES`.
 """
 
+from fencepost.config.services.iceberg import ICEBERG
 from fencepost.config.services.kafka import KAFKA
 from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 
-SERVICES = {service.name: service for service in (KAFKA, SCHEMA_REGISTRY, POSTGRES)}
+SERVICES = {service.name: service for service in (KAFKA, SCHEMA_REGISTRY, POSTGRES, ICEBERG)}

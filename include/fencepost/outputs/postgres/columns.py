@@ -7,7 +7,6 @@ name before the first row. Rows are cast to the types of the COPY before the dri
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,7 +20,9 @@ from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.outputs.postgres.casts import Cast, cast_of
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
-from fencepost.outputs.postgres.identifiers import LONGEST_IDENTIFIER, RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.identifiers import LONGEST_IDENTIFIER, quoted
+from fencepost.outputs.table.staged_rows import StagedMisfit
+from fencepost.outputs.table.values import RESERVED_COLUMNS
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
@@ -57,11 +58,6 @@ ARROW = {
     "timestamp without time zone": pa.timestamp("us"),
 }
 OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
-
-
-def schema_of(text: str) -> t.StructType:
-    """Parses the schema in `WriteSummary.value_schema`."""
-    return t.StructType.fromJson(json.loads(text)) if text else t.StructType([])
 
 
 def kind_for(kind: t.DataType) -> str | None:
@@ -161,10 +157,6 @@ def definition(schema: t.StructType) -> str:
     """Returns the column definitions of a new table."""
     own = [f"{quoted(name)} {kind} NOT NULL" for name, kind in OWN.items()]
     return ", ".join([*(f"{quoted(f.name)} {kind_for(f.dataType)}" for f in schema.fields), *own])
-
-
-class StagedMisfit(Exception):
-    """A staged value cannot be read as the batch's columns. The message says why."""
 
 
 class Rows:

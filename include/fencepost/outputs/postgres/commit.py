@@ -24,7 +24,7 @@ from fencepost.kafka.staged import read_staged
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.columns import Rows, StagedMisfit, casts_of, missing, schema_of
+from fencepost.outputs.postgres.columns import Rows, casts_of, missing
 from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.current import CurrentCommit
 from fencepost.outputs.postgres.lock import locked
@@ -33,6 +33,7 @@ from fencepost.outputs.postgres.temporary import TemporaryTable, Unconvertible
 from fencepost.outputs.table.comparison import describe_rows
 from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
+from fencepost.outputs.table.staged_rows import StagedMisfit, schema_of
 from fencepost.outputs.table.values import CurrentKeys, TablePublication
 from fencepost.rows.writer import added
 

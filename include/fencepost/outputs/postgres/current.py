@@ -35,7 +35,7 @@ from fencepost.outputs.postgres.current_checks import (
 )
 from fencepost.outputs.postgres.current_rows import CurrentRow, check_reserved, record, reserve
 from fencepost.outputs.postgres.current_sql import ADDED, CHANGED, DELETED, SAME, CurrentShape
-from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, quoted
 from fencepost.outputs.postgres.lock import lock_current
 from fencepost.outputs.postgres.settings import CurrentSettings, PostgresSettings
 from fencepost.outputs.table.current import (
@@ -49,7 +49,7 @@ from fencepost.outputs.table.current import (
 from fencepost.outputs.table.pipeline_table import Owner
 from fencepost.outputs.table.revisions import IntervalRow
 from fencepost.outputs.table.revisions import rows_of as rows_by_revision
-from fencepost.outputs.table.values import CurrentKeys
+from fencepost.outputs.table.values import RESERVED_COLUMNS, CurrentKeys
 
 log = logging.getLogger("fencepost.outputs.postgres")
 BATCHES = BOOKKEEPING_TABLES[1]

@@ -18,7 +18,7 @@ from fencepost.outputs.postgres.columns import INTERVAL, NESTED
 from fencepost.outputs.postgres.connection import Session
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
 from fencepost.outputs.postgres.current_sql import CurrentShape, columns_of_both
-from fencepost.outputs.postgres.identifiers import RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.settings import CurrentSettings
 from fencepost.outputs.postgres.table_checks import (
     ACTIONS,
@@ -31,6 +31,7 @@ from fencepost.outputs.postgres.table_checks import (
     unsafe_parts,
     why_hidden,
 )
+from fencepost.outputs.table.values import RESERVED_COLUMNS
 
 ORDERED = (
     t.ByteType,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.outputs.postgres.identifiers import RESERVED_COLUMNS, quoted
+from fencepost.outputs.postgres.identifiers import quoted
+from fencepost.outputs.table.values import RESERVED_COLUMNS
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 KEYS, CHANGES = "pg_temp.fencepost_keys", "pg_temp.fencepost_changes"

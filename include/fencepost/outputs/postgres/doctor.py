@@ -11,16 +11,15 @@ from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.model import State
 from fencepost.outputs.output import Checks, Inspected
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.columns import schema_of
 from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, describe_server
 from fencepost.outputs.postgres.current import CurrentTable
-from fencepost.outputs.postgres.identifiers import RESERVED_COLUMNS
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.rights import needed_rights
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.table_checks import doubts, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
-from fencepost.outputs.table.values import TablePublication
+from fencepost.outputs.table.staged_rows import schema_of
+from fencepost.outputs.table.values import RESERVED_COLUMNS, TablePublication
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 LONGEST_IDENTIFIER = 63  # bytes; PostgreSQL truncates a longer name
 BOOKKEEPING_TABLES = ("fencepost_tables", "fencepost_batches")  # in the schema of each output table
-RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")
 
 
 def quoted(*names: str) -> str:

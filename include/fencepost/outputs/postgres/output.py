@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +26,7 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.postgres.bookkeeping import MOST, Bookkeeping
-from fencepost.outputs.postgres.columns import INTERVAL, schema_of
+from fencepost.outputs.postgres.columns import INTERVAL
 from fencepost.outputs.postgres.commit import AnotherTable, RowsRefused, commit_batch
 from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, describe_server, session
 from fencepost.outputs.postgres.current import CurrentRefused, KeysRefused, current_settings
@@ -39,6 +40,7 @@ from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublicatio
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
 from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, TableStanding, TableState, differing, standing_of, takes_over
+from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View
@@ -131,13 +133,13 @@ class PostgresTable:
             interval_row, known = bookkeeping.row(batch.interval.start), bookkeeping.registered()
             lost = self._of.why_lost(known.owner if known is not None else None)
             standing = standing_of(interval_row, batch.publication_as(PostgresPublication))
-            return TableState(standing, interval_row.refused, lost, interval_row.keys)
+            return TableState(standing, interval_row.refused, lost, {"current": interval_row.keys})
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """Returns the end of the publication, if the interval's row shows that it is committed, otherwise None."""
         table = found.output
         done = isinstance(table, TableState) and table.standing is TableStanding.DONE
-        return CommitEnding(batch, table.keys) if done and isinstance(table, TableState) else None
+        return CommitEnding(batch, table.committed) if done and isinstance(table, TableState) else None
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commits the batch, unless it is committed already.
@@ -151,7 +153,7 @@ class PostgresTable:
             except AnotherTable:
                 self._create_for(batch)
                 keys = commit_batch(self._of, self._shape, batch)
-            return CommitEnding(batch, keys)
+            return CommitEnding(batch, {"current": keys})
         except AnotherTable:
             raise TableUnavailable(f"table {self._table} was dropped or created again meanwhile. Run again.") from None
         except CommitStateUnknown:
@@ -161,7 +163,7 @@ class PostgresTable:
                 raise TableUnavailable(
                     f"batch {batch.id}: {self._where} did not answer the commit and has not committed it. Run again."
                 ) from None
-            return CommitEnding(batch, interval_row.keys)
+            return CommitEnding(batch, {"current": interval_row.keys})
         except RowsRefused as refused:
             return self._refused(batch, f"table {self._table}", self._refusal(batch, refused))
         except CurrentRefused as refused:
@@ -184,7 +186,9 @@ class PostgresTable:
         why = refusal.why if who == f"table {self._table}" else f"{who}: {refusal.why}"
         interval_row = self._close(batch, why)
         if standing_of(interval_row, batch.publication_as(PostgresPublication)) is TableStanding.DONE:
-            return CommitEnding(batch, interval_row.keys)  # another attempt was faster, and the table accepted its rows
+            return CommitEnding(
+                batch, {"current": interval_row.keys}
+            )  # another attempt was faster, and the table accepted its rows
         message = f"batch {batch.id}: {who} refused its data: {refusal.why}. {after_data_refused(batch)}"
         raise TableRefusedData(message, why) from None
 
@@ -294,17 +298,17 @@ class PostgresTable:
         with asking(self._pipeline) as tx:
             bookkeeping = Bookkeeping(tx, self._table)
             if not bookkeeping.is_prepared():
-                return TableContents(differs=differing(view, self._table, {}, set()))
+                return TableContents(differs=partial(differing, table=self._table, interval_row={}, filled=set()))
             oid, known = bookkeeping.oid(), bookkeeping.registered()
             filled = self._filled(bookkeeping, oid) if oid is not None else set()
             owner, interval_row = (
                 known.owner if known is not None else None,
                 {interval_row.start: interval_row for interval_row in bookkeeping.rows()},
             )
-            differs = differing(view, self._table, interval_row, filled)
-            lacking = {batch.interval.start for batch in differs} - filled
+            differs = partial(differing, table=self._table, interval_row=interval_row, filled=filled)
+            lacking = {batch.interval.start for batch in differs(view)} - filled
             without = bookkeeping.without_partition(oid, lacking) if oid is not None else set()
-            return TableContents(owner, interval_row, filled, differs, without)
+            return TableContents(owner, interval_row, differs, without)
 
     def _filled(self, bookkeeping: Bookkeeping, oid: int) -> set[datetime]:
         unindexed = bookkeeping.unindexed(oid)

@@ -12,7 +12,8 @@ from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage, Mark, Section
 from fencepost.config.services.postgres import POSTGRES
-from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, LONGEST_IDENTIFIER, RESERVED_COLUMNS
+from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, LONGEST_IDENTIFIER
+from fencepost.outputs.table.values import RESERVED_COLUMNS
 
 TABLE_PART = r'[^."\x00-\x1f]+'
 PORT = "5432"

@@ -10,7 +10,7 @@ from typing import Any
 from fencepost.counts import count_of, first_of
 from fencepost.model import Batch, Interval
 from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
-from fencepost.outputs.table.revisions import IntervalRow, differing
+from fencepost.outputs.table.revisions import IntervalRow
 from fencepost.protocol.view import View
 
 SHOWN = 5  # intervals that a message names
@@ -28,17 +28,15 @@ class TableComparison:
 
 @dataclass(frozen=True)
 class TableContents:
-    """A table's owner, its interval rows in the store (`held`), and the starts of the intervals that have rows
-    (`filled`).
+    """A table's owner, and its interval rows in the store.
 
-    `differs` is the result of `differing`. `without_partition` has the starts of the table's intervals that have no
-    partition.
+    `differs` returns the batches that count of the intervals in which the table differs from a view of the ledger.
+    `without_partition` has the starts of the table's intervals that have no partition.
     """
 
     owner: Owner | None = None
-    interval_rows: dict[datetime, IntervalRow] = field(default_factory=dict)
-    filled: set[datetime] = field(default_factory=set)
-    differs: tuple[Batch, ...] = ()
+    interval_rows: Mapping[datetime, IntervalRow] = field(default_factory=dict)
+    differs: Callable[[View], Collection[Batch]] = lambda view: ()
     without_partition: set[datetime] = field(default_factory=set)
 
 
@@ -93,8 +91,8 @@ def compare(
     if state.owner is not None and state.owner != table.owner:
         return TableComparison(f"table {table.name} belongs to {state.owner}, not to {table.owner}")
     table.check_known(after, list(state.interval_rows.values()))
-    two = differing(after, table.name, state.interval_rows, state.filled)
-    both = {str(b.id): b for b in state.differs if b in two and b.interval.start not in state.without_partition}
+    two = state.differs(after)
+    both = {str(b.id): b for b in state.differs(before) if b in two and b.interval.start not in state.without_partition}
     withdrawn = [batch for batch in both.values() if after.is_withdrawn(batch.interval)]
     others = [batch for batch in both.values() if batch not in withdrawn]
     described = list[str]()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AnotherCluster, LedgerLost, Superseded, TableRefused
@@ -25,7 +25,7 @@ from fencepost.outputs.table.revisions import (
     takes_over,
     unknown_to,
 )
-from fencepost.outputs.table.values import CurrentKeys, TablePublication
+from fencepost.outputs.table.values import TablePublication
 from fencepost.protocol.advice import reprocess
 from fencepost.protocol.view import View
 
@@ -43,9 +43,16 @@ class Owner(NamedTuple):
         return f"pipeline {self.pipeline} on Kafka cluster {self.cluster}"
 
 
-def check_owner(table: str, owner: Owner, known: Owner | None, setting: str = "output") -> None:
+def check_owner(
+    table: str,
+    owner: Owner,
+    known: Owner | None,
+    setting: str = "output",
+    bookkeeping: str = "its rows in fencepost_tables and fencepost_batches",
+    elsewhere: str = "another database",
+) -> None:
     """Checks that `owner` owns the table. `known` is its owner by the store, or None if it has none. `setting` is the
-    setting that names the table.
+    setting that names the table. `bookkeeping` is what the store keeps of an owner, and `elsewhere` another store.
 
     Raises:
         TableRefused: another pipeline owns the table.
@@ -56,12 +63,12 @@ def check_owner(table: str, owner: Owner, known: Owner | None, setting: str = "o
     if known.pipeline != owner.pipeline:
         raise TableRefused(
             f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another {setting}.table. Or, "
-            "if that pipeline no longer exists, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
+            f"if that pipeline no longer exists, delete {bookkeeping}, and empty the table."
         )
     raise AnotherCluster(
         f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. If "
-        f"the pipeline runs on two clusters, such as for tests and in production, name another {setting}.table or another "
-        "database for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
+        f"the pipeline runs on two clusters, such as for tests and in production, name another {setting}.table or "
+        f"{elsewhere} for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
         "confirm it once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
     )
 
@@ -69,8 +76,9 @@ def check_owner(table: str, owner: Owner, known: Owner | None, setting: str = "o
 class PipelineTable:
     """A table as the output of a pipeline on one Kafka cluster."""
 
-    def __init__(self, deployment: Deployment, name: str) -> None:
-        self.deployment, self.name = deployment, name
+    def __init__(self, deployment: Deployment, name: str, *store: str) -> None:
+        """`store` has the store's words for `check_owner`."""
+        self.deployment, self.name, self._store = deployment, name, store
 
     @property
     def pipeline(self) -> Pipeline:
@@ -81,6 +89,10 @@ class PipelineTable:
     def owner(self) -> Owner:
         """Returns the owner that this pipeline is on this cluster."""
         return Owner(self.pipeline.name, self.deployment.cluster.id)
+
+    def check_owner(self, known: Owner | None) -> None:
+        """Checks that this pipeline owns the table. `known` is its owner by the store. Raises as the function does."""
+        check_owner(self.name, self.owner, known, "output", *self._store)
 
     def why_lost(self, owner: Owner | None) -> str:
         """Returns why the table no longer belongs to this pipeline. The text is empty if it does. `owner` is the
@@ -128,7 +140,7 @@ class PipelineTable:
         found = owner()
         if found is None:
             raise TableRefused(f"table {self.name} {LOST}. Nothing was changed.")
-        check_owner(self.name, self.owner, found)
+        self.check_owner(found)
         if standing is TableStanding.FOREIGN:
             present = self.deployment.cluster.find(self.pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
@@ -151,12 +163,20 @@ class PipelineTable:
             TableRefused: the table lacks revisions that the addition adds to.
         """
         view = self.deployment.ledger.read()
+        self.check_under_way(view, batch)
+        self.check_known(view, [interval_row])
+        counted = count() if batch.adds_to is not None else {}
+        self.check_has(batch, missing_for(view, batch, interval_row, counted))
+
+    def check_under_way(self, view: View, batch: Batch) -> None:
+        """Checks that the batch's publication is under way. Raises Superseded if it has ended."""
         last, lease = view.last(batch.interval), batch.require_publication.require_lease
         if last is None or last.publication_under(lease) is None or last.revision != batch.revision:
             raise Superseded(f"batch {batch.id}: its publication has ended, so this attempt commits nothing.")
-        self.check_known(view, [interval_row])
-        counted = count() if batch.adds_to is not None else {}
-        if gone := missing_for(view, batch, interval_row, counted):
+
+    def check_has(self, batch: Batch, gone: Sequence[int]) -> None:
+        """Raises TableRefused if revisions are gone that the addition adds to."""
+        if gone:
             raise TableRefused(
                 f"batch {batch.id} adds to revision {batch.adds_to}, and table {self.name} lacks revisions "
                 f"{', '.join(map(str, gone))} of its interval. {reprocess(batch)}, once this addition is skipped."
@@ -178,12 +198,12 @@ class CommitBeginning:
 
 @dataclass(frozen=True)
 class CommitEnding:
-    """The end of a commit: a batch that a table has committed, and what the commit did in the current table."""
+    """The end of a commit: a batch that a table has committed, and the publication's fields that are known by the commit."""
 
     batch: Batch
-    keys: CurrentKeys | None = None
+    committed: Mapping[str, Any] = field(default_factory=dict)
 
     def records(self, view: View, seconds: float, now: datetime) -> tuple[Batch, ...]:
         """Returns the records that publish the batch. There are none if another attempt has recorded the end already."""
         batch, lease = self.batch, self.batch.require_publication.require_lease
-        return record_stored(view, batch.interval, batch.revision, lease, seconds, now, self.keys)
+        return record_stored(view, batch.interval, batch.revision, lease, seconds, now, self.committed)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost.errors import TableRefusedData
 from fencepost.model import Batch, BatchId, Interval, State
@@ -77,7 +77,7 @@ class TableState:
     standing: TableStanding = TableStanding.OPEN
     refused: str = ""  # why the publication was closed, if the table refused its data
     lost: str = ""  # why the table no longer belongs to the pipeline
-    keys: CurrentKeys | None = None  # what the last commit of the interval did in the current table
+    committed: Mapping[str, Any] = field(default_factory=dict)  # what `record_stored` adds to the publication
 
     def obstacle(self, batch: Batch, found: ObservedState) -> Obstacle | None:
         """Returns the obstacle that keeps the publication from being finished, or None."""
@@ -135,10 +135,10 @@ def record_stored(
     lease: int,
     seconds: float,
     now: datetime,
-    keys: CurrentKeys | None = None,
+    committed: Mapping[str, Any] | None = None,
 ) -> tuple[Batch, ...]:
-    """Returns the record that publishes a batch. The table has committed the publication with this lease. `keys` is what
-    that commit did in the current table.
+    """Returns the record that publishes a batch. The table has committed the publication with this lease. `committed` has
+    the fields of the kind's publication that are known by the commit.
 
     Raises:
         Superseded: the publication was given up, or a newer revision was planned.
@@ -148,7 +148,7 @@ def record_stored(
         return ()
     check_under_way(batch, lease)
     done = batch.publication_as(TablePublication).model_copy(
-        update={"ended_at": now, "seconds": seconds, "refused": "", "current": keys}
+        update={"ended_at": now, "seconds": seconds, "refused": "", **(committed or {})}
     )
     return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.method}")
 

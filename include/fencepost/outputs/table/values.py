@@ -9,6 +9,8 @@ from pydantic import AwareDatetime, JsonValue
 from fencepost.counts import count_of
 from fencepost.model import Batch, Frozen, PlannedOutput, Publication
 
+INTERVAL, REVISION = RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")  # in every table
+
 
 class TableOutput(PlannedOutput):
     """An output table, `schema.name`. A plan freezes the name only, because a staged batch does not depend on the table.

@@ -1,0 +1,1 @@
+"""An Iceberg table as the output: a batch is one snapshot."""
