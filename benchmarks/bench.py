@@ -202,7 +202,7 @@ class Bench:
             "kafka": {"bootstrap.servers": self.broker.bootstrap},
         }
         for section, values in sections.items():
-            usual = {} if values.get("kind") == "postgres" else settings.get(section, {})
+            usual = {} if "kind" in values else settings.get(section, {})
             settings[section] = {**usual, **values}
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
         (folder / "transform.sql").write_text(transform)

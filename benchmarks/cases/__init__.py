@@ -14,6 +14,7 @@ from benchmarks.cases import (
     gate,
     growth,
     header,
+    lake,
     long_ledger,
     quarantine,
     retry,
@@ -45,6 +46,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B16": tables.backfill,
     "B17": encodings.run,
     "B18": envelope.run,
+    "B19": lake.run,
     "B20": tables.converted,
     "B21": tables.changed_keys,
 }
