@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fencepost.config.loading import load_pipeline, load_pipelines
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.references import is_shown
+from fencepost.config.services import SERVICES
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
@@ -294,7 +295,7 @@ def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [f for f in fields() if f[0] not in {"kafka", "schema_registry", "postgres", "spark"} and not is_shown(f)],
+    [f for f in fields() if f[0] not in {*SERVICES, "spark"} and not is_shown(f)],
 )
 def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[str, ...]) -> None:
     """Most are shown: in Airflow's UI, on pages, in the ledger."""
