@@ -163,7 +163,8 @@ def test_a_stopped_publisher_goes_on_after_another_and_adds_nothing(case: Case, 
     case.publish()
     os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
-    assert code in {0, 3}, said
+    # Who has an old base, and reads a ledger in which the publication has ended, stops for good.
+    assert code in {0, 3} or (code == 4 and "its publication has ended" in said), said
     case.check()
 
 
@@ -362,7 +363,7 @@ def test_a_maintainer_in_the_middle_costs_no_row(
     begin_batch(case.pipeline, day(1))
     armed = case.proxy.arm(doing(lambda: maintain(case.lake, case.table), landed=False))
     case.publish()
-    assert armed.answers == ([200] if maintain is remove_orphans else [409])
+    assert armed.answers == ([200] if maintain in {remove_orphans, expire} else [409]), "they leave main where it is"
     assert case.contents() == [*before, truth(2)]
 
 
@@ -370,8 +371,8 @@ def test_a_maintainer_in_the_middle_costs_no_row(
 def test_a_full_disk_under_the_warehouse_commits_nothing_and_a_larger_one_all(
     spark_lake: Any, postgres: Any, make_case: Callable[..., Case], tmp_path: Path
 ) -> None:
-    numbers, name, disk = range(100), text_of(50_000), tmp_path / "disk"
-    with small_disk(disk, "2m") as resize:
+    numbers, name, disk = range(3), text_of(900_000), tmp_path / "disk"
+    with small_disk(disk, "400k") as resize:
         case = make_case(Lake(SqlCatalog(disk, postgres), spark_lake), numbers=numbers, name=name)
         begin_batch(case.pipeline, day(1))
         with pytest.raises(TableUnavailable, match="No space left on device"):

@@ -183,6 +183,8 @@ def translated(config: ClientConfig) -> Iterator[None]:
 
 def _meaning(error: Exception, config: ClientConfig) -> FencepostError:
     where, what = describe_catalog(config), type(error).__name__
+    if isinstance(error, OSError) and error.errno:  # of the warehouse's disk; the text itself may name anything
+        what = f"{what}: {os.strerror(error.errno)}"
     text = str(error)
     code = getattr(error.orig, "pgcode", None) or "" if isinstance(error, DBAPIError) else ""
     if (
