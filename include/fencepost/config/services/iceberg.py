@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from fencepost.config.secret_names import NOT_BESIDE
 from fencepost.config.services.connection import Connection, ConnectionSettings, Settings, extra_of, settings_without
-from fencepost.config.services.service import Service, declared, hidden
+from fencepost.config.services.service import Service, checked_by, declared
 
 REST, SQL = "rest", "sql"
 SCHEMES = {REST: ("http", "https"), SQL: ("postgresql",)}
@@ -174,11 +172,6 @@ def _replaced_by(own: Settings) -> frozenset[str]:
     return logins if logins & own.keys() else frozenset()
 
 
-def _checked(values: Settings) -> dict[str, SecretStr]:
-    check_iceberg(values)
-    return hidden(values)
-
-
 ICEBERG = Service(
     name="iceberg",
     library="pyiceberg",
@@ -186,7 +179,7 @@ ICEBERG = Service(
     beside_connection=BESIDE_CONNECTION,
     placeholder={"type": REST, "uri": "http://127.0.0.1:1"},
     of_connection=iceberg_of,
-    checked=_checked,
+    checked=checked_by(check_iceberg),
     replaced_by=_replaced_by,
     # Otherwise pyarrow would open any bucket with the credentials of the process that reads a DAG.
     needed_where_carried=frozenset({"s3.access-key-id", "s3.secret-access-key"}),

@@ -11,12 +11,10 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from pydantic import SecretStr
-
 from fencepost.config.java_options import LOGIN_MODULES, UNLOCKED
 from fencepost.config.secret_names import NOT_BESIDE
 from fencepost.config.services.connection import Connection, ConnectionSettings, Settings, extra_of, settings_without
-from fencepost.config.services.service import Service, declared, hidden
+from fencepost.config.services.service import Service, checked_by, declared
 from fencepost.errors import SettingsError
 
 # Settings that the protocol depends on, with the allowed values and what any other value would break.
@@ -274,11 +272,6 @@ def _replaced_by(own: Settings) -> frozenset[str]:
     return frozenset(names | {"ssl.keystore.password"} if "ssl.keystore.location" in names else names)
 
 
-def _checked(values: Settings) -> dict[str, SecretStr]:
-    check_kafka(values)
-    return hidden(values)
-
-
 KAFKA = Service(
     name="kafka",
     library="librdkafka",
@@ -286,6 +279,6 @@ KAFKA = Service(
     beside_connection=BESIDE_CONNECTION,
     placeholder={"bootstrap.servers": "127.0.0.1:1"},
     of_connection=kafka_of,
-    checked=_checked,
+    checked=checked_by(check_kafka),
     replaced_by=_replaced_by,
 )

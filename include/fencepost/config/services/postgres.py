@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from pydantic import SecretStr
-
 from fencepost.config.secret_names import NOT_BESIDE
-from fencepost.config.services.connection import Connection, ConnectionSettings, Settings, extra_of, settings_without
-from fencepost.config.services.service import Service, declared, hidden
+from fencepost.config.services.connection import Connection, ConnectionSettings, extra_of, settings_without
+from fencepost.config.services.service import Service, checked_by, declared
 from fencepost.errors import SettingsError
 
 REQUIRED = ("host", "dbname", "user")
@@ -107,11 +105,6 @@ def postgres_of(connection: Connection) -> ConnectionSettings:
     return ConnectionSettings({**{k: v for k, v in given.items() if v}, **found.settings}, found.left_out)
 
 
-def _checked(values: Settings) -> dict[str, SecretStr]:
-    check_postgres(values)
-    return hidden(values)
-
-
 POSTGRES = Service(
     name="postgres",
     library="libpq",
@@ -119,7 +112,7 @@ POSTGRES = Service(
     beside_connection=BESIDE_CONNECTION,
     placeholder={"host": "127.0.0.1", "port": "1", "dbname": "not-set", "user": "not-set"},
     of_connection=postgres_of,
-    checked=_checked,
+    checked=checked_by(check_postgres),
     where_carried=NO_LOGIN_OF_PROCESS,
     needed_where_carried=frozenset({"password"}),
 )

@@ -117,6 +117,16 @@ def declared_by(model: type[BaseModel]) -> dict[str, Visibility]:
     return settings
 
 
+def checked_by(check: Callable[[Settings], None]) -> Callable[[Settings], dict[str, SecretStr]]:
+    """Returns `Service.checked` of a service whose settings are in its library's names. `check` raises ValueError."""
+
+    def checked(settings: Settings) -> dict[str, SecretStr]:
+        check(settings)
+        return hidden(settings)
+
+    return checked
+
+
 def hidden(settings: Settings) -> dict[str, SecretStr]:
     """Returns the settings in the form that a pipeline has. The text form of the settings shows no value."""
     return {name: SecretStr(value) for name, value in settings.items()}
