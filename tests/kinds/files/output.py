@@ -16,7 +16,13 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.table.comparison import TableContents, compare
-from fencepost.outputs.table.pipeline_table import CommitBeginning, CommitEnding, PipelineTable, check_owner
+from fencepost.outputs.table.pipeline_table import (
+    CommitBeginning,
+    CommitEnding,
+    PipelineTable,
+    check_owner,
+    ending_found,
+)
 from fencepost.outputs.table.revisions import (
     TableStanding,
     TableState,
@@ -86,8 +92,7 @@ class FilesOfTable:
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """By the interval's file."""
-        done = isinstance(found.output, TableState) and found.output.standing is TableStanding.DONE
-        return CommitEnding(batch) if done else None
+        return ending_found(batch, found)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Replace the interval's file, unless that is done."""

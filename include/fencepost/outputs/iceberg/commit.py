@@ -47,9 +47,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from fencepost.counts import count_of
 from fencepost.errors import (
-    ReceiptsDisagree,
     RecordRefused,
     TableRefusedData,
     TableUnavailable,
@@ -70,7 +68,7 @@ from fencepost.outputs.iceberg.types import add_missing, missing_columns
 from fencepost.outputs.iceberg.values import IcebergPublication
 from fencepost.outputs.table.pipeline_table import Owner
 from fencepost.outputs.table.revisions import TableStanding, revisions_after, standing_of, takes_over
-from fencepost.outputs.table.staged_rows import StagedMisfit, schema_of
+from fencepost.outputs.table.staged_rows import StagedMisfit, check_staged, schema_of
 from fencepost.protocol.view import View
 from fencepost.rows.writer import added
 
@@ -433,11 +431,7 @@ class _Publication:
                 raise RecordRefused(
                     f"batch {batch.id}: a staged record does not fit table {self._lake.name}: {misfit}."
                 ) from None
-        if (tally.rows, tally.fingerprint) != (written.rows, written.fingerprint):
-            raise ReceiptsDisagree(
-                f"batch {batch.id}: its staging topic has {count_of(tally.rows, 'record')} with fingerprint "
-                f"{tally.fingerprint:016x}, but {written.rows:,} with {written.fingerprint:016x} were written."
-            )
+        check_staged(batch, tally.rows, tally.fingerprint)
 
 
 def _summary(batch: Batch, into: IcebergPublication) -> dict[str, str]:

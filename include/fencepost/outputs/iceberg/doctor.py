@@ -19,8 +19,7 @@ from fencepost.outputs.iceberg.lake_table import base_of
 from fencepost.outputs.iceberg.output import IcebergTable
 from fencepost.outputs.iceberg.table_base import TAG
 from fencepost.outputs.output import Checks, Inspected
-from fencepost.outputs.table.staged_rows import schema_of
-from fencepost.protocol.view import View
+from fencepost.outputs.table.staged_rows import newest_value_schema
 
 SMALL = 16 * 1024 * 1024  # bytes of a data file
 MANY_SMALL = 20  # small files of a partition: a reader opens each of them
@@ -60,7 +59,7 @@ def check_lake_table(inspected: Inspected) -> Finding:
                 kind=TableRefused,
             )
         return ok(f"table {output.lake.name} does not exist yet: the first publication creates it")
-    output.columns.check_columns(table, schema_of(_newest_schema(inspected.view)))
+    output.columns.check_columns(table, newest_value_schema(inspected.view))
     return ok(f"table {output.lake.name} is this pipeline's, and accepts the newest batch's columns")
 
 
@@ -77,11 +76,6 @@ def _renamed(output: IcebergTable) -> str:
             if table is not None and base_of(table, name).owner == lake.of.owner:
                 return name
     return ""
-
-
-def _newest_schema(view: View) -> str:
-    written = [b.written.value_schema for b in view.all() if b.written is not None and b.written.value_schema]
-    return written[-1] if written else ""
 
 
 def check_lake_contents(inspected: Inspected) -> Iterator[Finding]:

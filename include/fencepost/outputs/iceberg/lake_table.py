@@ -1,8 +1,7 @@
-"""A pipeline's Iceberg table: loads it, reads the base of a commit, and claims the table for the pipeline."""
+"""A pipeline's Iceberg table: loads it, reads the base of a commit, and says whether an interval can be replaced there."""
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 
 from pyiceberg.catalog import Catalog
@@ -16,8 +15,6 @@ from fencepost.outputs.iceberg.properties import owner_in, rows_in
 from fencepost.outputs.iceberg.table_base import TAG, Base
 from fencepost.outputs.table.pipeline_table import PipelineTable
 from fencepost.outputs.table.values import RESERVED_COLUMNS
-
-log = logging.getLogger("fencepost.outputs.iceberg")
 
 
 class LakeTable:

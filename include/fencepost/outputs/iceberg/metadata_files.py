@@ -4,14 +4,11 @@ does it itself, and `commit_table` of a SQL catalog does not.
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.utils.properties import property_as_bool
-
-log = logging.getLogger("fencepost.outputs.iceberg")
 
 
 def delete_old_metadata(table: Table) -> None:

@@ -23,7 +23,7 @@ from fencepost.outputs.iceberg.types import new_partition_spec, new_schema
 from fencepost.outputs.iceberg.values import IcebergOutput, IcebergPublication
 from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.table.comparison import TableContents, compare
-from fencepost.outputs.table.pipeline_table import CommitBeginning, CommitEnding
+from fencepost.outputs.table.pipeline_table import CommitBeginning, CommitEnding, ending_found
 from fencepost.outputs.table.revisions import TableStanding, TableState, standing_of
 from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.protocol.advice import after_data_refused
@@ -105,17 +105,17 @@ class IcebergTable:
         this pipeline.
         """
         schema = schema_of(batch.require_written.value_schema)
-        self._shape.check_result(batch.interval, schema)
+        self._shape.check_supported(schema)
         table = self.lake.load()
         if table is None:
             made = new_schema(schema)
             create(self.lake, made, new_partition_spec(made), NEW_TABLE)
             table = self._present()
+        self._shape.check_columns(table, schema)
         if base_of(table, self._table).owner is None:
-            self._shape.check_columns(table, schema)
             claim(self.lake, None)
             table = self._present()
-        self._shape.check_columns(table, schema)
+            self._shape.check_columns(table, schema)
         made_for = partial(IcebergPublication, uuid=str(table.metadata.table_uuid))
         return CommitBeginning(made_for, self._table, self._deployment.ledger.topic_id)
 
@@ -142,10 +142,7 @@ class IcebergTable:
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """Returns the end of the publication, if the interval's row shows that it is committed, otherwise None."""
-        table = found.output
-        if not isinstance(table, TableState) or table.standing is not TableStanding.DONE:
-            return None
-        return CommitEnding(batch, table.committed)
+        return ending_found(batch, found)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commits the batch, unless it is committed already."""

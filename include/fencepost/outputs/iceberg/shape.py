@@ -1,4 +1,4 @@
-"""Checks that an Iceberg table belongs to the pipeline and accepts rows with given columns. Creates and claims it."""
+"""Checks that an Iceberg table belongs to the pipeline and accepts rows with given columns."""
 
 from __future__ import annotations
 
@@ -54,13 +54,17 @@ class LakeShape:
             differences = column_differences(self._lake.name, schema, table.schema(), add=self.adds(table))
             self._refuse(differences, "does not accept the transform's result")
 
+    def check_supported(self, schema: t.StructType) -> None:
+        """Raises TableRefused unless these columns can be columns of an Iceberg table."""
+        self._refuse(unsupported_columns(schema), "does not accept the transform's result")
+
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
         """Checks that the table, if it exists, takes these columns. The publication creates a missing table."""
         self.would_take(interval, schema)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """Returns what a run would change in the table for these columns."""
-        self._refuse(unsupported_columns(schema), "does not accept the transform's result")
+        self.check_supported(schema)
         table, named = self._lake.load(), f"table {self._lake.name}"
         if table is None:
             return f"T{named[1:]} does not exist yet. The first publication creates it with these columns."

@@ -18,7 +18,7 @@ from datetime import datetime
 from fencepost.model import Batch, State
 from fencepost.outputs.iceberg.values import IcebergPublication
 from fencepost.outputs.table.pipeline_table import Owner
-from fencepost.outputs.table.revisions import IntervalRow, TableStanding, published_in, standing_of
+from fencepost.outputs.table.revisions import IntervalRow, TableStanding, published_batches, standing_of
 from fencepost.outputs.table.values import TablePublication
 from fencepost.protocol.view import View
 
@@ -82,17 +82,11 @@ def ended_rows(view: View, base: Base, ledger_topic_id: str) -> tuple[datetime, 
     `view` is the ledger as it was read after the base. So it has the beginning of each publication under its topic id
     that the base has. Rows of another ledger topic stay.
     """
+    last = {interval.start: planned.last for interval, planned in view.in_order if interval.start in base.rows}
     return tuple(
         start
         for start, row in sorted(base.rows.items())
-        if row.ledger == ledger_topic_id and not _is_under_way(view, row)
-    )
-
-
-def _is_under_way(view: View, row: SnapshotRow) -> bool:
-    return any(
-        interval.start == row.start and planned.last.publication_under(row.lease) is not None
-        for interval, planned in view.in_order
+        if row.ledger == ledger_topic_id and (start not in last or last[start].publication_under(row.lease) is None)
     )
 
 
@@ -102,9 +96,11 @@ def lacking_for(view: View, batch: Batch, counted: Mapping[int, int]) -> tuple[i
     """
     if batch.adds_to is None:
         return ()
-    revisions = view.known(batch.interval)
-    rows = {one.revision: one.require_written.rows for one in revisions.all if one.written is not None}
-    return tuple(n for n in published_in(revisions) if n != batch.revision and rows.get(n, 0) != counted.get(n, 0))
+    return tuple(
+        one.revision
+        for one in published_batches(view.known(batch.interval))
+        if one.revision != batch.revision and one.require_written.rows != counted.get(one.revision, 0)
+    )
 
 
 def differing_in(
@@ -126,8 +122,7 @@ def differing_in(
             isinstance(into, IcebergPublication) and (into.uuid == base.uuid or into.table == table)
         ):
             continue
-        rows = {batch.revision: batch.require_written.rows for batch in planned.all if batch.written is not None}
-        wanted = {n: rows[n] for n in published_in(planned) if rows.get(n)}
+        wanted = {one.revision: rows for one in published_batches(planned) if (rows := one.require_written.rows)}
         if there != wanted:
             found.append(counts)
     return tuple(found)
@@ -151,14 +146,9 @@ def snapshots_in_force(view: View, table: str, uuid: str) -> frozenset[int | Non
     All of them have to be looked at. After a rollback, and a publication of another interval, main has the last one, and
     lacks others.
     """
-    counted = [
-        batch.publication
-        for _, planned in view.in_order
-        for batch in planned.all
-        if batch.revision in published_in(planned)
-    ]
+    publications = [batch.publication for _, planned in view.in_order for batch in published_batches(planned)]
     return frozenset(
         into.snapshot if into.uuid == uuid else None
-        for into in counted
+        for into in publications
         if isinstance(into, IcebergPublication) and (into.uuid == uuid or into.table == table)
     )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.counts import count_of
-from fencepost.errors import ReceiptsDisagree, RecordRefused, TableRefused, TableUnavailable
+from fencepost.errors import RecordRefused, TableRefused, TableUnavailable
 from fencepost.failpoints import reached
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.deployment import Deployment
@@ -33,7 +33,7 @@ from fencepost.outputs.postgres.temporary import TemporaryTable, Unconvertible
 from fencepost.outputs.table.comparison import describe_rows
 from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
-from fencepost.outputs.table.staged_rows import StagedMisfit, schema_of
+from fencepost.outputs.table.staged_rows import StagedMisfit, check_staged, schema_of
 from fencepost.outputs.table.values import CurrentKeys, TablePublication
 from fencepost.rows.writer import added
 
@@ -178,11 +178,7 @@ def _replace(
         raise RecordRefused(f"batch {batch.id}: a staged record does not fit table {table.name}: {staged.failed}.")
     if staged.failed is not None:
         raise staged.failed
-    if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
-        raise ReceiptsDisagree(
-            f"batch {batch.id}: its staging topic has {count_of(staged.rows, 'record')} with fingerprint "
-            f"{staged.fingerprint:016x}, but {written.rows:,} with {written.fingerprint:016x} were written."
-        )
+    check_staged(batch, staged.rows, staged.fingerprint)
     if temporary is not None:
         _convert(temporary, bookkeeping, staged)
 

@@ -28,7 +28,7 @@ from fencepost.outputs.table.current import (
     truncated_intervals,
 )
 from fencepost.outputs.table.pipeline_table import PipelineTable
-from fencepost.outputs.table.staged_rows import schema_of
+from fencepost.outputs.table.staged_rows import newest_value_schema
 from fencepost.outputs.table.values import CurrentKeys
 from fencepost.protocol.view import View
 
@@ -69,9 +69,8 @@ class PostgresCurrent:
                 f"{_of(self._of, self._settings)} cannot be computed: {truncated}. Set source.truncations to drop in "
                 "pipeline.yaml to keep these rows until the topic has their deletions."
             )
-        schemas = [b.written.value_schema for b in view.all() if b.written is not None and b.written.value_schema]
         self._shape.prepare()
-        self._shape.settle_current(schema_of(schemas[-1] if schemas else ""))
+        self._shape.settle_current(newest_value_schema(view))
         if missing := self._compare(read).missing_batches:
             raise TableRefused(
                 f"{_of(self._of, self._settings)} cannot be computed from table {self._of.name}: {missing}."

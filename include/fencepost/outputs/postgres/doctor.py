@@ -18,10 +18,9 @@ from fencepost.outputs.postgres.rights import needed_rights
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.table_checks import doubts, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
-from fencepost.outputs.table.staged_rows import schema_of
+from fencepost.outputs.table.staged_rows import newest_value_schema
 from fencepost.outputs.table.values import RESERVED_COLUMNS, TablePublication
 from fencepost.protocol.snapshot import snapshot_of
-from fencepost.protocol.view import View
 
 BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs
 FEW = 10_000  # dead rows that do not matter
@@ -145,7 +144,7 @@ def _of_the_table(inspected: Inspected, bookkeeping: Bookkeeping, oid: int) -> I
         yield warning(
             f"Of table {bookkeeping.table}, {doubt}.", "Defer the constraint to the end of the transaction.", cure
         )
-    if differs := bookkeeping.why_not_accepted(oid, schema_of(_newest_schema(inspected.view)), add=adds):
+    if differs := bookkeeping.why_not_accepted(oid, newest_value_schema(inspected.view), add=adds):
         found = True
         yield error(
             f"Table {bookkeeping.table} does not accept the newest batch's columns: {'; '.join(differs)}.",
@@ -165,11 +164,6 @@ def _of_the_table(inspected: Inspected, bookkeeping: Bookkeeping, oid: int) -> I
         )
     if not found:
         yield ok(f"table {bookkeeping.table} accepts the newest batch's columns, and has an index on its intervals")
-
-
-def _newest_schema(view: View) -> str:
-    written = [b.written.value_schema for b in view.all() if b.written is not None and b.written.value_schema]
-    return written[-1] if written else ""
 
 
 def check_table_publications(inspected: Inspected) -> Finding:
@@ -223,7 +217,7 @@ def check_current_table(inspected: Inspected) -> Finding:
         current = CurrentTable(history, settings, owner)
         if history.is_prepared():
             current.check_reserved()
-        schema = schema_of(_newest_schema(inspected.view))
+        schema = newest_value_schema(inspected.view)
         if why := current.why_not() or current.why_not_rows(schema, adds=_settings(inspected).add_columns):
             return error(
                 f"Current table {settings.table} cannot be kept: {'; '.join(why)}.",

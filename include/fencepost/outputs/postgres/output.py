@@ -38,7 +38,7 @@ from fencepost.outputs.postgres.shape import TableShape
 from fencepost.outputs.postgres.sqlstates import CANCELLED
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
-from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable
+from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable, ending_found
 from fencepost.outputs.table.revisions import IntervalRow, TableStanding, TableState, differing, standing_of, takes_over
 from fencepost.outputs.table.staged_rows import schema_of
 from fencepost.protocol.advice import after_data_refused
@@ -137,9 +137,7 @@ class PostgresTable:
 
     def committed(self, batch: Batch, found: ObservedState) -> Ending | None:
         """Returns the end of the publication, if the interval's row shows that it is committed, otherwise None."""
-        table = found.output
-        done = isinstance(table, TableState) and table.standing is TableStanding.DONE
-        return CommitEnding(batch, table.committed) if done and isinstance(table, TableState) else None
+        return ending_found(batch, found)
 
     def publish(self, batch: Batch, spark: SparkSession | None) -> Ending:
         """Commits the batch, unless it is committed already.

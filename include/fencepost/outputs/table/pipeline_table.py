@@ -19,6 +19,7 @@ from fencepost.model import Batch
 from fencepost.outputs.table.revisions import (
     IntervalRow,
     TableStanding,
+    TableState,
     missing_for,
     record_stored,
     standing_of,
@@ -27,6 +28,7 @@ from fencepost.outputs.table.revisions import (
 )
 from fencepost.outputs.table.values import TablePublication
 from fencepost.protocol.advice import reprocess
+from fencepost.protocol.obstacle import ObservedState
 from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.outputs.table")
@@ -207,3 +209,11 @@ class CommitEnding:
         """Returns the records that publish the batch. There are none if another attempt has recorded the end already."""
         batch, lease = self.batch, self.batch.require_publication.require_lease
         return record_stored(view, batch.interval, batch.revision, lease, seconds, now, self.committed)
+
+
+def ending_found(batch: Batch, found: ObservedState) -> CommitEnding | None:
+    """Returns the end of the publication, if the table's state shows that it is committed, otherwise None."""
+    table = found.output
+    if not isinstance(table, TableState) or table.standing is not TableStanding.DONE:
+        return None
+    return CommitEnding(batch, table.committed)

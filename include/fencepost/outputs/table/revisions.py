@@ -180,13 +180,14 @@ def missing_for(view: View, batch: Batch, interval_row: IntervalRow, counted: Ma
 
 
 def published_in(revisions: Revisions) -> tuple[int, ...]:
-    """Returns the revisions that the interval's output has to have, by the ledger. There are none if the interval is
-    not published.
+    """Returns the numbers of `published_batches`."""
+    return tuple(batch.revision for batch in published_batches(revisions))
+
+
+def published_batches(revisions: Revisions) -> tuple[Batch, ...]:
+    """Returns the batch and the additions that the interval's output has to have, by the ledger. There are none if the
+    interval is not published.
     """
-    return tuple(batch.revision for batch in _published(revisions))
-
-
-def _published(revisions: Revisions) -> tuple[Batch, ...]:
     counts = revisions.in_force
     return (counts, *revisions.additions_in_force) if counts.state is State.PUBLISHED else ()
 
@@ -217,7 +218,7 @@ def differing(
     found = list[Batch]()
     for interval, planned in view.in_order:
         row = interval_row.get(interval.start, IntervalRow(interval.start))
-        wanted = {batch.revision: _publication(batch) for batch in _published(planned)}
+        wanted = {batch.revision: _publication(batch) for batch in published_batches(planned)}
         there = {number: (one.ledger, one.lease) for number, one in row.revisions.items()}
         into = planned.in_force.publication
         if there != wanted and not (isinstance(into, TablePublication) and into.table == table):
