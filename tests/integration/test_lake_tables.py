@@ -25,6 +25,7 @@ from fencepost.errors import (
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
+from fencepost.outputs.iceberg import retries
 from fencepost.outputs.output import missing_of
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.plan import plan_batch
@@ -276,8 +277,9 @@ def test_a_table_that_is_made_anew_under_a_publication_is_another_table(
 
 
 def test_a_publication_is_not_given_up_while_the_catalog_is_down(
-    spark: Any, broker: Broker, make: Make, lake: Lake
+    spark: Any, broker: Broker, make: Make, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.1)
     pipeline = make()
     judged(spark, broker, pipeline)
     begin_batch(pipeline, day(1))

@@ -18,6 +18,7 @@ from fencepost.outputs.iceberg.table_base import (
     differing_in,
     ended_rows,
     lacking_for,
+    recorded_publication,
     snapshots_in_force,
     standing_row,
     unknown_in,
@@ -263,3 +264,23 @@ def test_a_name_that_is_no_start_is_refused(name: str) -> None:
 def test_a_publication_names_its_snapshot_once_it_is_known() -> None:
     assert of_lake(State.PUBLISHING).require_publication.method == "as one snapshot of table db.t"
     assert of_lake(State.PUBLISHED, snapshot=20).require_publication.method == "as snapshot 20 of table db.t"
+
+
+@pytest.mark.parametrize(
+    ("ledger", "snapshot"),
+    [
+        (of_lake(State.PUBLISHED, snapshot=20), 20),
+        (of_lake(State.PUBLISHED, snapshot=20, lease=8), None),
+        (of_lake(State.PUBLISHED, snapshot=20, into={"uuid": "uuid-2"}), None),
+        (of_lake(State.PUBLISHED, snapshot=20, into={"ledger": "ledger-2"}), None),
+        (of_lake(State.PUBLISHED, snapshot=20, revision=2), None),
+        (of_lake(State.PUBLISHING), None),
+        (of_lake(State.REJECTED), None),
+    ],
+)
+def test_an_end_that_the_ledger_has_is_this_publications_own(ledger: Batch, snapshot: int | None) -> None:
+    assert recorded_publication(View.of([ledger]), of_lake(State.PUBLISHING)) == snapshot
+
+
+def test_a_ledger_without_the_interval_has_no_end() -> None:
+    assert recorded_publication(View.of([]), of_lake(State.PUBLISHING)) is None

@@ -22,10 +22,18 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.types import IntegerType
 
-from fencepost.errors import AccessDenied, ReceiptsDisagree, Superseded, TableRefused, TableUnavailable
+from fencepost.errors import (
+    AccessDenied,
+    FencepostError,
+    LoginRefused,
+    ReceiptsDisagree,
+    Superseded,
+    TableRefused,
+    TableUnavailable,
+)
 from fencepost.model import Batch, Outcome, State
 from fencepost.outputs.iceberg import commit as commits
-from fencepost.outputs.iceberg.commit import AnotherLakeTable, claim, close, commit_batch
+from fencepost.outputs.iceberg.commit import AnotherLakeTable, claim, close, commit_batch, create
 from fencepost.outputs.iceberg.lake_table import LakeTable, base_of
 from fencepost.outputs.iceberg.properties import row_property
 from fencepost.outputs.iceberg.settings import IcebergSettings
@@ -394,6 +402,14 @@ def test_the_base_is_read_before_the_ledger_is_asked(rig: Rig) -> None:
     assert rig.asked == ["lake.based", "ledger"]
 
 
+def once(rig: Rig, where: str, do: Callable[[], None]) -> None:
+    def called() -> None:
+        setattr(rig.catalog, where, lambda: None)
+        do()
+
+    setattr(rig.catalog, where, called)
+
+
 def fails_once(rig: Rig, where: str, error: Exception) -> None:
     def fail() -> None:
         setattr(rig.catalog, where, lambda: None)
@@ -488,9 +504,97 @@ def test_twenty_turns_in_a_row_are_told(rig: Rig) -> None:
         raise CommitFailedException("moved")
 
     rig.catalog.before = fail
-    with pytest.raises(TableUnavailable, match="has refused or not answered 20 commits in a row"):
+    with pytest.raises(TableUnavailable, match="has refused or not answered 20 times in a row"):
         rig.publish(batch)
     assert len(rig.catalog.requests) == 20
+
+
+def load_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch, *errors: FencepostError) -> list[str]:
+    """The next loads of the table raise these errors. Returns the list of all loads."""
+    load, coming, asked = rig.lake.load, list(errors), list[str]()
+
+    def failing(name: str = "") -> Table | None:
+        asked.append(name)
+        if coming:
+            raise coming.pop(0)
+        return load(name)
+
+    monkeypatch.setattr(rig.lake, "load", failing)
+    return asked
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the first turn", "after a lost answer"])
+def test_a_catalog_that_does_not_give_the_table_costs_turns(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    rig.make()
+    batch = rig.publishing()
+    away = [TableUnavailable("away")] * 3
+    if before:
+        once(rig, "after", lambda: lost(rig, monkeypatch, away))
+    else:
+        load_fails(rig, monkeypatch, *away)
+    assert rig.publish(batch) == 2
+    assert len(rig.catalog.requests) == 1
+    assert rig.rows_at_main() == [(1, 1), (2, 1), (3, 1)]
+
+
+def lost(rig: Rig, monkeypatch: pytest.MonkeyPatch, errors: list[FencepostError]) -> None:
+    load_fails(rig, monkeypatch, *errors)
+    raise ConnectionError("gone")
+
+
+def test_a_publication_is_closed_and_a_table_claimed_by_a_catalog_that_is_slow_to_answer(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = new_schema(RESULT)
+    load_fails(rig, monkeypatch, TableUnavailable("away"))
+    create(rig.lake, schema, new_partition_spec(schema), {})
+    load_fails(rig, monkeypatch, TableUnavailable("away"))
+    claim(rig.lake, None)
+    batch = rig.publishing()
+    load_fails(rig, monkeypatch, TableUnavailable("away"))
+    assert close(rig.lake, batch) is TableStanding.OPEN
+    assert rig.row().closed
+
+
+def test_a_table_that_cannot_be_loaded_is_told_after_twenty_turns(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.make()
+    batch = rig.publishing()
+    asked = load_fails(rig, monkeypatch, *[TableUnavailable(f"away {n}") for n in range(1, 30)])
+    with pytest.raises(
+        TableUnavailable, match=r"has refused or not answered 20 times in a row.*The last time: away 20$"
+    ):
+        rig.publish(batch)
+    assert (len(asked), rig.catalog.requests) == (20, [])
+
+
+@pytest.mark.parametrize("refused", [AccessDenied("no right"), LoginRefused("no login")])
+def test_a_refused_load_ends_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch, refused: FencepostError) -> None:
+    rig.make()
+    batch = rig.publishing()
+    asked = load_fails(rig, monkeypatch, refused)
+    with pytest.raises(type(refused), match=str(refused)):
+        rig.publish(batch)
+    assert len(asked) == 1
+
+
+def test_a_twin_with_an_old_base_finds_that_the_ledger_has_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process publishes, and records it, between the twin's read of the table and of the ledger."""
+    rig.make()
+    batch = rig.publishing()
+    load = rig.lake.load
+
+    def overtaken(name: str = "") -> Table | None:
+        monkeypatch.setattr(rig.lake, "load", load)
+        table = load(name)
+        rig.end(batch, snapshot=rig.publish(batch))
+        return table
+
+    monkeypatch.setattr(rig.lake, "load", overtaken)
+    assert rig.publish(batch) == 2
+    assert len(rig.catalog.requests) == 1
+    assert rig.rows_at_main() == [(1, 1), (2, 1), (3, 1)]
 
 
 def test_a_maintainer_who_moves_main_costs_a_turn(rig: Rig) -> None:
@@ -644,14 +748,6 @@ def test_old_metadata_files_are_deleted_as_the_table_says(rig: Rig) -> None:
         rig.end(batch, snapshot=rig.publish(batch))
     folder = Path(rig.table.location().removeprefix("file://")) / "metadata"
     assert len([*folder.glob("*.metadata.json")]) == 4
-
-
-def once(rig: Rig, where: str, do: Callable[[], None]) -> None:
-    def called() -> None:
-        setattr(rig.catalog, where, lambda: None)
-        do()
-
-    setattr(rig.catalog, where, called)
 
 
 def test_files_of_a_commit_that_was_rolled_back_are_not_used_again(rig: Rig) -> None:

@@ -6,8 +6,8 @@ are the same loop, so one of them finds the other.
 
 A turn has these steps:
 
-1. load the table: its base and its rows in one read, and compare its UUID and owner;
-2. then read the ledger, and check that the publication is still under way;
+1. load the table (`retries.py`): its base and its rows in one read, and compare its UUID and owner;
+2. then read the ledger: the publication is still under way, or another attempt has recorded that it is published;
 3. look at the row: committed already, given up, or overtaken;
 4. write the data files, and compare the rows with the receipts. A later turn uses the files again;
 5. name the files of the base that the batch replaces;
@@ -20,13 +20,10 @@ Files that a request has named are never deleted here: the request may land late
 from __future__ import annotations
 
 import logging
-import random
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -55,15 +52,24 @@ from fencepost.errors import (
 from fencepost.failpoints import reached
 from fencepost.kafka.staged import read_staged
 from fencepost.model import Batch, Tally
-from fencepost.outputs.iceberg.catalog import DENIED, translated
+from fencepost.outputs.iceberg.catalog import DENIED
 from fencepost.outputs.iceberg.data_files import write_data_files
 from fencepost.outputs.iceberg.files_in_base import FileInBase, files_of, interval_rows, rows_by_revision
 from fencepost.outputs.iceberg.lake_table import LakeTable, base_of
 from fencepost.outputs.iceberg.metadata_files import delete_old_metadata
 from fencepost.outputs.iceberg.properties import name_of, owner_property, row_property
+from fencepost.outputs.iceberg.retries import until_done
 from fencepost.outputs.iceberg.rows import IcebergRows, NullRefused
 from fencepost.outputs.iceberg.shape import LakeShape
-from fencepost.outputs.iceberg.table_base import TAG, Base, SnapshotRow, ended_rows, lacking_for, standing_row
+from fencepost.outputs.iceberg.table_base import (
+    TAG,
+    Base,
+    SnapshotRow,
+    ended_rows,
+    lacking_for,
+    recorded_publication,
+    standing_row,
+)
 from fencepost.outputs.iceberg.types import add_missing, missing_columns
 from fencepost.outputs.iceberg.values import IcebergPublication
 from fencepost.outputs.table.pipeline_table import Owner
@@ -74,12 +80,7 @@ from fencepost.rows.writer import added
 
 log = logging.getLogger("fencepost.outputs.iceberg")
 
-TURNS = 20
-LONGEST_WAIT = 5.0  # seconds between two turns
 FILES_LAST = timedelta(hours=12)  # files that no snapshot names may be taken for orphans after a day
-
-
-T = TypeVar("T")
 
 
 class AnotherLakeTable(Exception):
@@ -130,8 +131,7 @@ def close(lake: LakeTable, batch: Batch, refused: str = "") -> TableStanding:
     """
     publication = batch.publication_as(IcebergPublication)
 
-    def turn() -> TableStanding | None:
-        table = lake.load()
+    def turn(table: Table | None) -> TableStanding | None:
         if table is None or str(table.metadata.table_uuid) != publication.uuid:
             return TableStanding.OPEN  # a late attempt finds that this is not its table
         base = base_of(table, lake.name)
@@ -152,7 +152,7 @@ def close(lake: LakeTable, batch: Batch, refused: str = "") -> TableStanding:
         request.remove_rows(ended_rows(view, base, lake.of.deployment.ledger.topic_id), batch)
         return standing if _published(lake, request) else None
 
-    return _until_done(lake, f"batch {batch.id}: its publication could not be closed", turn)
+    return until_done(lake, f"batch {batch.id}: its publication could not be closed", turn)
 
 
 def create(lake: LakeTable, schema: Schema, spec: PartitionSpec, properties: dict[str, str]) -> None:
@@ -163,8 +163,8 @@ def create(lake: LakeTable, schema: Schema, spec: PartitionSpec, properties: dic
     """
     *namespace, _ = lake.name.split(".")
 
-    def turn() -> bool | None:
-        if lake.load() is not None:
+    def turn(table: Table | None) -> bool | None:
+        if table is not None:
             return True
         try:
             lake.catalog.create_namespace_if_not_exists(tuple(namespace))
@@ -177,7 +177,7 @@ def create(lake: LakeTable, schema: Schema, spec: PartitionSpec, properties: dic
         log.info("table %s was created in %s", lake.name, lake.where)
         return True
 
-    _until_done(lake, f"table {lake.name} could not be created", turn)
+    until_done(lake, f"table {lake.name} could not be created", turn)
 
 
 def claim(lake: LakeTable, known: Owner | None) -> None:
@@ -189,8 +189,7 @@ def claim(lake: LakeTable, known: Owner | None) -> None:
         TableUnavailable, AccessDenied: no turn of `TURNS` has registered it.
     """
 
-    def turn() -> bool | None:
-        table = lake.load()
+    def turn(table: Table | None) -> bool | None:
         if table is None:
             raise TableUnavailable(f"table {lake.name} was dropped meanwhile. Run again.")
         base = base_of(table, lake.name)
@@ -205,7 +204,7 @@ def claim(lake: LakeTable, known: Owner | None) -> None:
             request.remove_rows([*base.rows])
         return commit_once(lake, request) or None
 
-    _until_done(lake, f"table {lake.name} could not be registered for its pipeline", turn)
+    until_done(lake, f"table {lake.name} could not be registered for its pipeline", turn)
 
 
 def _closed(row: SnapshotRow, batch: Batch, into: IcebergPublication, refused: str, snapshot: int) -> SnapshotRow:
@@ -314,27 +313,6 @@ def _published(lake: LakeTable, request: _Request) -> bool:
     return is_done
 
 
-def _until_done(lake: LakeTable, what: str, turn: Callable[[], T | None]) -> T:
-    """Runs turns until one returns a value."""
-    for number in range(TURNS):
-        if number:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.05 * 2**number)))  # noqa: S311
-        with translated(lake.pipeline):
-            try:
-                found = turn()
-            except FileNotFoundError:  # a maintainer has expired the base, and its files are gone
-                if number == TURNS - 1:
-                    raise
-                log.warning("table %s: files of its snapshot were deleted meanwhile", lake.name)
-                continue
-            if found is not None:
-                return found
-    raise TableUnavailable(
-        f"{what}: {lake.where} has refused or not answered {TURNS} commits in a row. If somebody maintains table {lake.name} all "
-        "the time, pause that; otherwise look at the catalog's log. Then run again."
-    )
-
-
 class _Publication:
     """The attempts at one publication by this process."""
 
@@ -345,17 +323,19 @@ class _Publication:
 
     def commit(self) -> int:
         """Commits the batch."""
-        return _until_done(self._lake, f"batch {self._batch.id}", self._turn)
+        return until_done(self._lake, f"batch {self._batch.id}", self._turn)
 
-    def _turn(self) -> int | None:
+    def _turn(self, table: Table | None) -> int | None:  # 1: loaded by the turns
         lake, batch = self._lake, self._batch
-        table = lake.load()  # 1
         if table is None or str(table.metadata.table_uuid) != self._into.uuid:
             raise AnotherLakeTable
         base = base_of(table, lake.name)
         reached("lake.based")
         view = lake.of.deployment.ledger.read()  # 2
         reached("lake.asked")
+        if (recorded := recorded_publication(view, batch)) is not None:
+            log.info("batch %s: another attempt has published it", batch.id)
+            return recorded
         row = standing_row(base, batch, lambda: interval_rows(table, base.main, batch.interval.start))  # 3
         if row != base.row(batch.interval.start):  # rolled back, so an expiry may have deleted what it committed
             self._files = None

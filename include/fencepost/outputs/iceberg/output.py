@@ -17,6 +17,7 @@ from fencepost.model import Batch, Interval
 from fencepost.outputs.iceberg.commit import AnotherLakeTable, claim, close, commit_batch, create
 from fencepost.outputs.iceberg.files_in_base import all_files, interval_rows, rows_by_revision
 from fencepost.outputs.iceberg.lake_table import LakeTable, base_of
+from fencepost.outputs.iceberg.retries import loaded
 from fencepost.outputs.iceberg.shape import LakeShape
 from fencepost.outputs.iceberg.table_base import Base, differing_in, snapshots_in_force, standing_row, unknown_in
 from fencepost.outputs.iceberg.types import new_partition_spec, new_schema
@@ -106,7 +107,7 @@ class IcebergTable:
         """
         schema = schema_of(batch.require_written.value_schema)
         self._shape.check_supported(schema)
-        table = self.lake.load()
+        table = loaded(self.lake)
         if table is None:
             made = new_schema(schema)
             create(self.lake, made, new_partition_spec(made), NEW_TABLE)
@@ -120,7 +121,7 @@ class IcebergTable:
         return CommitBeginning(made_for, self._table, self._deployment.ledger.topic_id)
 
     def _present(self) -> Table:
-        table = self.lake.load()
+        table = loaded(self.lake)
         if table is None:
             raise TableUnavailable(f"table {self._table} was dropped meanwhile. Run again.")
         return table
@@ -132,7 +133,7 @@ class IcebergTable:
         if not publishing:
             return None
         publication = batch.publication_as(IcebergPublication)
-        table = self.lake.load()
+        table = loaded(self.lake)
         if table is None or str(table.metadata.table_uuid) != publication.uuid:
             return TableState(lost=ANOTHER if table is not None else "does not exist any more")
         base = base_of(table, self._table)

@@ -70,6 +70,16 @@ def standing_row(base: Base, batch: Batch, count: Callable[[], Mapping[int, int]
     return row if row.snapshot in base.ancestors or _has(count(), batch) else SnapshotRow(row.start)
 
 
+def recorded_publication(view: View, batch: Batch) -> int | None:
+    """Returns the snapshot that has published the batch, if the ledger has recorded the end of this very publication."""
+    last, into = view.last(batch.interval), batch.publication_as(IcebergPublication)
+    if last is None or last.state is not State.PUBLISHED or last.revision != batch.revision:
+        return None
+    recorded = last.publication_as(IcebergPublication)
+    same = (recorded.uuid, recorded.ledger, recorded.require_lease) == (into.uuid, into.ledger, into.require_lease)
+    return recorded.snapshot if same else None
+
+
 def _has(counted: Mapping[int, int], batch: Batch) -> bool:
     if batch.require_written.rows:
         return batch.revision in counted
