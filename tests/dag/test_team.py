@@ -285,6 +285,15 @@ def test_a_pipeline_that_a_dag_carries_is_called_as_the_dag(make_pipeline: MakeP
         assert dag_id in Pipelines(lambda name=dag_id: {name: ("hash", public)}).load()[1]
 
 
+CATALOG = {
+    "type": "sql",
+    "uri": "postgresql://evil/lake",
+    "user": "etl",
+    "password": "x",
+    "warehouse": "s3://bucket/w",
+}
+
+
 @pytest.mark.parametrize(
     ("section", "values", "says"),
     [
@@ -304,6 +313,19 @@ def test_a_pipeline_that_a_dag_carries_is_called_as_the_dag(make_pipeline: MakeP
         ("postgres", {"sslkey": "/etc/key", "password": "x"}, "postgres.sslkey: a file"),
         ("postgres", {}, "postgres.password: required here"),
         ("postgres", {"password": "${NOTHING:-}"}, "postgres.password: required here"),
+        ("iceberg", {}, "iceberg.s3.access-key-id: required here"),
+        ("iceberg", {"s3.anonymous": "false"}, "iceberg.s3.access-key-id: required here"),
+        ("iceberg", {"s3.access-key-id": "k"}, "iceberg.s3.secret-access-key: required here"),
+        (
+            "iceberg",
+            {"warehouse": "file:///w", "s3.access-key-id": "k"},
+            "iceberg.s3.secret-access-key: required here",
+        ),
+        (
+            "iceberg",
+            {"warehouse": "file:///w", "s3.access-key-id": "${NOTHING:-}"},
+            "iceberg.s3.access-key-id: required here",
+        ),
         ("kafka", {"connection": "prod", "bootstrap.servers": "evil:1"}, "cannot be set beside connection"),
     ],
 )
@@ -315,9 +337,28 @@ def test_what_a_dag_carries_logs_in_with_nothing_that_is_the_api_servers_own(
     public = public_settings(make_pipeline())
     if section == "postgres":
         values = {"host": "evil", "dbname": "shop", "user": "etl"} | values
+    if section == "iceberg":
+        values = CATALOG | values
     settings = public["settings"] | {"kafka": {"bootstrap.servers": "evil:1"}, section: values}
     with pytest.raises(SettingsError, match=re.escape(says)):
         pipeline_of_public({"settings": settings, "left_out": []}, "counted")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"warehouse": "file:///w"},
+        {"warehouse": "file:///w", "s3.anonymous": "false"},
+        {"s3.anonymous": "true"},
+    ],
+)
+def test_a_warehouse_that_is_a_folder_needs_no_keys_of_s3_and_pyarrow_looks_for_none(
+    make_pipeline: MakePipeline, values: dict[str, str]
+) -> None:
+    """A table of the catalog may be in a bucket all the same. The API server's own login does not open it."""
+    settings = public_settings(make_pipeline())["settings"] | {"iceberg": CATALOG | values}
+    pipeline = pipeline_of_public({"settings": settings, "left_out": []}, "counted")
+    assert pipeline.iceberg["s3.anonymous"].get_secret_value() == "true"
 
 
 def test_libpq_offers_no_server_a_certificate_or_a_ticket_of_the_api_servers(make_pipeline: MakePipeline) -> None:

@@ -136,7 +136,7 @@ def test_a_setting_that_is_declared_twice_is_refused() -> None:
         declared(shown=["token"], private=[], login_files=[], secret=["token"])
 
 
-@pytest.mark.parametrize("field", ["beside_connection", "decides_output", "needed_where_carried"])
+@pytest.mark.parametrize("field", ["beside_connection", "decides_output"])
 def test_a_service_uses_no_setting_that_it_does_not_declare(field: str) -> None:
     undeclared = {"beside_connection": frozenset[str]()} | {field: frozenset({"token"})}
     with pytest.raises(ValueError, match="service s: not declared: token"):

@@ -74,7 +74,7 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
     nowhere = Path("/nonexistent") / dag_id
     for name, service in SERVICES.items():
         if isinstance(values := settings.get(name), Mapping) and "connection" not in values:
-            settings = {**settings, name: {**values, **service.where_carried}}
+            settings = {**settings, name: {**values, **service.where_carried(values)}}
     try:
         pipeline = pipeline_of_values(dag_id, nowhere, dict(settings), readable=listed)
         _check_logins(pipeline, nowhere / "pipeline.yaml")
@@ -93,7 +93,7 @@ def _check_logins(pipeline: Pipeline, file: Path) -> None:
                 f"{file}: {name}.{files[0]}: a file of this machine, which is not used for a DAG that carries its "
                 "settings. Take the login from a connection."
             )
-        missing = sorted(service.needed_where_carried - given.keys())
+        missing = sorted(service.needed_where_carried(given) - given.keys())
         if given and name not in pipeline.connections and missing:
             raise SettingsError(
                 f"{file}: {name}.{missing[0]}: required here, because {service.library} would otherwise take it "

@@ -172,6 +172,23 @@ def _replaced_by(own: Settings) -> frozenset[str]:
     return logins if logins & own.keys() else frozenset()
 
 
+# pyarrow would otherwise open any bucket with the credentials of the process that reads a DAG.
+KEYS = frozenset({"s3.access-key-id", "s3.secret-access-key"})
+ANONYMOUS = {"s3.anonymous": "true"}
+
+
+def _without_keys(own: Settings) -> Settings:
+    """Returns the settings of a catalog whose warehouse is a folder: a table that is in a bucket is opened by nobody's
+    login. A REST catalog may itself send the settings of the store, so it needs the keys.
+    """
+    is_folder = own.get("type") == SQL and str(own.get("warehouse", "")).startswith("file:")
+    return ANONYMOUS if is_folder and not own.keys() & {*KEYS, "s3.session-token"} else {}
+
+
+def _needed_keys(own: Settings) -> frozenset[str]:
+    return frozenset() if own.get("type") == SQL and ANONYMOUS.items() <= own.items() else KEYS
+
+
 ICEBERG = Service(
     name="iceberg",
     library="pyiceberg",
@@ -181,7 +198,6 @@ ICEBERG = Service(
     of_connection=iceberg_of,
     checked=checked_by(check_iceberg),
     replaced_by=_replaced_by,
-    # Otherwise pyarrow would open any bucket with the credentials of the process that reads a DAG.
-    needed_where_carried=frozenset({"s3.access-key-id", "s3.secret-access-key"}),
+    where_carried=_without_keys,
+    needed_where_carried=_needed_keys,
 )
-"""An Iceberg table as the output: a batch is one snapshot."""

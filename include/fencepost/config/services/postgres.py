@@ -113,6 +113,6 @@ POSTGRES = Service(
     placeholder={"host": "127.0.0.1", "port": "1", "dbname": "not-set", "user": "not-set"},
     of_connection=postgres_of,
     checked=checked_by(check_postgres),
-    where_carried=NO_LOGIN_OF_PROCESS,
-    needed_where_carried=frozenset({"password"}),
+    where_carried=lambda own: NO_LOGIN_OF_PROCESS,
+    needed_where_carried=lambda own: frozenset({"password"}),
 )

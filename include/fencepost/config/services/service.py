@@ -6,7 +6,7 @@ Masks, messages, pages, drafts, the settings that a DAG carries, and the use of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import get_args
 
@@ -42,8 +42,8 @@ class Service:
       replace.
     - `checked` checks whole settings and returns them in the form that a pipeline has. Wrong settings raise ValueError.
     - `where_carried` and `needed_where_carried` are for settings that a DAG carries, without a connection. The first
-      replace the pipeline's, and the second are required. Otherwise the library would use what the reading process
-      itself has.
+      returns settings that replace the pipeline's, and the second names those that are required. Otherwise the library
+      would use what the reading process itself has.
 
     Raises:
         ValueError: one of these names a setting that `settings` does not declare.
@@ -58,12 +58,12 @@ class Service:
     checked: Callable[[Settings], object]
     replaced_by: Callable[[Settings], frozenset[str]] = lambda own: frozenset()
     decides_output: frozenset[str] = frozenset()
-    where_carried: Settings = field(default_factory=dict)
-    needed_where_carried: frozenset[str] = frozenset()
+    where_carried: Callable[[Settings], Settings] = lambda own: {}
+    needed_where_carried: Callable[[Settings], frozenset[str]] = lambda own: frozenset()
 
     def __post_init__(self) -> None:
-        used = {*self.beside_connection, *self.placeholder, *self.decides_output, *self.where_carried}
-        if undeclared := sorted((used | self.needed_where_carried) - self.settings.keys()):
+        used = {*self.beside_connection, *self.placeholder, *self.decides_output}
+        if undeclared := sorted(used - self.settings.keys()):
             raise ValueError(f"service {self.name}: not declared: {', '.join(undeclared)}")
 
     def named(self, *visibilities: Visibility) -> frozenset[str]:
