@@ -76,6 +76,17 @@ def test_the_rights_in_a_rest_catalog_are_in_words_and_show_no_secret(reader: bo
     assert "hunter2" not in str(found)
 
 
-def test_lineage_names_the_catalog_and_the_table() -> None:
+@pytest.mark.parametrize(
+    ("uri", "lineage", "namespace"),
+    [
+        ("postgresql://db:5433/lake", Lineage(), "postgres://db:5433"),
+        ("postgresql://db/lake", Lineage(), "postgres://db:5432"),
+        ("postgresql://db/lake", Lineage(postgres="db.example.com:1"), "postgres://db.example.com:1"),
+    ],
+)
+def test_lineage_names_a_sql_catalog_as_a_database(uri: str, lineage: Lineage, namespace: str) -> None:
+    assert OUTPUT.lineage_name(config(SQL | {"uri": uri}), lineage) == (namespace, "lake.weather.observations")
+
+
+def test_lineage_names_a_rest_catalog_by_its_address() -> None:
     assert OUTPUT.lineage_name(config(REST), Lineage()) == ("https://catalog", "weather.observations")
-    assert OUTPUT.lineage_name(config(SQL), Lineage()) == ("postgresql://db:5432/lake", "weather.observations")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.output_settings import OutputSettings, RecordSettings
 from fencepost.config.sections import Lineage, Mark
-from fencepost.config.services.iceberg import ICEBERG
+from fencepost.config.services.iceberg import ICEBERG, REST
 
+PORT = 5432  # of PostgreSQL
 NAME_PART = r"[^.\x00-\x1f/]+"
 
 
@@ -59,9 +61,16 @@ class IcebergSettings(OutputSettings):
         return STAGED
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
-        """Returns the catalog's address, and the table's name, as OpenLineage names tables of a catalog."""
+        """Returns the catalog and the table. OpenLineage's specification has no name for a table of Iceberg, so this is how
+        OpenLineage's Spark integration names a table in its catalog, beside the table's location. It names a SQL
+        catalog as the database that it is.
+        """
         settings = config.plain(ICEBERG)
-        return settings["uri"].rstrip("/"), self.table
+        if settings["type"] == REST:
+            return settings["uri"].rstrip("/"), self.table
+        parts = urlsplit(settings["uri"])
+        place = lineage.postgres or f"{parts.hostname}:{parts.port or PORT}"
+        return f"postgres://{place}", f"{parts.path.strip('/')}.{self.table}"
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """Returns what the catalog and the store of its files have to grant the pipeline, or a reader."""
