@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.utils.properties import property_as_bool
@@ -14,7 +15,7 @@ from fencepost.counts import count_of, first_of
 from fencepost.errors import AccessDenied, LedgerLost, TableRefused
 from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.outputs.iceberg.catalog import translated
-from fencepost.outputs.iceberg.files_in_base import all_files
+from fencepost.outputs.iceberg.files_in_base import FileInBase
 from fencepost.outputs.iceberg.lake_table import base_of
 from fencepost.outputs.iceberg.output import IcebergTable
 from fencepost.outputs.iceberg.table_base import TAG
@@ -80,44 +81,38 @@ def _renamed(output: IcebergTable) -> str:
 
 def check_lake_contents(inspected: Inspected) -> Iterator[Finding]:
     """Checks that the table has the rows that the ledger has published there, and no others. It counts them by the table's
-    manifests, so it also finds rows that somebody has deleted.
+    manifests, so it also finds rows that somebody has deleted. A table of many intervals has many manifests, so the same
+    read of them shows whether a partition has many small data files.
     """
     if not inspected.deployment.ledger.exists():
         yield skipped("there is no ledger yet")
         return
-    output, found = _output(inspected), False
+    output = _output(inspected)
     with translated(inspected.pipeline):
         try:
-            missing = output.counted(inspected.deployment.ledger.read)
+            found = output.examined(inspected.deployment.ledger.read)
         except LedgerLost as lost:
             yield error(str(lost), "", kind=LedgerLost)
             return
-        unknown = output.unknown(inspected.deployment.ledger.read())
-    if missing:
-        found = True
-        yield error(f"{missing[:1].upper()}{missing[1:]}.", "Run the commands.", kind=TableRefused)
-    if unknown:
-        found = True
+    if found.missing:
+        yield error(f"{found.missing[:1].upper()}{found.missing[1:]}.", "Run the commands.", kind=TableRefused)
+    if found.unknown:
         yield warning(
-            f"Table {output.lake.name} has rows of {count_of(len(unknown), 'revision')} that belong to no batch: "
-            f"{first_of(unknown, SHOWN)}.",
+            f"Table {output.lake.name} has rows of {count_of(len(found.unknown), 'revision')} that belong to no batch: "
+            f"{first_of(found.unknown, SHOWN)}.",
             "Somebody else has written them. Remove them, or write them to another table.",
         )
-    if not found:
+    if not found.missing and not found.unknown:
         yield ok("the table has every published interval, and no other rows")
+    yield replace(_of_files(output, found.files), check="lake files")
 
 
-def check_lake_files(inspected: Inspected) -> Finding:
-    """Checks that no partition has many small data files."""
-    output = _output(inspected)
-    table = output.lake.load()
-    if table is None:
-        return skipped(ABSENT)
-    small = Counter[tuple[object, ...]]()
-    with translated(inspected.pipeline):
-        for one in all_files(table, table.metadata.current_snapshot_id):
-            if one.file.file_size_in_bytes < SMALL:
-                small[one.file.spec_id, *(one.file.partition[n] for n in range(len(one.file.partition)))] += 1
+def _of_files(output: IcebergTable, files: list[FileInBase]) -> Finding:
+    small = Counter(
+        (one.file.spec_id, *(one.file.partition[n] for n in range(len(one.file.partition))))
+        for one in files
+        if one.file.file_size_in_bytes < SMALL
+    )
     many = [count for count in small.values() if count > MANY_SMALL]
     if many:
         return warning(
@@ -180,5 +175,5 @@ def _deletes_metadata(table: Table) -> bool:
 CHECKS = Checks(
     check_catalog,
     "the catalog does not answer",
-    (check_lake_table, check_lake_contents, check_lake_files, check_lake_snapshots, check_lake_metadata),
+    (check_lake_table, check_lake_contents, check_lake_snapshots, check_lake_metadata),
 )

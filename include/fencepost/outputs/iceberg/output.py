@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -15,7 +16,7 @@ from fencepost.ledger.completeness import Named
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval
 from fencepost.outputs.iceberg.commit import AnotherLakeTable, claim, close, commit_batch, create
-from fencepost.outputs.iceberg.files_in_base import all_files, interval_rows, rows_by_revision
+from fencepost.outputs.iceberg.files_in_base import FileInBase, all_files, interval_rows, rows_by_revision
 from fencepost.outputs.iceberg.lake_table import LakeTable, base_of
 from fencepost.outputs.iceberg.retries import loaded
 from fencepost.outputs.iceberg.shape import LakeShape
@@ -39,6 +40,17 @@ NEW_TABLE = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
 }
 ANOTHER = "was dropped or created again, so it is another table"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a table has at main: the published batches of which it lacks rows, the revisions with rows that belong to no
+    batch, and its data files.
+    """
+
+    missing: str
+    unknown: list[str]
+    files: list[FileInBase]
 
 
 class IcebergTable:
@@ -186,19 +198,20 @@ class IcebergTable:
         except TableRefused as refused:
             return str(refused)
 
-    def counted(self, read: Callable[[], View]) -> str:
-        """Returns the published batches of which the table lacks rows at main. It counts in any case, so it finds rows that
-        somebody has deleted.
+    def examined(self, read: Callable[[], View]) -> Examined:
+        """Compares all rows at main with the ledger, in one read of the manifests. So it finds rows that somebody has
+        deleted, and rows of nobody.
         """
-        return compare(self._of, read, self._counted, self._removal).missing_batches
+        files = list[FileInBase]()
 
-    def unknown(self, view: View) -> list[str]:
-        """Returns the intervals and revisions with rows at main that no batch of the ledger has."""
-        table = self.lake.load()
-        if table is None:
-            return []
-        main = table.metadata.current_snapshot_id
-        return unknown_in(view, self._pipeline.name, rows_by_revision(all_files(table, main)))
+        def count(view: View) -> TableContents:
+            table = self.lake.load()
+            if table is not None:
+                files.extend(all_files(table, table.metadata.current_snapshot_id))
+            return self._counted(table, files)
+
+        missing = compare(self._of, read, count, self._removal).missing_batches
+        return Examined(missing, unknown_in(read(), self._pipeline.name, rows_by_revision(files)), files)
 
     def _contents(self, view: View) -> TableContents:
         table = self.lake.load()
@@ -206,16 +219,13 @@ class IcebergTable:
             base = base_of(table, self._table)
             if snapshots_in_force(view, self._table, base.uuid) <= base.ancestors:
                 return TableContents(base.owner, base.rows)
-        return self._count(table)
+            return self._counted(table, all_files(table, base.main))
+        return self._counted(None, [])
 
-    def _counted(self, view: View) -> TableContents:
-        return self._count(self.lake.load())
-
-    def _count(self, table: Table | None) -> TableContents:
+    def _counted(self, table: Table | None, files: list[FileInBase]) -> TableContents:
         if table is None:
             return TableContents(differs=lambda at: differing_in(at, self._table, Base(""), {}))
-        base = base_of(table, self._table)
-        counted = rows_by_revision(all_files(table, base.main))
+        base, counted = base_of(table, self._table), rows_by_revision(files)
         return TableContents(base.owner, base.rows, lambda at: differing_in(at, self._table, base, counted))
 
     def _removal(self, starts: Sequence[datetime]) -> str:
