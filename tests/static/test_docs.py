@@ -62,6 +62,7 @@ CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.righ
 CHECKS += (
     "doctor.fields",
     "doctor.airflow",
+    "outputs.iceberg.doctor",
     "outputs.postgres.doctor",
     "doctor.spark",
     "doctor.folder",

@@ -12,16 +12,12 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
-    ManifestWriterV2,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from equality_deletes import add_deletes
 from fencepost.errors import TableRefused
 from fencepost.outputs.iceberg.files_in_base import all_files, files_of, has_rows, rows_by_revision
 from fencepost.outputs.iceberg.types import new_partition_spec, new_schema
@@ -29,17 +25,6 @@ from spark_types import columns
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-
-
-class DeletesWriter(ManifestWriterV2):
-    """Writes a manifest of delete files, which pyiceberg has no writer for."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
 
 
 @pytest.fixture
@@ -156,22 +141,7 @@ def test_a_file_without_an_interval_belongs_to_none(table: Table) -> None:
 
 def test_equality_deletes_are_refused_by_name(table: Table) -> None:
     append(table, a_file("a", micros(0), 1))
-    spec: PartitionSpec = table.metadata.spec()
-    with table.transaction() as update:
-        producer = update.update_snapshot().fast_append()
-        with DeletesWriter(
-            spec, table.schema(), producer.new_manifest_output(), producer.snapshot_id, "deflate"
-        ) as writer:
-            deletes = a_file("d", micros(0), 1, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
-            entry = ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED, snapshot_id=producer.snapshot_id, data_file=deletes
-            )
-            writer.add(entry)
-        manifest = writer.to_manifest_file()
-        existing = producer._existing_manifests
-        producer._existing_manifests = lambda: [*existing(), manifest]  # type: ignore[method-assign]
-        producer.commit()
-    table.refresh()
+    add_deletes(table, a_file("d", micros(0), 1, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1]))
     with pytest.raises(
         TableRefused, match=r"table db\.t has equality deletes.*'remove-dangling-deletes', 'true'\)\)\.$"
     ):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.utils.properties import property_as_bool
@@ -104,7 +103,7 @@ def check_lake_contents(inspected: Inspected) -> Iterator[Finding]:
         )
     if not found.missing and not found.unknown:
         yield ok("the table has every published interval, and no other rows")
-    yield replace(_of_files(output, found.files), check="lake files")
+    yield _of_files(output, found.files)
 
 
 def _of_files(output: IcebergTable, files: list[FileInBase]) -> Finding:
