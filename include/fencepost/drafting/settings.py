@@ -57,7 +57,7 @@ def settings_yaml(
         lines.append(with_comments(declared, "    "))
         lines.append(listed(fields.left_out))
     lines += [
-        "\noutput:\n",
+        "\noutput:  # a topic; or a table: kind: postgres (docs/tables.md) or kind: iceberg (docs/iceberg.md)\n",
         f"  topic: {scalar(wanted.output_topic)}  # created by the first run\n",
         f"  format: {source.format}\n",
         "  key: _key\n",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,9 @@ from fencepost.errors import SettingsError
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import Sample
 from fencepost.model import Interval
+from fencepost.output_kinds import OUTPUT_KINDS
 
+ROOT = Path(__file__).parents[3]
 CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 PLACEHOLDER = "__debezium_unavailable_value"
 Row = dict[str, Any] | None
@@ -278,6 +282,16 @@ def test_the_files_say_the_same(draft: Any, tmp_path: Any) -> None:
     sql = (tmp_path / "drafted" / "transform.sql").read_text()
     assert "_op AS op_2" in sql
     assert "_source.lsn AS lsn" in sql
+
+
+def test_a_draft_names_each_kind_of_table_with_its_page(draft: Any, tmp_path: Any) -> None:
+    drafted(tmp_path, *draft([change("c", None, {"id": 1})]))
+    text = (tmp_path / "drafted" / "pipeline.yaml").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("output:"))
+    pages = dict(re.findall(r"kind: (\w+) \((docs/\w+\.md)\)", line))
+    assert pages.keys() == OUTPUT_KINDS.keys() - {"topic"}
+    for kind, page in pages.items():
+        assert f"kind: {kind}" in (ROOT / page).read_text()
 
 
 def test_properties_say_what_connect_s_converter_means_by_them() -> None:
