@@ -8,7 +8,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 1000 --create-home fencepost \
     && install --directory --owner fencepost --mode 0750 /var/lib/fencepost /var/lib/fencepost-authority \
-       /var/lib/fencepost-broker /var/lib/fencepost-cluster /var/lib/fencepost-schema-registry /var/lib/fencepost-spark
+       /var/lib/fencepost-broker /var/lib/fencepost-cluster /var/lib/fencepost-lake \
+       /var/lib/fencepost-schema-registry /var/lib/fencepost-spark
 
 WORKDIR /opt/fencepost
 ENV PATH=/opt/fencepost/.venv/bin:$PATH \

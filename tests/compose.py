@@ -34,8 +34,8 @@ DOWN = ("down", "--volumes", "--remove-orphans", "--timeout", "30")
 DAY = datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York"))
 FIRST, BEHIND = (
     {"nyc_flights": 842, "nyc_weather": 67},
-    {"nyc_delays": 160},
-)  # records of that day; rows, made of the flights
+    {"nyc_delays": 160, "nyc_weather_lake": 67},
+)  # records of that day; rows, made of these records
 PUBLISHED = FIRST | BEHIND
 PATIENCE = 1200.0  # seconds for Airflow to have its DAGs, and for runs side by side
 POLL = 2.0  # seconds
@@ -65,6 +65,13 @@ for name in sys.argv[1:]:
     filled = {p: end for p, end in ends.items() if end}
     consumer.assign([TopicPartition(pipeline.output.topic, p, 0) for p in filled])
     print(name, sum(1 for _ in read_until(consumer, complaints, settings, filled, "reading")))
+"""
+# As the pipeline's own user: the image has no file with the password of people who read.
+READ_LAKE = """
+from fencepost.config.loading import find_pipeline
+from fencepost.outputs.iceberg.catalog import catalog_of
+pipeline = find_pipeline("nyc_weather_lake")
+print(pipeline.name, catalog_of(pipeline).load_table(pipeline.output.table).scan().count())
 """
 # As the user of people who read the table; docker-compose.yaml names this way to it.
 READ_TABLE = "exec -T postgres psql --username reader reporting --no-align --tuples-only --command".split()
@@ -171,6 +178,7 @@ def published(compose: Compose) -> dict[str, int]:
                 airflow.backfill(name, DAY, DAY)
             follow(airflow, names)
     read = compose.answer("exec", "-T", "airflow-scheduler", "python", "-", *FIRST, text=READ)
+    read += compose.answer("exec", "-T", "airflow-scheduler", "python", "-", text=READ_LAKE)
     read += compose.answer(*READ_TABLE, "SELECT 'nyc_delays ' || count(*) FROM delays_by_hour")
     return {name: int(count) for name, count in (line.split() for line in read.splitlines())}
 

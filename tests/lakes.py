@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from rigs.iceberg_catalog import NAME, RestCatalog, SqlCatalog
+from rigs.postgres_server import query
 from rigs.spark_lake import SparkLake
 
 numbers = count(1)
@@ -111,6 +112,15 @@ class Lake:
     def _call(self, procedure: str, name: str, *arguments: str) -> list[tuple[Any, ...]]:
         given = ", ".join([f"table => '{name}'", *arguments])
         return self.sql(f"call {NAME}.system.{procedure}({given})")
+
+
+def scanned(database: dict[str, str], name: str, order: str) -> list[dict[str, Any]]:
+    """The rows of a table by DuckDB, from the metadata file that the SQL catalog in a database names."""
+    named = "select metadata_location from iceberg_tables where table_namespace || '.' || table_name = %s"
+    [(place,)] = query(database, named, [name])
+    with duck() as session:
+        found = session.sql(f"select * from iceberg_scan('{place}') order by {order}")
+        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
 def into(lake: Lake, uri: str = "") -> dict[str, Any]:

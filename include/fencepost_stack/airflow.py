@@ -34,6 +34,8 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 ADMIN, VIEWER = "admin", "viewer"
+# Prefixes of variables. Running components need a restart if such a variable changes.
+OURS = ("AIRFLOW", "FENCEPOST_", "KAFKA_", "LAKE_", "REPORTING_", "SCHEMA_REGISTRY_", "SPARK_")
 SPARK = json.dumps(
     {"conn_type": "spark", "host": "local[*]"}
 )  # the connection of tasks, unless the environment has another
@@ -131,9 +133,7 @@ class AirflowPlan:
         ours = {
             key: env[key]
             for key in env
-            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "REPORTING_", "SCHEMA_REGISTRY_", "SPARK_"))
-            and key != MARK
-            and not (key.startswith("FENCEPOST_") and key.endswith("_PORT"))
+            if key.startswith(OURS) and key != MARK and not (key.startswith("FENCEPOST_") and key.endswith("_PORT"))
         }
         return hashlib.sha256(json.dumps([self.settings(), ours], sort_keys=True).encode()).hexdigest()
 

@@ -118,7 +118,7 @@ def up(
         from fencepost_stack.own_database import catalog_settings, settings
 
         out.print(f"  {'its database':<15} {_psql(login)}", markup=False)
-        warehouse = _stack().state.root.absolute() / "warehouse" / login["dbname"]
+        warehouse = _stack().state.warehouse.absolute() / login["dbname"]
         for kind, section in (("postgres", settings(login)), ("iceberg", catalog_settings(login, warehouse))):
             out.print(f"\nin pipeline.yaml of a pipeline with output.kind: {kind}:\n\n{section}", markup=False, end="")
 

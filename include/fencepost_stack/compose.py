@@ -1,9 +1,9 @@
 """docker-compose.yaml runs `python -m fencepost_stack.compose prepare`, `broker NAME` and `users` for Kafka, and
-`reporting` for the table of `nyc_delays`.
+`reporting` for the tables of `nyc_delays` and `nyc_weather_lake`.
 
 The brokers are those of `fencepost cluster`, each in a container of its own. `prepare` runs once before the brokers,
 and makes certificates and the secret of the Spark cluster. `users` runs once after the brokers, and makes the
-pipelines' users. `reporting` runs once PostgreSQL answers, and makes the table's database and users.
+pipelines' users. `reporting` runs once PostgreSQL answers, and makes the tables' databases and users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fencepost.paths import pipelines_folder
 from fencepost_stack.certificates import ensure_certificates, hold
 from fencepost_stack.pipeline_users import let_in, names_of, password_variable
 from fencepost_stack.ports import LOOPBACK, answers
-from fencepost_stack.reporting import READER, WRITER, ensure_reporting
+from fencepost_stack.reporting import READER, REPORTING, WEATHER_LAKE, WRITERS, ensure_reporting
 from fencepost_stack.secured_kafka import ADMIN, BROKER, BROKERS, SecuredKafka
 from fencepost_stack.standalone_spark import write_settings
 
@@ -84,8 +84,12 @@ def users() -> None:
 
 
 def make_reporting() -> None:
-    """Makes the database and the users of `reporting`. The environment has the superuser's login in libpq's variables."""
-    passwords = {WRITER: os.environ["REPORTING_PASSWORD"], READER: os.environ["REPORTING_READER_PASSWORD"]}
+    """Makes the databases and the users of `reporting`. The environment has the superuser's login in libpq's variables."""
+    passwords = {
+        WRITERS[REPORTING]: os.environ["REPORTING_PASSWORD"],
+        WRITERS[WEATHER_LAKE]: os.environ["LAKE_PASSWORD"],
+        READER: os.environ["REPORTING_READER_PASSWORD"],
+    }
     ensure_reporting(lambda database: psycopg2.connect(dbname=database), passwords)
 
 

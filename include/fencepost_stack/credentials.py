@@ -6,6 +6,7 @@ import base64
 import secrets
 from dataclasses import dataclass, fields
 
+from fencepost_stack.reporting import REPORTING, WEATHER_LAKE, WRITERS
 from fencepost_stack.state_folder import StateFolder, read_json, write_private_json
 
 
@@ -17,6 +18,7 @@ class Credentials:
     postgres: str
     reporting: str
     reporting_reader: str
+    weather_lake: str
     airflow_admin: str
     airflow_viewer: str
     airflow_jwt_secret: str
@@ -31,6 +33,11 @@ class Credentials:
         if made != known:
             write_private_json(state.secrets_file, made)
         return cls(**made)
+
+    @property
+    def table_writers(self) -> dict[str, str]:
+        """Returns the passwords of the roles that write the demo's tables, by role."""
+        return {WRITERS[REPORTING]: self.reporting, WRITERS[WEATHER_LAKE]: self.weather_lake}
 
 
 def _make(name: str) -> str:

@@ -1,8 +1,8 @@
 """`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
 
-The pipeline of delays by carrier and hour has a PostgreSQL table as its output. It reads the published flights, so its
-days run after the days of flights. A second run changes nothing, because the records exist already and published
-intervals are no-ops.
+Two pipelines have tables as their outputs, and read what the others publish: delays by carrier and hour in PostgreSQL,
+and the weather in an Iceberg table. Their days run after those of the pipelines that they read. A second run changes
+nothing, because the records exist already and published intervals are no-ops.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,24 +22,54 @@ from rich.table import Table
 
 from fencepost.cli.airflow_api import Json
 from fencepost.errors import Retriable
+from fencepost_stack import reporting, weather_lake
 from fencepost_stack.airflow_api import ENDED, StackAirflow, await_value
 from fencepost_stack.commands import start_stack
 from fencepost_stack.flights import LoadedFlights, load_flights
 from fencepost_stack.nycflights import NEW_YORK, days_between, start_of
 from fencepost_stack.postgres import binaries
-from fencepost_stack.reporting import psql, query
 from fencepost_stack.stack import Stack
 from fencepost_stack.weather import LoadedWeather, load_weather
 
-FLIGHTS, WEATHER, DELAYS = "nyc_flights", "nyc_weather", "nyc_delays"
-PIPELINES = (FLIGHTS, WEATHER, DELAYS)
+FLIGHTS, WEATHER, DELAYS, LAKE = "nyc_flights", "nyc_weather", "nyc_delays", "nyc_weather_lake"
 READER = "flight_delays_by_carrier"  # scheduled by what nyc_delays publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 TIMEOUT = 1800.0  # seconds for the runs of all pipelines
 POLL = 2.0  # seconds; each poll takes a part of the processor time that the runs want
 ALL = "~"  # every run, for Airflow's API
-QUESTION = """SELECT airline, sum(flights) AS flights, round(1.0 * sum(delay_minutes) / sum(departed), 1) AS minutes_late
-FROM delays_by_hour GROUP BY airline ORDER BY minutes_late DESC LIMIT 5"""
+
+Answer = tuple[list[str], list[tuple[Any, ...]]]  # columns and rows
+Login = Mapping[str, str]  # the reader's, in libpq's names
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutput:
+    """A pipeline's output that is a table: what the pipeline reads, and what the demo asks the table."""
+
+    behind: str  # the pipeline whose published days it reads
+    question: str
+    query: Callable[[Login, str], Answer]
+    shell: Callable[[Login], str]  # the command for other questions
+
+
+TABLES = {
+    DELAYS: TableOutput(
+        FLIGHTS,
+        """SELECT airline, sum(flights) AS flights, round(1.0 * sum(delay_minutes) / sum(departed), 1) AS minutes_late
+FROM delays_by_hour GROUP BY airline ORDER BY minutes_late DESC LIMIT 5""",
+        reporting.query,
+        lambda reader: reporting.psql(reader, binaries()),
+    ),
+    LAKE: TableOutput(
+        WEATHER,
+        """SELECT origin AS airport, count(*) AS hours, round(avg(temp_c), 1) AS mean_celsius,
+  round(max(wind_kmh)) AS strongest_wind_kmh
+FROM observations GROUP BY origin ORDER BY origin""",
+        weather_lake.query,
+        weather_lake.shell,
+    ),
+}
+PIPELINES = (FLIGHTS, WEATHER, *TABLES)
 
 out = Console(highlight=False)
 
@@ -92,25 +124,27 @@ def play(
     out.print(f"  [green]✓[/] topic flights: {_if_added(text, flights.added)}")
     text = f"{weather.observations} hourly observations in Avro, of two schemas"
     out.print(f"  [green]✓[/] topic weather: {_if_added(text, weather.added)}")
+    behind = " and ".join(f"{dag} behind {table.behind}" for dag, table in TABLES.items())
     out.print(
-        f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER} and, after the flights, {DELAYS}: one run for each day, by Airflow's scheduler"
+        f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER}, {behind}: one run for each day, by Airflow's scheduler", soft_wrap=True
     )
     with StackAirflow.of_services(services) as api:
         _show(api, _run_days(api, watch, days), services)
-    _show_answer(services["postgres"]["reader"])
+    for pipeline, table in TABLES.items():
+        _show_answer(pipeline, table, services["postgres"]["reader"])
 
 
-def _show_answer(reader: Mapping[str, str]) -> None:
-    """Shows a query of the table, its result, and the command for other queries."""
-    columns, rows = query(reader, QUESTION)
-    out.print(f"{QUESTION};", soft_wrap=True)
+def _show_answer(pipeline: str, asked: TableOutput, reader: Login) -> None:
+    """Shows a question to the table, its answer, and the command for other questions."""
+    columns, rows = asked.query(reader, asked.question)
+    out.print(f"The table of {pipeline}:\n{asked.question};", soft_wrap=True)
     table = Table()
-    for name in columns:
-        table.add_column(name, justify="left" if name == "airline" else "right")
+    for name, values in zip(columns, zip(*rows, strict=True), strict=True):
+        table.add_column(name, justify="left" if any(isinstance(value, str) for value in values) else "right")
     for row in rows:
         table.add_row(*map(str, row))
     out.print(table)
-    out.print(f"ask it yourself: {psql(reader, binaries())}", soft_wrap=True)
+    out.print(f"ask it yourself: {escape(asked.shell(reader))}", soft_wrap=True)
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
@@ -134,8 +168,8 @@ def _if_added(text: str, added: bool) -> str:
 
 
 def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
-    """Backfills the days, and returns the runs of each pipeline. The days of delays follow once those of flights are
-    published. Existing runs run again, and find their intervals published.
+    """Backfills the days, and returns the runs of each pipeline. The days of a pipeline in `TABLES` follow once
+    those that it reads are published. Existing runs run again, and find their intervals published.
     """
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
@@ -150,9 +184,12 @@ def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str
     return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in ran}
 
 
-def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
-    """Returns whether the flights of these days are published."""
-    runs = {datetime.fromisoformat(r["data_interval_start"]): r["state"] for r in api.dag_runs(FLIGHTS)}
+def _may_begin(api: StackAirflow, dag: str, starts: list[datetime]) -> bool:
+    """Returns whether what a pipeline reads of these days is published."""
+    if dag not in TABLES:
+        return True
+    behind = TABLES[dag].behind
+    runs = {datetime.fromisoformat(r["data_interval_start"]): r["state"] for r in api.dag_runs(behind)}
     return all(runs.get(start) == "success" for start in starts)
 
 
@@ -173,9 +210,17 @@ def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[dateti
     """
     text: set[tuple[str, str, str]] = set()
     began = time.monotonic()
-    begun = list(PIPELINES if _are_published(api, starts) else [dag for dag in PIPELINES if dag != DELAYS])
-    for dag in begun:
-        begin(dag)
+    begun: list[str] = []
+
+    def begin_ready() -> bool:
+        """Begins the pipelines that may begin by now. Returns whether there are any."""
+        ready = [dag for dag in PIPELINES if dag not in begun and _may_begin(api, dag, starts)]
+        for dag in ready:
+            begin(dag)
+        begun.extend(ready)
+        return bool(ready)
+
+    begin_ready()
     with out.status("waiting for Airflow's scheduler") as status:
         while True:
             running, completed = [], True
@@ -196,14 +241,11 @@ def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[dateti
                     elif task["state"] in {"success", "failed"} and ended not in text and _is_recent(task, began):
                         text.add(ended)
                         mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
-                        out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
+                        out.print(f"  {mark} {label:<36} {task['duration'] or 0:6.1f} s")
             status.update(f"running: {', '.join(running) or 'nothing yet'}")
             watch(running)
-            if DELAYS not in begun and _are_published(api, starts):
-                begin(DELAYS)
-                begun.append(DELAYS)
-            elif completed:
-                return begun
+            if not begin_ready() and completed:
+                return [dag for dag in PIPELINES if dag in begun]
             if time.monotonic() - began > TIMEOUT:
                 raise DemoFailed(
                     f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again."

@@ -16,9 +16,10 @@ from psycopg2 import sql
 
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.ports import LOOPBACK
+from fencepost_stack.reporting import READER, WRITERS
 from fencepost_stack.state_folder import write_private
 
-TAKEN = {"airflow", "nyc_delays", "postgres", "reader", "reporting", "template0", "template1"}
+TAKEN = {"airflow", "postgres", "template0", "template1", READER, *WRITERS, *WRITERS.values()}
 NAME = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,62}")
 
 Connect = Callable[[str], Any]  # a superuser's connection to the database of that name

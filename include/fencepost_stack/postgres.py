@@ -1,4 +1,4 @@
-"""Runs PostgreSQL for Airflow and for the demo's table, with the programs from a wheel.
+"""Runs PostgreSQL for Airflow and for the demo's tables, with the programs from a wheel.
 
 PostgreSQL refuses to run as root. If the user is root, it runs as `nobody`, which owns the data. `nobody` may not be
 allowed to enter the parent folders, for example of a checkout under /root. In that case `nobody` gets the one
@@ -24,7 +24,7 @@ from fencepost_stack.errors import LocalStackError, ServiceFailed
 from fencepost_stack.own_database import ensure_own_database, own_login
 from fencepost_stack.ports import LOOPBACK
 from fencepost_stack.processes import Process, await_ready, spawn, stop
-from fencepost_stack.reporting import READER, WRITER, ensure_reporting, reader_login, write_passfile
+from fencepost_stack.reporting import READER, ensure_reporting, reader_login, write_passfile
 from fencepost_stack.state_folder import write_private
 
 DATABASE = "airflow"
@@ -51,7 +51,9 @@ def binaries() -> Path:
 
 
 class Postgres:
-    """One server on one folder, with the database `airflow`, a user of the same name, and the database of `reporting`."""
+    """One server on one folder, with the database `airflow`, a user of the same name, and the databases of
+    `reporting`.
+    """
 
     def __init__(
         self, folder: Path, port: int, credentials: Credentials, log: Path, process: Process | None = None
@@ -153,7 +155,7 @@ class Postgres:
                 cursor.execute("select 1 from pg_database where datname = %s", (DATABASE,))
                 if cursor.fetchone() is None:
                     cursor.execute(sql.SQL("create database {} owner {}").format(name, name))
-        passwords = {WRITER: self._credentials.reporting, READER: self._credentials.reporting_reader}
+        passwords = {**self._credentials.table_writers, READER: self._credentials.reporting_reader}
         ensure_reporting(lambda database: self._connect(SUPERUSER, database), passwords)
         write_passfile(self.reader, self._credentials.reporting_reader)
 

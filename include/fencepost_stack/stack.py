@@ -248,8 +248,9 @@ class Stack:
         return Airflow(plan, self._registry.processes("airflow"))
 
     def _reporting_environment(self) -> dict[str, str]:
-        """Returns the environment from which a pipeline reaches the database of `reporting`, with the password."""
-        return reporting.variables(LOOPBACK, self._port("postgres"), Credentials.ensure(self.state).reporting)
+        """Returns the environment from which pipelines reach the databases of `reporting`, with the passwords."""
+        writers = Credentials.ensure(self.state).table_writers
+        return reporting.variables(LOOPBACK, self._port("postgres"), writers, self.state.warehouse)
 
     def _stop(self, service: str) -> bool:
         """Stops one service's processes. Returns whether there were any. The service's port and settings are kept."""

@@ -57,6 +57,13 @@ class StateFolder:
         return self.root / "postgres"
 
     @property
+    def warehouse(self) -> Path:
+        """Returns the folder of the files of Iceberg tables. Each catalog has a folder in it, with the name of its
+        database.
+        """
+        return self.root / "warehouse"
+
+    @property
     def airflow(self) -> Path:
         """Returns AIRFLOW_HOME."""
         return self.root / "airflow"
@@ -91,7 +98,7 @@ class StateFolder:
         user.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        for folder in (self.kafka, self.schema_registry, self.airflow, self.logs, self.reports):
+        for folder in (self.kafka, self.schema_registry, self.airflow, self.logs, self.reports, self.warehouse):
             folder.mkdir(mode=0o750, exist_ok=True)
             folder.chmod(folder.stat().st_mode & ~0o027)
 

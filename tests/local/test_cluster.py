@@ -19,11 +19,14 @@ from confluent_kafka.admin import AdminClient
 
 from fencepost_stack.nycflights import days_between
 from fencepost_stack.ports import any_free_port, is_free
+from fencepost_stack.reporting import WEATHER_LAKE
 from fencepost_stack.secured_kafka import SecuredKafka
 from kafka_tools import QUIET_LOG
+from lakes import scanned
 from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
+from oracle.weather_truth import expected_observations
 from rigs.postgres_server import query
 
 from .local_stack import SHARED_JARS
@@ -81,7 +84,10 @@ def test_every_flight_is_in_the_output_once_although_a_broker_and_a_worker_died_
     assert compare(expected_records(DAYS), read_topic(admin, "flight_delays")) == []
     weather = read_topic(admin, "weather_metric")
     assert len(weather) == len({(r.key, r.timestamp) for r in weather}) == 67
-    assert query(ran.services["postgres"]["reader"], TABLE) == expected_delays(DAYS)
+    reader = ran.services["postgres"]["reader"]
+    assert query(reader, TABLE) == expected_delays(DAYS)
+    found = scanned({**reader, "dbname": WEATHER_LAKE}, "weather.observations", "observed_at, origin")
+    assert found == expected_observations(DAYS)
     [quarantined] = read_topic(admin, "fencepost.nyc_flights.quarantine")
     assert dict(quarantined.headers)["fencepost-rule"] == b"malformed"
 

@@ -72,7 +72,7 @@ def test_made_again_it_keeps_tables_and_password_and_its_user_may_do_nothing_els
     query(login, "create table kept as select 1 as n")
     assert server.make_database("returns") == login
     assert query(login, "select n from kept") == [(1,)]
-    for other in ("airflow", "postgres", "reporting"):
+    for other in ("airflow", "postgres", "reporting", "weather_lake"):
         with pytest.raises(psycopg2.OperationalError, match=r"no password supplied|permission denied"):
             query(login | {"dbname": other}, "select 1")
         password = Path(login["passfile"]).read_text().strip().rpartition(":")[2]
@@ -84,7 +84,7 @@ def test_made_again_it_keeps_tables_and_password_and_its_user_may_do_nothing_els
     assert query(server.make_database("returns"), "select n from kept") == [(1,)], "with another password"
 
 
-TAKEN = ("postgres", "airflow", "reporting", "nyc_delays", "reader")
+TAKEN = ("postgres", "airflow", "reporting", "nyc_delays", "weather_lake", "nyc_weather_lake", "reader")
 
 
 @pytest.mark.parametrize("name", [*TAKEN, "pg_mine", "My", "a-b", "", "a" * 64])

@@ -109,7 +109,7 @@ def test_secrets_are_in_private_files_only(stack: Stack) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     said = [Path(f"/proc/{process.pid}/cmdline").read_text() for process in all_processes(stack)]
     said += [log.read_text(errors="replace") for log in state.logs.iterdir()]
-    assert len(secrets) == 9
+    assert len(secrets) == 10
     assert not [secret for secret in secrets for text in said if secret in text]
 
 

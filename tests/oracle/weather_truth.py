@@ -1,4 +1,5 @@
-"""What topic `weather_metric` must hold for given days, computed with pandas from the CSV file alone.
+"""What topic `weather_metric` and table `weather.observations` must hold for given days, computed with pandas from the CSV
+file alone.
 
 It shares no code with the loader or the transform. The timestamps come from the local time by the zone's rules, where the loader
 uses the data set's own UTC hour. Gusts are in the topic from noon of 2 January on.
@@ -26,6 +27,16 @@ def expected_weather(days: Iterable[date]) -> list[dict[str, Any]]:
     rows = frame[[pair in wanted for pair in zip(frame.month, frame.day, strict=True)]]
     plain = rows.drop(columns=["month", "day"]).sort_values(["observed_at", "origin"]).astype(object)
     return [{str(k): v for k, v in row.items()} for row in plain.where(plain.notna(), None).to_dict("records")]
+
+
+def expected_observations(days: Iterable[date]) -> list[dict[str, Any]]:
+    """The rows of the table: the values of the topic, each with the start of its day in UTC and the first revision."""
+    return [
+        {**value, "fencepost_interval": start.tz_convert("UTC").to_pydatetime(), "fencepost_revision": 1}
+        for day in days
+        for start in [pd.Timestamp(day, tz="America/New_York")]
+        for value in expected_weather([day])
+    ]
 
 
 @cache

@@ -31,6 +31,7 @@ from fencepost_stack.stack import SERVICES, Stack
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import create_topic, produce
 from rigs.receivers import HttpReceiver, UdpReceiver, http_receiver, udp_receiver
+from waiting import await_true
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -412,9 +413,18 @@ class Site:
         return pages
 
     def page_with(self, name: str) -> str:
-        """The address of the overview's page that has this pipeline, for the admin."""
-        (number,) = (n for n, text in enumerate(self.overview("admin"), start=1) if f'id="{name}"' in text)
-        return f"{self.url}/fencepost/?page={number}"
+        """The address of the overview's page that has this pipeline, for the admin.
+
+        While one page is read after the other, a pipeline that begins to await a person moves the others on.
+        """
+        found: list[int] = []
+
+        def is_on_one() -> bool:
+            found[:] = (n for n, text in enumerate(self.overview("admin"), start=1) if f'id="{name}"' in text)
+            return len(found) == 1
+
+        await_true(is_on_one, f"one page of the overview with {name}")
+        return f"{self.url}/fencepost/?page={found[0]}"
 
     def ui_of_run(self, number: int) -> str:
         """The UI's address of the run for a day."""

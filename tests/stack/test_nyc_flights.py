@@ -15,14 +15,16 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from fencepost_stack.broken_flights import BROKEN
-from fencepost_stack.demo import DELAYS, FLIGHTS, WEATHER
+from fencepost_stack.demo import DELAYS, FLIGHTS, LAKE, WEATHER
 from fencepost_stack.flights import load_flights
 from fencepost_stack.nycflights import day_of, days_between, start_of
+from fencepost_stack.reporting import WEATHER_LAKE
 from fencepost_stack.weather import load_weather
+from lakes import scanned
 from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
-from oracle.weather_truth import expected_weather
+from oracle.weather_truth import expected_observations, expected_weather
 from rigs.postgres_server import query
 
 from .conftest import ROOT, Running
@@ -147,12 +149,25 @@ def test_the_next_day_of_flights_is_in_the_output_record_for_record(running: Run
 @pytest.mark.deep
 def test_a_day_of_delays_is_in_the_table_row_by_row(running: Running, second: Runs) -> None:
     """It begins once its flights are published."""
-    shutil.copytree(ROOT / "include" / "pipelines" / DELAYS, running.pipelines / DELAYS)
-    running.parse()
-    running.api.await_dag(DELAYS)
-    running.api.unpause(DELAYS)
-    backfill(running, SECOND, DELAYS)
+    run_behind(running, DELAYS)
     assert query(running.stack.services()["postgres"]["reader"], TABLE) == expected_delays([SECOND])
+
+
+@pytest.mark.deep
+def test_a_day_of_weather_is_in_the_iceberg_table_value_by_value(running: Running, second: Runs) -> None:
+    """It begins once its weather is published."""
+    run_behind(running, LAKE)
+    reader = {**running.stack.services()["postgres"]["reader"], "dbname": WEATHER_LAKE}
+    assert scanned(reader, "weather.observations", "observed_at, origin") == expected_observations([SECOND])
+
+
+def run_behind(running: Running, name: str) -> None:
+    """The second day through a DAG that reads what another has published."""
+    shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
+    running.parse()
+    running.api.await_dag(name)
+    running.api.unpause(name)
+    backfill(running, SECOND, name)
 
 
 def test_a_broken_record_lies_in_quarantine_as_it_came_with_its_rule_and_its_place_in_the_source(

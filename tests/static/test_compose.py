@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from fencepost_stack.state_folder import StateFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVICES: dict[str, Any] = yaml.safe_load(TEXT)["services"]
 # Where compose has to differ: names of hosts, places of files, and secrets.
 ELSEWHERE = {
@@ -48,7 +50,7 @@ def environment(service: str) -> dict[str, str]:
 
 
 def test_airflow_is_set_up_as_in_the_local_stack(tmp_path: Path) -> None:
-    credentials = Credentials(*["x"] * 9)
+    credentials = Credentials(*["x"] * 10)
     plan = AirflowPlan(
         StateFolder(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", "http://x", Folders.default()
     )
@@ -87,6 +89,20 @@ def test_every_pipeline_of_the_repository_has_a_password_in_compose() -> None:
     wanted = {password_variable(name) for name in names_of(ROOT / "include" / "pipelines")}
     for service in ("kafka-users", "airflow-scheduler"):
         assert {name for name in environment(service) if name.startswith("KAFKA_PASSWORD_")} == wanted
+
+
+def test_the_warehouse_is_a_volume_of_every_airflow_component() -> None:
+    place = urlsplit(environment("airflow-scheduler")["LAKE_WAREHOUSE"])
+    assert (place.scheme, f"lake:{place.path}" in SERVICES["airflow-scheduler"]["volumes"]) == ("file", True)
+    volumes = [SERVICES[f"airflow-{component}"]["volumes"] for component in COMPONENTS]
+    assert volumes == volumes[:1] * len(COMPONENTS)
+
+
+def test_every_volume_of_the_image_is_a_folder_that_its_user_owns() -> None:
+    """Docker gives a new volume the owner of the folder that it takes the place of: without one, root."""
+    places = {str(m).split(":")[1] for s in SERVICES.values() if "build" in s for m in s.get("volumes", [])}
+    [owned] = re.findall(r"install --directory --owner fencepost --mode 0750 (.+?)\n\n", DOCKERFILE, re.DOTALL)
+    assert places == set(owned.replace("\\", " ").split())
 
 
 def test_the_schema_registry_is_set_up_as_the_local_one() -> None:

@@ -60,7 +60,7 @@ def test_each_table_has_what_was_quarantined_and_the_command_that_shows_it(monke
         ["2013-01-01", "844", "842", "2", "passed", "already published, revision 1"],
         ["2013-01-02", "842", "842", "0", "passed", "already published, revision 1"],
     ]
-    assert cells(text) == table * 3
+    assert cells(text) == table * 4
     for pipeline in demo.PIPELINES:
         assert f".venv/bin/fencepost quarantine {pipeline}\n" in text
 
@@ -94,34 +94,36 @@ class Scheduler:
 
 
 DAY = datetime(2013, 1, 1, tzinfo=demo.NEW_YORK)
-FLIGHTS, WEATHER, DELAYS = demo.PIPELINES
+FLIGHTS, WEATHER, DELAYS, LAKE = demo.PIPELINES
 
 
 @pytest.mark.parametrize(
     ("airflow", "begun"),
     [
-        (Scheduler({}, {}, {FLIGHTS: "success"}), [FLIGHTS, WEATHER, DELAYS]),
-        (Scheduler({}, {WEATHER: "success"}), [FLIGHTS, WEATHER, DELAYS]),
-        (Scheduler({}, {}, {WEATHER: "success"}), [FLIGHTS, WEATHER, DELAYS]),
-        (Scheduler({}, {FLIGHTS: "failed"}), [FLIGHTS, WEATHER]),
-        (Scheduler({FLIGHTS: "success"}), [FLIGHTS, WEATHER, DELAYS]),
+        (Scheduler({}, {}, {FLIGHTS: "success"}), [FLIGHTS, WEATHER, DELAYS, LAKE]),
+        (Scheduler({}, {WEATHER: "success"}), [FLIGHTS, WEATHER, LAKE, DELAYS]),
+        (Scheduler({}, {}, {WEATHER: "success"}), [FLIGHTS, WEATHER, LAKE, DELAYS]),
+        (Scheduler({}, {FLIGHTS: "failed"}), [FLIGHTS, WEATHER, LAKE]),
+        (Scheduler({}, {WEATHER: "failed"}), [FLIGHTS, WEATHER, DELAYS]),
+        (Scheduler({FLIGHTS: "success"}), [FLIGHTS, WEATHER, DELAYS, LAKE]),
+        (Scheduler({WEATHER: "success"}), [FLIGHTS, WEATHER, LAKE, DELAYS]),
     ],
 )
-def test_days_of_delays_begin_once_their_flights_are_published(
+def test_days_of_a_table_begin_once_those_that_it_reads_are_published(
     monkeypatch: pytest.MonkeyPatch, airflow: Scheduler, begun: list[str]
 ) -> None:
-    seen = list[list[str]]()
+    seen, before = dict[str, str | None](), dict(airflow.states)
     monkeypatch.setattr(demo, "POLL", 0)
 
     def begin(dag: str) -> None:
-        if dag == DELAYS:
-            seen.append([airflow.states[FLIGHTS]])
+        if dag in (DELAYS, LAKE):
+            read = FLIGHTS if dag == DELAYS else WEATHER
+            seen[dag] = before.get(read, airflow.states[read])
         airflow.backfill(dag)
 
-    before = airflow.states.get(FLIGHTS)
-    assert demo._follow(airflow, begin, [DAY], lambda _: None) == begun  # type: ignore[arg-type]
+    assert demo._follow(airflow, begin, [DAY], lambda _: None) == sorted(begun, key=demo.PIPELINES.index)  # type: ignore[arg-type]
     assert airflow.begun == begun
-    assert before == "success" or seen == [["success"]] * (DELAYS in begun)
+    assert seen == {dag: "success" for dag in begun if dag in (DELAYS, LAKE)}
 
 
 def test_records_are_loaded_while_airflow_starts(monkeypatch: pytest.MonkeyPatch) -> None:
