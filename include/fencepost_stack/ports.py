@@ -33,11 +33,20 @@ def answers(host: str, port: int | str) -> bool:
         return False
 
 
+_given = set[int]()
+
+
 def any_free_port() -> int:
-    """Returns a free port that the kernel chose. Another process may take it afterwards."""
-    with closing(socket.socket()) as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Returns a free port that the kernel chose. Another process may take it afterwards. A process never gets the same port
+    twice, because the server that the first one was for may not listen yet.
+    """
+    while True:
+        with closing(socket.socket()) as probe:
+            probe.bind((LOOPBACK, 0))
+            port = int(probe.getsockname()[1])
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def listeners(port: int) -> set[int]:

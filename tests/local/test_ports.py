@@ -17,6 +17,12 @@ def taken() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+def test_a_process_gets_no_port_twice() -> None:
+    """The kernel gives a port again as soon as nobody listens on it: among so many draws it certainly does."""
+    many = 2000
+    assert len({any_free_port() for _ in range(many)}) == many
+
+
 def test_a_taken_explicit_port_is_named_with_its_owner(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCEPOST_KAFKA_PORT", str(taken))
     with pytest.raises(PortTaken, match=rf"port {taken} for kafka.*FENCEPOST_KAFKA_PORT.*process {os.getpid()} \("):
