@@ -22,11 +22,11 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import Batch, State
 from fencepost.outputs.postgres import commit
 from fencepost.outputs.postgres.commit import commit_batch
-from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.shape import TableShape
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.pipeline_table import PipelineTable
 from fencepost.outputs.table.values import CurrentKeys
+from fencepost.postgres.connection import session
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_topic, a_written
 from rigs.postgres_server import PostgresServer, query
 

@@ -14,9 +14,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.deployment import Deployment
 from fencepost.outputs.output import Columns, output_of
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner
+from fencepost.postgres.connection import session
 from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce

@@ -22,7 +22,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.observed_state import observed_state
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
-from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres import lock
+from fencepost.postgres import connection
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.obstacle import give_up
 from fencepost.steps.validate import validate_batch

@@ -31,8 +31,9 @@ from fencepost.errors import FencepostError, Superseded, TableUnavailable
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import missing_of, output_of
-from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres import lock
 from fencepost.outputs.postgres.doctor import check_table_contents, check_table_publications
+from fencepost.postgres import connection
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
 from rigs.postgres_server import PostgresServer, query

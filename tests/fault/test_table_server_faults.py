@@ -19,7 +19,8 @@ from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import CommitStateUnknown, TableUnavailable
 from fencepost.model import State
-from fencepost.outputs.postgres import commit, connection
+from fencepost.outputs.postgres import commit
+from fencepost.postgres import connection
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port

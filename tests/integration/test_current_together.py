@@ -16,7 +16,8 @@ import pytest
 
 from currents import Currents
 from fencepost.errors import TableUnavailable
-from fencepost.outputs.postgres import connection, current, lock
+from fencepost.outputs.postgres import current, lock
+from fencepost.postgres import connection
 from rigs.postgres_server import PostgresServer
 from waiting import await_true
 

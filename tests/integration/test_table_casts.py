@@ -21,11 +21,12 @@ from fencepost.errors import TableRefused, TableRefusedData, TableUnavailable
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.outputs.output import missing_of
-from fencepost.outputs.postgres import commit, connection, table_checks
+from fencepost.outputs.postgres import commit, table_checks
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import Rows, casts_of
-from fencepost.outputs.postgres.connection import StatementFailed, session
 from fencepost.outputs.postgres.temporary import TemporaryTable, Unconvertible
+from fencepost.postgres import connection
+from fencepost.postgres.connection import StatementFailed, session
 from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch
 from fencepost_stack.broker import Broker

@@ -12,8 +12,8 @@ import pytest
 
 from fencepost.errors import TableUnavailable
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.table_checks import why_not_owned
+from fencepost.postgres.connection import session
 from rigs.postgres_server import PostgresServer
 from tables import MINE, Database
 

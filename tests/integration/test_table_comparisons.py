@@ -11,10 +11,10 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
-from fencepost.outputs.postgres import connection
 from fencepost.pages import comparisons as module
 from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.ledgers import Ledgers
+from fencepost.postgres import connection
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from rigs.postgres_server import PostgresServer

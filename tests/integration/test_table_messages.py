@@ -16,13 +16,13 @@ from fencepost.findings import Level
 from fencepost.model import State
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import column_differences
-from fencepost.outputs.postgres.connection import StatementFailed, session
 from fencepost.outputs.postgres.doctor import check_table
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.refusals import Refusal, refusal_of
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison
+from fencepost.postgres.connection import StatementFailed, session
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_topic, a_written
 from rigs.postgres_server import PostgresServer

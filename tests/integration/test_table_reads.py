@@ -18,12 +18,13 @@ from conftest import day
 from fencepost.config.client_config import ClientConfig
 from fencepost.errors import TableUnavailable
 from fencepost.findings import Level
-from fencepost.outputs.postgres import connection, lock
+from fencepost.outputs.postgres import lock
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import asking, session
 from fencepost.outputs.postgres.doctor import _of_the_table
 from fencepost.outputs.postgres.lock import name_of, publishers_of
 from fencepost.outputs.postgres.settings import PostgresSettings
+from fencepost.postgres import connection
+from fencepost.postgres.connection import asking, session
 from fencepost.protocol.view import View
 from fencepost_stack.postgres import SUPERUSER
 from rigs.postgres_server import PASSWORD, PostgresServer, query

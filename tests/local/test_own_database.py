@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.outputs.iceberg.catalog import catalog_of
-from fencepost.outputs.postgres.connection import asking
+from fencepost.postgres.connection import asking
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.own_database import catalog_settings, check_name, settings
 from fencepost_stack.postgres import Postgres

@@ -34,7 +34,7 @@ from fencepost.ledger import completeness
 from fencepost.output_kinds import OUTPUT_KINDS
 from fencepost.outputs import topic_settings
 from fencepost.outputs.postgres import bookkeeping
-from fencepost.outputs.postgres.connection import OLDEST
+from fencepost.postgres.connection import OLDEST
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.steps import write_job
 from fencepost.suite.catalogue import HISTORY, KNOWN

@@ -34,8 +34,8 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def others(pattern: str) -> list[Path]:
-    """The files outside of the kinds' packages, those of the local stack included."""
-    own = tuple(f"{PACKAGE / room}/" for room in OWN)
+    """The files outside of the kinds' packages and of the room of PostgreSQL's sessions, those of the local stack included."""
+    own = tuple(f"{PACKAGE / room}/" for room in (*OWN, "postgres"))
     files = [*PACKAGE.rglob(pattern), *(INCLUDE / "fencepost_stack").rglob(pattern)]
     return [file for file in sorted(files) if file != LIST and not str(file).startswith(own)]
 

@@ -13,9 +13,9 @@ from fencepost.config.client_config import ClientConfig
 from fencepost.doctor.run_check import run_check
 from fencepost.errors import TableRefused
 from fencepost.findings import Level
-from fencepost.outputs.postgres.connection import StatementFailed, _errors, session
 from fencepost.outputs.postgres.doctor import check_postgres
 from fencepost.outputs.postgres.output import PostgresTable
+from fencepost.postgres.connection import StatementFailed, _errors, session
 
 SETTINGS = {"host": "db", "dbname": "reporting", "user": "writer", "password": "secret"}
 

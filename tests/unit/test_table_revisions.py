@@ -14,7 +14,6 @@ from fencepost.errors import Superseded, TableRefused, TransitionRefused
 from fencepost.ledger.codec import parse, write_record
 from fencepost.model import Batch, Outcome, State
 from fencepost.outputs.postgres.columns import column_differences, definition, holds, kind_for, unsupported_columns
-from fencepost.outputs.postgres.connection import StatementFailed, meaning
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.rights import grants
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
@@ -34,6 +33,7 @@ from fencepost.outputs.table.revisions import (
     unknown_to,
 )
 from fencepost.outputs.topic.publication import validated_ends
+from fencepost.postgres.connection import StatementFailed, meaning
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, AwaitingReason, awaiting_reason
 from fencepost.protocol.decisions import decide_skip, decide_withdraw, record_verdict

@@ -23,7 +23,6 @@ from fencepost.errors import TableRefused
 from fencepost.model import Batch
 from fencepost.outputs.postgres.casts import BASE_TYPES, BaseType
 from fencepost.outputs.postgres.columns import INTERVAL, OWN, REVISION, column_differences
-from fencepost.outputs.postgres.connection import Session
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.table_checks import (
@@ -39,6 +38,7 @@ from fencepost.outputs.table.current import CurrentBasis, RegisteredCurrent
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
 from fencepost.outputs.table.revisions import Committed, IntervalRow
 from fencepost.outputs.table.values import CurrentKeys, TablePublication
+from fencepost.postgres.connection import Session
 
 TABLES = """(
     name text PRIMARY KEY, pipeline text NOT NULL, cluster text NOT NULL, oid bigint,
@@ -469,7 +469,7 @@ class Bookkeeping:
     def read(self, start: datetime, revision: int, columns: str) -> pa.Table:
         """Returns the rows of a revision of the interval with this start."""
         # The driver runs a statement without values as a COPY, in batches.
-        return self.session.table(
+        return self.session.arrow_table(
             f"SELECT {columns} FROM {self.quoted} WHERE {quoted(INTERVAL)} = '{start.isoformat()}'::timestamptz "
             f"AND {quoted(REVISION)} = {revision}"
         )

@@ -25,7 +25,6 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, Interval, Tally
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import Rows, casts_of, missing
-from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.current import CurrentCommit
 from fencepost.outputs.postgres.lock import locked
 from fencepost.outputs.postgres.shape import TableShape
@@ -35,6 +34,7 @@ from fencepost.outputs.table.pipeline_table import Owner, PipelineTable
 from fencepost.outputs.table.revisions import IntervalRow, revisions_after, rows_of
 from fencepost.outputs.table.staged_rows import StagedMisfit, check_staged, schema_of
 from fencepost.outputs.table.values import CurrentKeys, TablePublication
+from fencepost.postgres.connection import Session, StatementFailed
 from fencepost.rows.writer import added
 
 

@@ -22,7 +22,6 @@ from fencepost.model import Batch
 from fencepost.outputs.postgres import current_sql
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import missing
-from fencepost.outputs.postgres.connection import StatementFailed
 from fencepost.outputs.postgres.current_checks import (
     has_index,
     has_rows,
@@ -50,6 +49,7 @@ from fencepost.outputs.table.pipeline_table import Owner
 from fencepost.outputs.table.revisions import IntervalRow
 from fencepost.outputs.table.revisions import rows_of as rows_by_revision
 from fencepost.outputs.table.values import RESERVED_COLUMNS, CurrentKeys
+from fencepost.postgres.connection import StatementFailed
 
 log = logging.getLogger("fencepost.outputs.postgres")
 BATCHES = BOOKKEEPING_TABLES[1]

@@ -15,7 +15,6 @@ from pyspark.sql import types as t
 
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.columns import INTERVAL, NESTED
-from fencepost.outputs.postgres.connection import Session
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
 from fencepost.outputs.postgres.current_sql import CurrentShape, columns_of_both
 from fencepost.outputs.postgres.identifiers import quoted
@@ -32,6 +31,7 @@ from fencepost.outputs.postgres.table_checks import (
     why_hidden,
 )
 from fencepost.outputs.table.values import RESERVED_COLUMNS
+from fencepost.postgres.connection import Session
 
 ORDERED = (
     t.ByteType,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from fencepost.errors import TableRefused, TruncationsRefused
 from fencepost.outputs.postgres import current_sql
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import Session, asking, describe_server, session
 from fencepost.outputs.postgres.current import (
     CurrentRefused,
     CurrentTable,
@@ -30,6 +29,7 @@ from fencepost.outputs.table.current import (
 from fencepost.outputs.table.pipeline_table import PipelineTable
 from fencepost.outputs.table.staged_rows import newest_value_schema
 from fencepost.outputs.table.values import CurrentKeys
+from fencepost.postgres.connection import Session, asking, describe_server, session
 from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.outputs.postgres")

@@ -11,7 +11,6 @@ from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.model import State
 from fencepost.outputs.output import Checks, Inspected
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import ASK_SECONDS, Session, asking, describe_server
 from fencepost.outputs.postgres.current import CurrentTable
 from fencepost.outputs.postgres.output import PostgresTable
 from fencepost.outputs.postgres.rights import needed_rights
@@ -20,6 +19,7 @@ from fencepost.outputs.postgres.table_checks import doubts, why_not_published_to
 from fencepost.outputs.table.pipeline_table import Owner, check_owner
 from fencepost.outputs.table.staged_rows import newest_value_schema
 from fencepost.outputs.table.values import RESERVED_COLUMNS, TablePublication
+from fencepost.postgres.connection import ASK_SECONDS, Session, asking, describe_server
 from fencepost.protocol.snapshot import snapshot_of
 
 BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs

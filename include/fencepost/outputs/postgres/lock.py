@@ -19,11 +19,11 @@ from fencepost.config.services.postgres import POSTGRES
 from fencepost.errors import FencepostError, TableRefused, TableUnavailable
 from fencepost.model import Interval
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
-from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, describe_server, session
 from fencepost.outputs.postgres.current_rows import CurrentRow, lock_rows
 from fencepost.outputs.postgres.identifiers import quoted
-from fencepost.outputs.postgres.sqlstates import LOCK_TIMED_OUT
 from fencepost.outputs.table.revisions import IntervalRow
+from fencepost.postgres.connection import Session, StatementFailed, asking, describe_server, session
+from fencepost.postgres.sqlstates import LOCK_TIMED_OUT
 
 log = logging.getLogger("fencepost.outputs.postgres")
 PATIENCE = 3  # waits for a lock, of LOCK_SECONDS each

@@ -28,19 +28,19 @@ from fencepost.outputs.output import Ending, OpenOutput
 from fencepost.outputs.postgres.bookkeeping import MOST, Bookkeeping
 from fencepost.outputs.postgres.columns import INTERVAL
 from fencepost.outputs.postgres.commit import AnotherTable, RowsRefused, commit_batch
-from fencepost.outputs.postgres.connection import ASK_SECONDS, StatementFailed, asking, describe_server, session
 from fencepost.outputs.postgres.current import CurrentRefused, KeysRefused, current_settings
 from fencepost.outputs.postgres.current_rebuild import PostgresCurrent
 from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.postgres.lock import locked, publishers_of
 from fencepost.outputs.postgres.refusals import Refusal, refusal_of
 from fencepost.outputs.postgres.shape import TableShape
-from fencepost.outputs.postgres.sqlstates import CANCELLED
 from fencepost.outputs.postgres.values import PostgresOutput, PostgresPublication
 from fencepost.outputs.table.comparison import TableComparison, TableContents, compare, describe_differences
 from fencepost.outputs.table.pipeline_table import LOST, CommitBeginning, CommitEnding, PipelineTable, ending_found
 from fencepost.outputs.table.revisions import IntervalRow, TableStanding, TableState, differing, standing_of, takes_over
 from fencepost.outputs.table.staged_rows import schema_of
+from fencepost.postgres.connection import ASK_SECONDS, StatementFailed, asking, describe_server, session
+from fencepost.postgres.sqlstates import CANCELLED
 from fencepost.protocol.advice import after_data_refused
 from fencepost.protocol.obstacle import AbandonedPublication, ObservedState
 from fencepost.protocol.view import View

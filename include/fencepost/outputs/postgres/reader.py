@@ -15,9 +15,9 @@ from fencepost.formats.quoting import column_named
 from fencepost.outputs.postgres.bookkeeping import Bookkeeping
 from fencepost.outputs.postgres.casts import BaseType
 from fencepost.outputs.postgres.columns import NESTED
-from fencepost.outputs.postgres.connection import session
 from fencepost.outputs.postgres.identifiers import quoted
 from fencepost.outputs.rows_request import RowsRequest
+from fencepost.postgres.connection import session
 
 
 def read_rows(request: RowsRequest) -> DataFrame:
@@ -57,7 +57,7 @@ def _current_rows(request: RowsRequest, name: str) -> DataFrame:
                 f"batch {request.announcement.batch}: current table {name} does not exist. Ask the pipeline's owner."
             )
         columns = t.StructType([field for field in request.columns.fields if field.name in there])
-        rows = tx.table(f"SELECT {_selected(columns, there)} FROM {table.quoted}")
+        rows = tx.arrow_table(f"SELECT {_selected(columns, there)} FROM {table.quoted}")
     return _frame(request.spark, rows, columns, there)
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.outputs.postgres.connection import Session, StatementFailed
-from fencepost.outputs.postgres.sqlstates import description
 from fencepost.outputs.postgres.table_checks import Reference, references
+from fencepost.postgres.connection import Session, StatementFailed
+from fencepost.postgres.sqlstates import description
 
 RESTRICTED, DUPLICATE, CHECK_VIOLATION = "23001", "23505", "23514"
 

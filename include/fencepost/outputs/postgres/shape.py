@@ -13,12 +13,12 @@ from fencepost.errors import AnotherCluster, TableRefused, TableUnavailable
 from fencepost.model import Interval
 from fencepost.outputs.postgres.bookkeeping import MADE_MEANWHILE, Bookkeeping, RegisteredTable
 from fencepost.outputs.postgres.columns import INTERVAL, definition, missing, unsupported_columns
-from fencepost.outputs.postgres.connection import Session, StatementFailed, asking, describe_server, session
 from fencepost.outputs.postgres.current import CurrentTable, current_settings
 from fencepost.outputs.postgres.current_checks import why_not_columns
 from fencepost.outputs.postgres.settings import PostgresSettings
 from fencepost.outputs.postgres.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.outputs.table.pipeline_table import PipelineTable, check_owner
+from fencepost.postgres.connection import Session, StatementFailed, asking, describe_server, session
 
 log = logging.getLogger("fencepost.outputs.postgres")
 

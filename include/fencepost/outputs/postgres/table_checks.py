@@ -19,12 +19,12 @@ from pyspark.sql import types as t
 
 from fencepost.errors import TableUnavailable
 from fencepost.outputs.postgres.columns import casts_of, kind_for
-from fencepost.outputs.postgres.connection import Session, StatementFailed
 from fencepost.outputs.postgres.conversions import TableColumn, alteration
 from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, quoted
 from fencepost.outputs.postgres.rights import grant_of_temporary
 from fencepost.outputs.table.pipeline_table import Owner
 from fencepost.outputs.table.values import RESERVED_COLUMNS
+from fencepost.postgres.connection import Session, StatementFailed
 
 KINDS = {
     "v": "a view",

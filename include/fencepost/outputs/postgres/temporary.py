@@ -11,9 +11,9 @@ from pyspark.sql import types as t
 from fencepost.counts import count_of
 from fencepost.outputs.postgres.casts import Cast
 from fencepost.outputs.postgres.columns import OWN, casts_of, copied_kinds
-from fencepost.outputs.postgres.connection import Session
 from fencepost.outputs.postgres.conversions import TableColumn
 from fencepost.outputs.postgres.identifiers import quoted
+from fencepost.postgres.connection import Session
 
 SCHEMA, NAME = "pg_temp", "fencepost_staged"
 STAGED = f"{SCHEMA}.{NAME}"

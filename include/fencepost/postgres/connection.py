@@ -25,7 +25,7 @@ from fencepost.errors import (
     TableRefused,
     TableUnavailable,
 )
-from fencepost.outputs.postgres.sqlstates import (
+from fencepost.postgres.sqlstates import (
     CANCELLED,
     LOCK_TIMED_OUT,
     description,
@@ -111,7 +111,7 @@ class Session:
             cursor.execute(statement, list(values) if values else None)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def table(self, statement: str) -> pa.Table:
+    def arrow_table(self, statement: str) -> pa.Table:
         """Returns the rows of a statement as columns. Raises the errors of `run`."""
         with self._connection.cursor() as cursor, _errors(self._where):
             cursor.execute(statement)
