@@ -15,6 +15,7 @@ from fencepost.model import (
     Outcome,
     Plan,
     Receipt,
+    SideTableState,
     State,
     Tally,
     TaskBlock,
@@ -115,6 +116,13 @@ def the_facts(**changes: Any) -> PlanFacts:
         "clock": MILLIS,
     }
     return PlanFacts(**{**values, **changes})
+
+
+def a_table(name: str = "airlines", fingerprint: str = "f" * 32, **changes: Any) -> SideTableState:
+    """The state of a side table with one row."""
+    schema = '{"type":"struct","fields":[{"name":"carrier","type":"string","nullable":true,"metadata":{}}]}'
+    values = {"rows": 1, "bytes": 8, "value_schema": schema, "read_at": NOW, **changes}
+    return SideTableState(name=name, fingerprint=fingerprint, **values)
 
 
 def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", **changes: Any) -> Receipt:

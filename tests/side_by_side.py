@@ -33,6 +33,7 @@ LAKE = [
 HARD = [
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
+    "tests/integration/test_topic_tables.py",
     "tests/fault",
     "tests/hostile",
     "tests/mechanisms",
@@ -40,8 +41,8 @@ HARD = [
 MORE = [
     f"tests/integration/test_{name}.py"
     for name in (
-        *("avro_values", "class_archive", "flights", "kafka_errors", "ledger_reader", "logins", "new"),
-        *("obstacle", "producer", "reading", "refusals", "replay", "sample", "several_rows"),
+        *("avro_values", "class_archive", "file_tables", "flights", "kafka_errors", "ledger_reader", "logins", "new"),
+        *("obstacle", "producer", "reading", "refusals", "replay", "sample", "several_rows", "side_table_frames"),
         "transaction_timeout",
     )
 ]
@@ -51,10 +52,14 @@ QUALITY = [
         f"tests/integration/test_{name}.py"
         for name in (
             "announcements",
+            "changed_tables",
             "compare",
             "drift",
+            "given_tables",
             "lake_rig",
+            "query_tables",
             "run_each",
+            "side_tables_shown",
             "suggest_and_judge",
             "table_behind",
             "table_views",

@@ -27,7 +27,7 @@
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
             ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, TableRefused,
-            ├── TopicMissing, TruncationsRefused
+            ├── TopicMissing, TruncationsRefused, SideTableRefused
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    the ledger lacks a value that a step relies on
 
@@ -208,6 +208,10 @@ class TruncationsRefused(NeedsOperator):
     """The source table was truncated, and the pipeline has `truncations: fail`, which is the default with a current
     table.
     """
+
+
+class SideTableRefused(NeedsOperator):
+    """A side table is empty, too large, has a key twice, or has other columns than declared. Nothing is written."""
 
 
 class TransitionRefused(NeedsOperator):

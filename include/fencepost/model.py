@@ -245,6 +245,23 @@ class TopicEnds(Frozen):
     ends: tuple[Offset, ...]
 
 
+class SideTableState(Frozen):
+    """The content of a side table that a batch is made with.
+
+    `fingerprint` is a hash of the rows, in the order of the table's key, and of their types. `bytes` is their size in
+    memory. `value_schema` has the columns as Spark's JSON of a struct. Two states with the same fingerprint have the same
+    rows. `offsets` are the ends up to which a topic was read.
+    """
+
+    name: str
+    fingerprint: str = Field(min_length=1)
+    rows: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    value_schema: str
+    read_at: AwareDatetime
+    offsets: TopicEnds | None = None
+
+
 def _of_kind(name: str) -> Callable[[object], object]:
     """Returns a validator that parses JSON as the class of that name in the output's kind (`output_kinds.py`). It does
     not change other values.
@@ -454,7 +471,8 @@ class Plan(Frozen):
     `also_covers` is set if the batch has records and the preceding planned interval ended before this interval begins.
     No interval was planned for the time between, so its records belong to this batch too.
 
-    The write job may add schemas to `schemas` before it writes, because the plan may not know the ids of all records.
+    The write job may add schemas to `schemas` before it writes, because the plan may not know the ids of all records. It
+    also adds the states of the side tables to `tables` before it writes.
     """
 
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
@@ -472,6 +490,7 @@ class Plan(Frozen):
     quarantine: TopicEnds | None = None
     output_format: str = Field(min_length=1)  # the format of the written values, by which they are read back
     schemas: Schemas | None = None  # None: the pipeline uses no registry
+    tables: tuple[SideTableState, ...] = ()
     replays: Replayed | None = None
     also_covers: Interval | None = None
     cluster_id: str | None = None  # the Kafka cluster that the batch was planned on

@@ -143,6 +143,32 @@ def test_a_current_table_is_a_second_output_once_it_was_brought_up_to_date(
     assert names(told(pipeline, "advance", DONE, State.PUBLISHED)["outputs"]) == [(place, "flights.reporting.delays")]
 
 
+LOOKED_UP = """
+tables:
+  airlines: {file: look/airlines.csv, key: carrier}
+  customers: {topic: customers, key: [id], schema: {id: int}}
+  rates: {query: "WITH c AS (SELECT * FROM dim.rates JOIN money USING (code)) SELECT * FROM c", key: none}
+  now: {query: "SELECT now() AS moment", key: none}
+"""
+
+
+def test_side_tables_are_inputs_of_write_and_advance_and_a_query_stands_for_the_tables_in_it(
+    make_pipeline: MakePipeline, told: Told
+) -> None:
+    pipeline = make_pipeline(settings=TABLE + LOOKED_UP)
+    counted = DONE | {"tables": {"airlines": 16, "customers": 120, "rates": 3, "now": 1}}
+    found, kafka, place = told(pipeline, "write", counted), "kafka://kafka-1:9093", "postgres://db.internal:5432"
+    # The name of the folder is the pipeline's. No absolute path: it differs between machines and versions of a bundle.
+    tables = [("file", f"{pipeline.name}/look/airlines.csv"), (kafka, "customers")]
+    tables += [(place, "flights.dim.rates"), (place, "flights.money")]
+    assert names(found["inputs"]) == [(kafka, "in"), *tables]
+    rows = [one["inputFacets"].get("inputStatistics", {}).get("rowCount") for one in found["inputs"]]
+    assert rows == [9, 16, 120, None, None], "a query's rows are not those of a table that it reads"
+    found = told(pipeline, "advance", DONE, State.PUBLISHED)
+    assert names(found["inputs"]) == [(kafka, "in"), *tables]
+    assert not [one["inputFacets"] for one in found["inputs"][1:] if one["inputFacets"]]
+
+
 @pytest.mark.parametrize("bad", ["kafka.example.com", "kafka://kafka:9092", "a b:1"])
 def test_a_host_is_named_with_its_port(make_pipeline: MakePipeline, bad: str) -> None:
     with pytest.raises(SettingsError, match=r"lineage\.kafka: not host:port"):

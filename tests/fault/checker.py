@@ -144,10 +144,8 @@ class Attacked:
     def differences_of_followers(self) -> list[str]:
         """What they who read along saw beside, or missed of, what is there in the end; nothing is the good answer."""
         found = []
-        for follower, topic in (
-            (self.follower, self.pipeline.output.topic),
-            (self.aside, self.pipeline.quarantine_topic),
-        ):
+        aside = [(self.aside, self.pipeline.quarantine_topic)] if self.bad else []
+        for follower, topic in ((self.follower, self.pipeline.output.topic), *aside):
             final = [(r.partition, r.offset, r.key, r.value) for r in read_all(self.bootstrap, topic)]
             found += _differences_of_a_follower(follower, final)
         return found

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 from arming import armed
 from conftest import day
@@ -36,6 +39,36 @@ class Attempt(Thread):
             self.error = error
 
 
+class Crash(Exception):
+    """The driver's death."""
+
+
+# Modules of the driver's steps whose failpoints `at_failpoint` knows.
+STRUCK = ("steps.plan", "schemas.resolve", "steps.side_tables", "steps.write_job", "steps.write", "steps.advance")
+
+
+@contextmanager
+def at_failpoint(name: str, do: Callable[[], object]) -> Iterator[None]:
+    """`do` once, where the driver's steps come by this failpoint, `place` or `place@nth`."""
+    wanted, _, nth = name.partition("@")
+    visits: Counter[str] = Counter()
+
+    def reached(place: str, task: int | None = None) -> None:
+        visits[place] += 1
+        if place == wanted and visits[place] == int(nth or 1):
+            do()
+
+    with ExitStack() as stack:
+        for module in STRUCK:
+            stack.enter_context(patch(f"fencepost.{module}.reached", reached))
+        yield
+    assert visits[wanted] >= int(nth or 1), f"{name} did not strike"
+
+
+def crash() -> None:
+    raise Crash
+
+
 def run_again(spark: Any, case: Attacked) -> None:
     run(spark, case.pipeline, day(1))
 
@@ -50,7 +83,7 @@ def strike_worker_and_retry(
         attempt.start()
         pid = case.await_struck(failpoint, attempt.is_alive)
         if failpoint.endswith("stop"):
-            await_true(lambda: _alone(spark), f"the other tasks than {failpoint}'s to end")
+            await_true(lambda: alone(spark), f"the other tasks than {failpoint}'s to end")
         else:
             attempt.join(60)
             assert isinstance(attempt.error, Retriable)
@@ -62,7 +95,7 @@ def strike_worker_and_retry(
     assert not attempt.is_alive()
 
 
-def _alone(spark: Any) -> bool:
+def alone(spark: Any) -> bool:
     """Whether one task is all that still runs. While others do, a retry would fence these: their job would fail, and Spark would
     kill the stopped worker with it."""
     tracker = spark.sparkContext.statusTracker()

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
-from unittest.mock import patch
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -35,7 +33,7 @@ from registry_tools import framed
 from steps import latest, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
-from .strikes import Attempt, await_strike_and_retry, strike_worker_and_retry
+from .strikes import Attempt, Crash, at_failpoint, await_strike_and_retry, crash, strike_worker_and_retry
 from .test_quarantine_faults import BAD, MALFORMED, SETTINGS, assert_all_is_accounted_for
 
 pytestmark = pytest.mark.deep
@@ -135,32 +133,6 @@ def attacked(
             return stack.enter_context(case)
 
         yield make
-
-
-class Crash(Exception):
-    """The driver's death."""
-
-
-@contextmanager
-def at_failpoint(name: str, do: Callable[[], object]) -> Iterator[None]:
-    """`do` once, where the driver's steps come by this failpoint, `place` or `place@nth`."""
-    wanted, _, nth = name.partition("@")
-    visits: Counter[str] = Counter()
-
-    def reached(place: str, task: int | None = None) -> None:
-        visits[place] += 1
-        if place == wanted and visits[place] == int(nth or 1):
-            do()
-
-    with ExitStack() as stack:
-        for module in ("steps.plan", "schemas.resolve", "steps.write_job", "steps.advance"):
-            stack.enter_context(patch(f"fencepost.{module}.reached", reached))
-        yield
-    assert visits[wanted] >= int(nth or 1), f"{name} did not strike"
-
-
-def crash() -> None:
-    raise Crash
 
 
 def retry_with_another_registry(spark: Any, case: Attacked) -> None:

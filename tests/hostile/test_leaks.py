@@ -247,7 +247,7 @@ def test_a_failing_run_shows_no_record_and_no_secret(failure: str, runs: dict[st
 
 
 def test_a_transforms_secret_from_the_environment_shows_nowhere(runs: dict[str, Run]) -> None:
-    """The way README names for a side table's password: it is no setting, so Spark and the arguments never have it."""
+    """A transform may read a table itself: its password is no setting, so Spark and the arguments never have it."""
     run = runs[SIDE_TABLE]
     assert run.exit_code == 0, run.stdout + run.stderr
     assert json.loads(run.stdout)["steps"][-1]["state"] == "published", "the login was asked for, and right"

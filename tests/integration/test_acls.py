@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ expectations:
     kwargs: {column: name}
     severity: quarantine
 """
+LOOKS_UP = """
+def transform(frame, names):
+    return frame.join(names.select("n"), "n", "left").selectExpr("_key", "n", "n * 2 AS doubled", "name")
+"""
+numbers = count(1)
 STAGED = {"output": {"publish": "staged", "partitions": 1}, "source": {"on_malformed": "quarantine"}} | TOLERANT
 
 
@@ -68,6 +74,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with secured_broker(tmp_path_factory.mktemp("acls")) as broker:
         broker.set_password(USER)
         yield broker
+
+
+@pytest.fixture
+def make_pipeline(make_pipeline: Make) -> Make:
+    """Make a pipeline that uses each right of the list: it has a side table that is a topic."""
+
+    def make(**settings: Any) -> Pipeline:
+        name = settings.pop("name", None) or f"guarded{next(numbers)}"
+        table = {"topic": f"{name}-names", "schema": {"n": "int"}, "key": "n", "not_empty": False}
+        return make_pipeline(LOOKS_UP, name=name, tables={"names": table}, **settings)
+
+    return make
 
 
 def named(right: Right) -> str:
@@ -96,6 +114,7 @@ def prepare(broker: KafkaCluster, pipeline: Pipeline, *, missing: Iterable[str] 
     if pipeline.announcements_topic not in missing:
         create_topic(broker.direct, pipeline.announcements_topic, 1)
     create_topic(broker.direct, pipeline.source.topic, 1)
+    create_topic(broker.direct, pipeline.topic_tables["names"].topic, 1)
     records = [{"n": 1, "name": "x"}, b"not JSON", {"n": 2, "name": None}]
     produce(broker.direct, pipeline.source.topic, [(b"k", value, 0, at(1)) for value in records])
 
@@ -221,7 +240,15 @@ def test_who_may_not_read_a_topics_settings_gets_no_ledger(secured: KafkaCluster
 
 
 # Which step needs a right, of those that a batch is planned with. The last one comes when all is written.
-WRITE = ["source Read", "staging Write", "quarantine Write", "pipeline. Read", "pipeline. Write", "ledger Read"]
+WRITE = [
+    "source Read",
+    "tables Read",
+    "staging Write",
+    "quarantine Write",
+    "pipeline. Read",
+    "pipeline. Write",
+    "ledger Read",
+]
 WRITE += ["ledger Write"]
 VALIDATE = ["staging Read", "quarantine Read"]
 ADVANCE = ["output Write", "output Read", "pipeline Read", "announcements Write"]
@@ -244,8 +271,8 @@ def test_a_right_that_is_taken_away_behind_the_plan_is_named_by_the_step_that_ne
         for right in needs:
             lacking, began = of(staged, rights[right]), len(secured.denials())
             revoke(secured, lacking)
-            # Without Read on the source the user does not see it.
-            operations = "Read|Describe" if right == "source Read" else lacking.operation
+            # Without Read on a topic that it only reads, the user does not see the topic.
+            operations = "Read|Describe" if right in ("source Read", "tables Read") else lacking.operation
             with pytest.raises(AccessDenied) as raised:
                 step()
             told = (

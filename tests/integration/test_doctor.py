@@ -155,7 +155,7 @@ def test_a_cluster_that_never_answers_ends_every_check(make_pipeline: Make) -> N
         pipeline = make_pipeline(kafka={"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
         found = examine(pipeline)
     assert only(found, "kafka").level is Level.ERROR
-    without_kafka = {"transform", "suite", "schedule", "schema registry", "certificates", "kafka"}
+    without_kafka = {"transform", "suite", "schedule", "schema registry", "side tables", "certificates", "kafka"}
     assert {one.level for one in found if one.check not in without_kafka} == {Level.SKIPPED}
 
 

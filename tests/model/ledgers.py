@@ -64,6 +64,7 @@ def _key(b: Batch) -> tuple[Any, ...]:
         b.plan.staging and b.plan.staging.ends,
         b.plan.quarantine and b.plan.quarantine.ends,
         b.plan.replays and b.plan.replays.batch,
+        tuple((state.name, state.fingerprint) for state in b.plan.tables),
         b.publication
         and (
             b.publication.lane,

@@ -27,6 +27,7 @@ from fencepost.config.output_settings import OutputSettings, settings_of
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.services.kafka import FIXED_KAFKA, KAFKA, OWN_KAFKA, check_kafka
+from fencepost.config.side_tables import KINDS
 from fencepost.config.sql_types import is_sql_type
 from fencepost.doctor.run_check import name_of
 from fencepost.errors import FencepostError
@@ -58,8 +59,10 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
 )
 TABLES = (ROOT / "docs" / "tables.md").read_text()
+SIDE_TABLES = (ROOT / "docs" / "side-tables.md").read_text()
 CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.rights", "doctor.topics", "doctor.ledger")
 CHECKS += (
+    "doctor.side_tables",
     "doctor.fields",
     "doctor.airflow",
     "outputs.iceberg.doctor",
@@ -415,6 +418,17 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
             assert rows[name].startswith(f"`{shown}`"), f"{name}: the default is {shown}"
         if field.is_required():
             assert rows[name].startswith("required"), f"{name}: it is required"
+
+
+def test_every_setting_of_a_side_table_is_in_its_table_with_its_default() -> None:
+    rows = {name: cells for cells in rows_under(SIDE_TABLES, "Settings") for name in re.findall(r"`(\w+)`", cells[0])}
+    fields = {field.alias or name: field for kind in KINDS.values() for name, field in kind.model_fields.items()}
+    assert set(rows) == set(fields)
+    for name, field in fields.items():
+        if isinstance(field.default, bool | int):
+            assert rows[name][2] == f"`{str(field.default).lower()}`", name
+        if field.is_required():
+            assert rows[name][2] == "required", name
 
 
 def test_every_type_that_can_be_used_is_listed_and_no_other() -> None:

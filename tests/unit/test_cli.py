@@ -31,7 +31,7 @@ from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Batch, Decision, Interval, State, StepResult
 from fencepost.protocol.view import View
-from makers import planned
+from makers import a_table, a_topic, planned
 from unit.pages.ledgers import batch, hour, ledger, quarantining, replaying
 
 GOOD = """
@@ -243,6 +243,33 @@ def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
     said = " ".join(capsys.readouterr().err.split())
     assert words in said
     assert "secret" not in said
+
+
+def test_side_tables_are_told_of_the_newest_batch_and_in_the_ledger_of_each(command: Status, status: Status) -> None:
+    old, new = (
+        a_table(rows=16),
+        a_table(fingerprint="0123456789abcdef" * 2, rows=17, offsets=a_topic(9, 7, topic="air")),
+    )
+    batches = [planned(batch(0), tables=(old,)), planned(batch(1), tables=(old,))]
+    batches.append(planned(batch(1, revision=2), tables=(new,)))
+    told = status(batches).stdout
+    assert (
+        "side tables of 2026-01-01 01:00 → 01-01 02:00, revision 2:\n  airlines: 17 rows, 8 bytes, fingerprint" in told
+    )
+    assert (
+        "fingerprint 0123456789ab, read 2026-01-01 00:00:00 UTC, air 0:9 1:7\n  side table airlines has changed" in told
+    )
+    assert "has changed since revision 1 (16 rows, now 17)" in told
+    one, two = json.loads(status(batches, "--json").stdout)["batches"]
+    assert [[(t["name"], t["rows"], t["fingerprint"]) for t in each["tables"]] for each in (one, two)] == [
+        [("airlines", 16, "f" * 32)],
+        [("airlines", 17, "0123456789abcdef" * 2)],
+    ]
+    kept = command("ledger", batches).stdout
+    assert kept.count("airlines: 16 rows") == 2
+    assert kept.count("airlines: 17 rows") == kept.count("has changed since revision 1") == 1
+    assert "side table" not in status([batch(0)]).stdout
+    assert "side table" not in command("ledger", [batch(0)]).stdout
 
 
 def test_a_replay_is_shown_under_its_interval_and_quarantine_tells_what_it_left(

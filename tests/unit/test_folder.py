@@ -134,6 +134,33 @@ def test_a_value_in_the_place_of_a_section_is_told_the_fields_of_the_section(
         load_pipeline(folder(tmp_path, {"pipeline.yaml": "\n".join([*kept, section]), "transform.py": GOOD}))
 
 
+AIRLINES = "tables: {airlines: {file: lists/airlines.csv, key: carrier}}\n"
+WITH_AIRLINES = "def transform(source, airlines):\n    return source\n"
+
+
+def test_the_file_of_a_side_table_is_missed_before_anything_is_planned(tmp_path: Path) -> None:
+    made = folder(tmp_path, {"transform.py": WITH_AIRLINES, "pipeline.yaml": SETTINGS + AIRLINES})
+    pipeline, file = load_pipeline(made), made / "lists" / "airlines.csv"
+    with pytest.raises(SettingsError) as raised:
+        check_pipeline(pipeline)
+    assert str(raised.value) == (
+        f"pipeline p: side table airlines: {file}: does not exist. Put it there, or correct tables.airlines.file in "
+        "pipeline.yaml."
+    )
+    file.mkdir(parents=True)
+    with pytest.raises(SettingsError, match=r"side table airlines: .* cannot be read: it is not a regular file"):
+        check_pipeline(pipeline)
+    file.rmdir()
+    file.write_text("carrier,name\n")
+    check_pipeline(pipeline)
+
+
+def test_a_transform_without_the_side_table_is_refused_before_anything_is_planned(tmp_path: Path) -> None:
+    made = folder(tmp_path, {"transform.py": GOOD, "pipeline.yaml": SETTINGS + AIRLINES})
+    with pytest.raises(SettingsError, match=r"transform\.py: transform has no argument airlines"):
+        check_pipeline(load_pipeline(made))
+
+
 def test_a_transform_mended_within_the_same_second_is_the_one_that_runs(tmp_path: Path) -> None:
     """Python's own cache of compiled modules knows a text by second and size."""
     pipeline = load_pipeline(folder(tmp_path, {"transform.py": "X = 1\n" + GOOD}))

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,10 +30,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """A pipeline's folder, where commands find it; its name."""
     monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
 
-    def make(name: str = "flights", suite: str = SUITE, **output: str) -> str:
+    def make(name: str = "flights", suite: str = SUITE, tables: dict[str, Any] | None = None, **output: str) -> str:
         folder = tmp_path / name
         folder.mkdir()
-        settings = PIPELINE | {"output": {"topic": "out", **output}}
+        settings = PIPELINE | {"output": {"topic": "out", **output}, "tables": tables or {}}
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
         (folder / "transform.sql").write_text("SELECT * FROM {source}")
         (folder / "expectations.yaml").write_text(suite)
@@ -70,6 +71,23 @@ def test_a_pipeline_that_writes_at_once_and_quarantines_nothing_needs_no_topic_f
     own = {"fencepost.flights.ledger", "fencepost.flights.published"}
     assert {name for kind, name, _, _ in found if kind == "--topic"} == {"in", "out"} | own
     assert ("--topic", "in", "DescribeConfigs", False) not in found
+
+
+def test_a_topic_of_side_tables_brings_the_right_to_read_it_once(make: Callable[..., str]) -> None:
+    """Whoever reads the source already may read it as a side table as well."""
+    table = {"schema": {"n": "int"}, "key": "n"}
+    without = granted(make("without"))
+    tables = {"a": {"topic": "names", **table}, "b": {"topic": "names", **table}, "c": {"topic": "in", **table}}
+    more = {("--topic", topic, "DescribeConfigs", False) for topic in ("names", "in")}
+    assert {one for one in granted(make("flights", tables=tables)) if one[1] in ("names", "in")} - without == more | {
+        ("--topic", "names", "Read", False)
+    }
+    (line,) = [
+        one
+        for one in acls("flights", "--principal", "User:etl").splitlines()
+        if "--operation Read --topic names" in one
+    ]
+    assert line.count("--operation") == 1
 
 
 def test_a_reader_gets_output_announcements_and_its_group_and_nothing_else(make: Callable[..., str]) -> None:

@@ -20,7 +20,7 @@ from fencepost.protocol.view import View
 from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.write import _record
 from fencepost.steps.write_job import WriteResult
-from makers import a_receipt
+from makers import a_receipt, a_table, planned
 from unit.pages.ledgers import batch
 
 PLANNED = batch(1, State.PLANNED)
@@ -32,8 +32,8 @@ DECISION = Decision(action="withdraw", by="ann", reason="a typing error", decide
 class LedgerAt:
     """A ledger that says this when the write is to be recorded."""
 
-    def __init__(self, now: Batch) -> None:
-        self.view = View.of([now])
+    def __init__(self, *now: Batch) -> None:
+        self.view = View.of(now)
         self.topic_id = ""
 
     def transact(self, decide: Callable[[View], Change]) -> Recorded:
@@ -41,14 +41,15 @@ class LedgerAt:
         return recorded_in(self.view.updated(batches), Change(batches))
 
 
-def recorded(now: Batch, source: SourceCounts | None = None) -> Any:
+def recorded(*now: Batch, source: SourceCounts | None = None) -> Any:
     ids = {found.topic: found.topic_id for found in (*PLANNED.plan.inputs, PLANNED.plan.output)}
     cluster = SimpleNamespace(
         describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
     )
     pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
-    deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(now))
-    return _record(deployment, PLANNED, WriteResult([*RECEIPTS], source or SourceCounts(rows=400)), time.monotonic())
+    deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(*now))
+    found, mine = source or SourceCounts(rows=400), PLANNED if now[-1].revision == 1 else now[-1]
+    return _record(deployment, mine, WriteResult([*RECEIPTS], found), time.monotonic())
 
 
 @pytest.mark.parametrize(
@@ -66,12 +67,24 @@ def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str)
 
 def test_a_write_says_how_many_records_its_source_excluded() -> None:
     source = SourceCounts(rows=453, excluded={"other_types": 50, "truncations": 3, "messages": 1})
-    result = recorded(PLANNED, source)
+    result = recorded(PLANNED, source=source)
     assert (
         result.message
         == "wrote revision 1: 453 records in, 400 out, 50 records of other types, 3 truncations, 1 logical message excluded"
     )
     assert result.details["excluded"] == {"other_types": 50, "truncations": 3, "messages": 1}
+
+
+def test_a_new_revision_says_which_side_tables_have_changed_since_the_one_before() -> None:
+    before = planned(batch(1), tables=(a_table(rows=16), a_table("planes", rows=5)))
+    now = a_table(fingerprint="0" * 32, rows=17)
+    result = recorded(
+        before, planned(batch(1, State.PLANNED, 2, lease=PLANNED.lease), tables=(now, a_table("planes", rows=5)))
+    )
+    assert result.message == (
+        "wrote revision 2: 400 records in, 400 out; side table airlines has changed since revision 1 (16 rows, now 17)"
+    )
+    assert result.details["tables"] == {"airlines": 17, "planes": 5}
 
 
 def test_one_excluded_record_is_said_in_the_singular() -> None:

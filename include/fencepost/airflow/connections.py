@@ -35,7 +35,7 @@ def with_connections(config: AnyConfig) -> AnyConfig:
         AccessDenied: Airflow does not let this task read the connection.
         SettingsError: the connection has no valid settings for this section.
     """
-    if not config.connections or config.resolved:
+    if not config.all_connections or config.resolved:
         return config
     whole, _ = resolved(config, lambda name: _look_up(name, BaseHook.get_connection))
     mask(whole)

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from fencepost import __version__
 from fencepost.airflow.question import report_of
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.postgres import POSTGRES
+from fencepost.config.side_tables import FileTable, QueryTable, TopicTable
 from fencepost.kafka.client_settings import lineage_namespace
 from fencepost.model import Batch, Interval, State, StepResult
+from fencepost.postgres.lineage_name import lineage_name
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report
 from fencepost.suite.declared import Severity
@@ -50,13 +53,13 @@ def of_step(
     match result.step:
         case "write" if result.changed:
             outputs = [_quarantine(pipeline, details)] if pipeline.quarantines else []
-            return _lineage([_source(pipeline, details)], outputs, facets)
+            return _lineage([_source(pipeline, details), *_tables(pipeline, details)], outputs, facets)
         case "validate" if judged:
             report = _report_at(str(details.get("report") or ""), result)
             return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
         case "advance" if finished and result.state is State.PUBLISHED:
             outputs = [_output(pipeline, details["rows"]), *_current(pipeline, details)]
-            return _lineage([_source(pipeline, details)], outputs, facets)
+            return _lineage([_source(pipeline, details), *_tables(pipeline, details)], outputs, facets)
     return None
 
 
@@ -89,15 +92,47 @@ def _lineage(
 
 def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
     """Returns the dataset that the batch was read from. An addition reads records from quarantine."""
+    topic = pipeline.source.topic if details.get("adds_to") is None else pipeline.quarantine_topic
+    return _read(lineage_namespace(pipeline, pipeline.lineage.kafka), topic, details.get("rows_in"))
+
+
+def _tables(pipeline: Pipeline, details: dict[str, Any]) -> list[InputDataset]:
+    """Returns the datasets of the side tables. A query's rows are not those of the tables that it reads, so these have no
+    number of rows.
+    """
+    rows, found = details.get("tables") or {}, []
+    for name, table in pipeline.tables.items():
+        match table:
+            case TopicTable():
+                place = lineage_namespace(pipeline, pipeline.lineage.kafka)
+                found.append(_read(place, table.topic, rows.get(name)))
+            case FileTable():
+                # The absolute path differs between machines and between versions of a DAG bundle.
+                found.append(_read("file", f"{pipeline.name}/{table.file}", rows.get(name)))
+            case QueryTable():
+                settings = pipeline.server_of(name).plain(POSTGRES)
+                found += [_read(*lineage_name(settings, pipeline.lineage, one)) for one in _tables_in(table.query)]
+    return found
+
+
+def _tables_in(query: str) -> list[str]:
+    """Returns the tables that a query reads, as it names them, by the provider's parser. The result is empty if the
+    parser does not understand the query.
+    """
+    from openlineage_sql import parse
+
+    found = parse([query], dialect="postgres")
+    return sorted({one.qualified_name for one in found.in_tables}) if found else []
+
+
+def _read(namespace: str, name: str, rows: int | None = None) -> InputDataset:
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
 
-    topic = pipeline.source.topic if details.get("adds_to") is None else pipeline.quarantine_topic
-    rows = details.get("rows_in")
     found: dict[str, InputDatasetFacet] = {}
     if rows is not None:
         found["inputStatistics"] = statistics.InputStatisticsInputDatasetFacet(rowCount=rows)
-    return InputDataset(lineage_namespace(pipeline, pipeline.lineage.kafka), topic, inputFacets=found)
+    return InputDataset(namespace, name, inputFacets=found)
 
 
 def _quarantine(pipeline: Pipeline, details: dict[str, Any]) -> OutputDataset:

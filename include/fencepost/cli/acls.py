@@ -10,7 +10,7 @@ import typer
 
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, print_json
-from fencepost.config.rights import READER_GROUP, acl_commands, rights_of, rights_of_reader
+from fencepost.config.rights import READER_GROUP, acl_commands, query_grants, rights_of, rights_of_reader
 from fencepost.kafka.client_settings import client_settings
 
 
@@ -32,7 +32,7 @@ def acls(
     group: Annotated[str, typer.Option(help="The reader's consumer group.")] = READER_GROUP,
     as_json: AsJson = False,
 ) -> None:
-    """Print the kafka-acls.sh commands that grant a pipeline's user the rights it needs, and SQL if its output is a table.
+    """Print the kafka-acls.sh commands that grant a pipeline's user the rights it needs, and SQL for its tables.
 
     With --reader they grant the rights of a reader of the output.
 
@@ -44,8 +44,8 @@ def acls(
     With SCRAM the principal is User: and the user's name. With a client certificate it is User: and the certificate's subject,
     unless the brokers map it (ssl.principal.mapping.rules). With TLS alone it is User:ANONYMOUS, which is everybody.
 
-    SQL is for the user in postgres: of pipeline.yaml. Each statement is behind `# `, so that a shell runs only the other
-    commands.
+    SQL is for the user in postgres: of pipeline.yaml, or of a side table there. Each statement is behind `# `, so that a shell
+    runs only the other commands.
 
     Example: fencepost acls orders_hourly --principal User:fencepost --command-config admin.properties | sh
     """
@@ -53,6 +53,7 @@ def acls(
     settings = client_settings(found)
     rights = rights_of_reader(found, group) if reader else rights_of(found)
     commands = list(acl_commands(rights, principal, bootstrap or settings.bootstrap, command_config))
+    granted = [*found.output.grants(found, reader=reader), *(() if reader else query_grants(found))]
     if as_json:
         listed = [
             {
@@ -66,7 +67,7 @@ def acls(
             for right in rights
         ]
         listed_commands = [{"use": use.name.lower(), "commands": some} for use, some in commands]
-        grants = [{"use": use, "statements": some} for use, some in found.output.grants(found, reader=reader)]
+        grants = [{"use": use, "statements": some} for use, some in granted]
         print_json(
             {
                 "pipeline": pipeline,
@@ -81,7 +82,7 @@ def acls(
         typer.echo(f"# {use}")
         for command in some:
             typer.echo(command)
-    for wanted, statements in found.output.grants(found, reader=reader):
+    for wanted, statements in granted:
         typer.echo(f"# {wanted}")
         for statement in statements:
             typer.echo(f"# {statement}")

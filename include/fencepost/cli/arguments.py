@@ -111,7 +111,7 @@ def with_connections(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline with the settings of its connections, which are looked up where Airflow would. Airflow is
     imported only if the pipeline has connections.
     """
-    if not pipeline.connections:
+    if not pipeline.all_connections:
         return pipeline
     from fencepost.airflow.command_connections import resolve_for_command
 

@@ -16,6 +16,7 @@ from fencepost.cli.steps import spark_that_reads
 from fencepost.counts import count_of
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, describe_ranges
+from fencepost.protocol.table_states import describe_changes, describe_state, states_for_programs
 
 if TYPE_CHECKING:
     from fencepost.preview.diff import RevisionDifference
@@ -119,10 +120,22 @@ def _print_difference(title: str, result: RevisionDifference) -> None:
     ):
         if names:
             out.print(f"  {words} {', '.join(names)}", markup=False, soft_wrap=True)
+    for line in _of_tables(result):
+        out.print(f"  {line}", markup=False, soft_wrap=True)
     for row in result.sample:
         for sign, values in (("-", row.before), ("+", row.after)):
             if values is not None:
                 out.print(f"{sign} {as_json(values)}", markup=False, soft_wrap=True)
+
+
+def _of_tables(result: RevisionDifference) -> list[str]:
+    """Returns which side tables have changed, and the two states of each."""
+    lines = []
+    for change in result.tables:
+        lines.append(f"{describe_changes([change])}:")
+        for revision, state in zip(change.revisions, (change.before, change.after), strict=True):
+            lines.append(f"  revision {revision}: {describe_state(state) if state else 'made without it'}")
+    return lines
 
 
 def trace(
@@ -165,6 +178,7 @@ def _plain(traced: TraceResult) -> dict[str, object]:
             {
                 **identity(batch),
                 "sources": [source.model_dump(mode="json") for source in batch.plan.inputs],
+                "tables": states_for_programs(batch.plan.tables),
                 "verdict": batch.verdict.outcome if batch.verdict else None,
                 "report": batch.verdict.report if batch.verdict else None,
             }
@@ -193,6 +207,7 @@ def _of_batch(batch: Batch) -> list[str]:
     for source in batch.plan.inputs:
         ranges = describe_ranges(r for r in source.ranges if r.length)
         lines.append(f"    from topic {source.topic}, {ranges or 'no offsets'}")
+    lines += [f"    with side table {state.name}: {describe_state(state)}" for state in batch.plan.tables]
     if batch.verdict is not None:
         lines.append(f"    {batch.verdict.outcome}: {batch.verdict.reason}")
         lines.append(f"    {batch.verdict.report}")

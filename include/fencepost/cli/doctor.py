@@ -114,7 +114,7 @@ def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
     from fencepost.doctor.settings import check_connections
     from fencepost.findings import error
 
-    if not pipeline.connections:
+    if not pipeline.all_connections:
         return pipeline, []
     from fencepost.airflow.command_connections import resolve_for_command
 

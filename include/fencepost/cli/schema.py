@@ -30,8 +30,8 @@ def schema(
 ) -> None:
     """Show the registry's schemas: what a plan would read, what the transform would write, and whether they fit.
 
-    Starts Spark to get the type of the transform's result. Reads no record, and registers nothing. Exit code 2: something does
-    not fit.
+    Starts Spark to get the type of the transform's result. Reads no record of the source, and registers nothing. Exit code 2:
+    something does not fit.
 
     With --sample it reads records of the source, half of them the newest and half from all offsets, for every format. It shows
     fields that are not declared, and declared types that no longer fit, with their share. That needs no Spark. Exit code 1: a
@@ -48,10 +48,17 @@ def schema(
             f"pipeline {pipeline}: no part of it uses a schema registry. Set format: avro or json_schema, or "
             "key_format: avro."
         )
+    from fencepost.kafka.client_settings import client_settings
+    from fencepost.kafka.cluster import Cluster
     from fencepost.schemas.report import report_schemas
+    from fencepost.side_tables.frames import frames_of
+    from fencepost.side_tables.reading import read_tables
+    from fencepost.spark.diagnosis import spark_reads
 
     with spark_session(found, step="schema") as spark:
-        parts = report_schemas(spark(), found)
+        with spark_reads(f"pipeline {pipeline}, schema"):
+            contents = read_tables(spark(), found, Cluster(client_settings(found))) if found.tables else {}
+        parts = report_schemas(spark(), found, frames_of(spark(), found, contents))
     if as_json:
         print_json({"pipeline": pipeline, "parts": [as_plain(part) for part in parts]})
     else:

@@ -10,10 +10,12 @@ from rich.table import Table
 
 from fencepost.counts import count_of
 from fencepost.model import Batch, State, by_partition, utc_now
+from fencepost.protocol.table_states import changes_since, describe_changes, describe_state, states_for_programs
 
 if TYPE_CHECKING:
     from fencepost.protocol.awaiting import Awaiting
     from fencepost.protocol.snapshot import Row
+    from fencepost.protocol.view import Revisions
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
 
@@ -114,6 +116,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
             f"{count_of(passed, 'row')} to the output (marked + in the table)",
             soft_wrap=True,
         )
+    if made := [row for row in rows if row.newest.plan.tables]:
+        out.print(f"side tables of {span(made[-1].newest)}, revision {made[-1].newest.revision}:")
+        _print_tables(made[-1].newest, made[-1].revisions)
     for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:
         out.print(
             f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.coverage_note}.", soft_wrap=True
@@ -132,6 +137,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         known = any(one.batch == hole.batch for one in awaiting)
         line = f"[bold red]held back by[/] {hole.batch.id} ({hole.batch.state})"
         out.print(line if known else f"{line}: {escape(hole.next_step)}", soft_wrap=True)
+
+
+def _print_tables(batch: Batch, revisions: Revisions) -> None:
+    """Prints the side tables that the batch was made with, and which of them have changed since an earlier revision."""
+    lines = [f"{state.name}: {describe_state(state)}" for state in batch.plan.tables]
+    for line in filter(None, [*lines, describe_changes(changes_since(revisions, batch))]):
+        out.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _interval(row: Row) -> dict[str, Any]:
@@ -178,15 +190,21 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
     Example: fencepost ledger nyc_flights --json
     """
     from fencepost.ledger.ledger import Ledger
+    from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
     ledger = Ledger(found)
-    batches = ledger.read().all() if ledger.exists() else []
+    view = ledger.read() if ledger.exists() else View()
+    batches = view.all()
     if as_json:
         print_json([b.model_dump(mode="json") for b in batches])
         return
     out.print(_table(f"ledger {found.ledger_topic}", batches))
     _print_reports(batches)
+    for batch in batches:
+        if batch.plan.tables:
+            out.print(f"  {batch.id}, side tables:", markup=False, soft_wrap=True)
+            _print_tables(batch, view.known(batch.interval))
     for batch in batches:
         for event in batch.history:
             out.print(
@@ -215,6 +233,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "tombstones_dropped": batch.written.tombstones if batch.written else 0,
         "excluded": batch.written.excluded if batch.written else {},
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
+        "tables": states_for_programs(batch.plan.tables),
         "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
         "published": batch.publication.method if batch.publication and batch.publication.has_ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,

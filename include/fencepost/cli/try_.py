@@ -21,6 +21,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval
+from fencepost.protocol.table_states import ends_of, short_fingerprint, size
 
 if TYPE_CHECKING:
     from fencepost.ledger.deployment import Deployment
@@ -41,9 +42,9 @@ def try_(
     """Show what a run would make of some records: rows, quarantined records with the reasons, and the verdict.
 
     It reads the newest records. With --start and --end it reads what the interval's batch read or would read, 100,000 records at
-    most. On a sample, checks about a whole batch are not judged, and aggregates are partial. It creates no topic, registers no
-    schema, writes no record of the ledger and commits no offset. If your transform itself changes something elsewhere, that
-    happens here too.
+    most. Side tables are read as they are now. On a sample, checks about a whole batch are not judged, and aggregates are
+    partial. It creates no topic, registers no schema, writes no record of the ledger and commits no offset. If your transform
+    itself changes something elsewhere, that happens here too.
 
     Exit code 1: the records would not be published.
 
@@ -157,6 +158,8 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     out.print(
         f"{count_of(trial.read, 'record')} of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True
     )
+    if trial.tables:
+        _show_tables(trial, pipeline)
     _show_rows(trial)
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column(justify="right")
@@ -178,6 +181,21 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     style = "bold green" if trial.passes else "bold red"
     out.print(f"[{style}]{trial.verdict}[/]", end="")
     out.print("" if trial.stops else f": {trial.evaluation.reason}", markup=False)
+
+
+def _show_tables(trial: Trial, pipeline: Pipeline) -> None:
+    table = Table(title="side tables", title_justify="left")
+    table.add_column("table", overflow="fold")
+    table.add_column("from", overflow="fold")
+    table.add_column("rows", justify="right")
+    table.add_column("size", justify="right")
+    table.add_column("fingerprint", overflow="fold")
+    table.add_column("up to, by partition", overflow="fold")
+    for state in trial.tables:
+        place = Text(pipeline.tables[state.name].description)
+        numbers = f"{state.rows:,}", size(state), short_fingerprint(state)
+        table.add_row(Text(state.name), place, *numbers, Text(ends_of(state)))
+    out.print(table)
 
 
 def _show_rows(trial: Trial) -> None:
@@ -227,6 +245,7 @@ def as_plain(trial: Trial) -> dict[str, Any]:
         "ranges": [one.model_dump(mode="json") for one in trial_input.ranges],
         "whole": trial_input.whole,
         "frozen": trial_input.frozen,
+        "tables": [state.model_dump(mode="json", exclude={"value_schema"}) for state in trial.tables],
         "read": trial.read,
         "malformed": trial.malformed,
         "excluded": trial.excluded,

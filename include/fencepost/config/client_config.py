@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
 
 from fencepost.config.names import Names
 from fencepost.config.services import SERVICES
+from fencepost.config.services.connection import Settings
 from fencepost.config.services.iceberg import check_iceberg
 from fencepost.config.services.kafka import check_kafka
 from fencepost.config.services.postgres import check_postgres
@@ -27,7 +28,7 @@ from fencepost.config.services.service import Service
 from fencepost.errors import SettingsError
 
 CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-CHECKS = {
+CHECKS: Mapping[str, Callable[..., None]] = {
     "kafka": check_kafka,
     "postgres": check_postgres,
     "iceberg": check_iceberg,
@@ -58,6 +59,9 @@ class ClientConfig(Names, BaseModel):
     postgres: dict[str, SecretStr] = Field(default_factory=dict)
     iceberg: dict[str, SecretStr] = Field(default_factory=dict)
 
+    # The checks of settings in the client library's names, by section.
+    checks: ClassVar[Mapping[str, Callable[..., None]]] = CHECKS
+
     @property
     def label(self) -> str:
         """Returns in words whose settings these are."""
@@ -67,6 +71,31 @@ class ClientConfig(Names, BaseModel):
     def written_in(self) -> str:
         """Returns where the settings are written, for a person."""
         raise NotImplementedError
+
+    @property
+    def within(self) -> Mapping[str, ClientConfig]:
+        """Returns the settings of further servers within these, by the section that has them, such as `tables.rates`."""
+        return {}
+
+    def with_within(self, within: Mapping[str, ClientConfig]) -> Self:
+        """Returns these settings with others in the place of those in `within`."""
+        return self
+
+    @property
+    def all_connections(self) -> dict[str, str]:
+        """Returns the connections that these settings name, also within them, by section."""
+        within = {
+            f"{at}.{section}": name for at, one in self.within.items() for section, name in one.connections.items()
+        }
+        return {**self.connections, **within}
+
+    def checked(self, service: Service, settings: Settings) -> object:
+        """Returns the whole settings of a service in the form of these. Wrong settings raise ValueError."""
+        return service.checked(settings)
+
+    def place(self, service: Service) -> str:
+        """Returns the section of a service in the file, for a person."""
+        return service.name
 
     @model_validator(mode="before")
     @classmethod
@@ -91,7 +120,7 @@ class ClientConfig(Names, BaseModel):
     def _keeps_the_protocol(cls, settings: dict[str, SecretStr], about: ValidationInfo) -> dict[str, SecretStr]:
         name = str(about.field_name)
         texts = {setting: value.get_secret_value() for setting, value in settings.items()}
-        CHECKS[name](texts, whole=name not in about.data.get("connections", {}))
+        cls.checks[name](texts, whole=name not in about.data.get("connections", {}))
         return settings
 
     def plain(self, service: Service) -> dict[str, str]:

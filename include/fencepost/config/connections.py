@@ -16,7 +16,7 @@ from fencepost.config.client_config import ClientConfig
 from fencepost.config.secret_names import HARMLESS
 from fencepost.config.services import SERVICES
 from fencepost.config.services.connection import Connection, ConnectionSettings, Settings
-from fencepost.config.services.service import Visibility
+from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import FencepostError, LoginRefused, Retriable, SettingsError
 
 AnyConfig = TypeVar("AnyConfig", bound=ClientConfig)
@@ -32,7 +32,9 @@ def resolved(
         SettingsError: says what is wrong with the merged settings. The message names section, connection and setting,
             and never a secret.
     """
-    given = {section: SERVICES[section].of_connection(look_up(name)) for section, name in config.connections.items()}
+    given = {
+        section: _service_of(section).of_connection(look_up(name)) for section, name in config.all_connections.items()
+    }
     return with_settings(config, {section: one.settings for section, one in given.items()}), given
 
 
@@ -43,19 +45,32 @@ def with_settings(config: AnyConfig, given: Mapping[str, Settings]) -> AnyConfig
     Raises:
         SettingsError: see `resolved`.
     """
+    within = {
+        at: with_settings(
+            one, {section: given[f"{at}.{section}"] for section in one.connections if f"{at}.{section}" in given}
+        )
+        for at, one in config.within.items()
+    }
     whole: dict[str, object] = {}
-    for section, settings in given.items():
-        where = f"{config.written_in}: {section}.connection {config.connections[section]}"
+    for section, name in config.connections.items():
+        if (settings := given.get(section)) is None:
+            continue
         service = SERVICES[section]
+        where = f"{config.written_in}: {config.place(service)}.connection {name}"
         own = config.own(service)
         replaced = service.replaced_by(own)
         try:
-            whole[section] = service.checked({k: v for k, v in settings.items() if k not in replaced} | own)
+            whole[section] = config.checked(service, {k: v for k, v in settings.items() if k not in replaced} | own)
         except ValidationError as error:  # the error's own text quotes values
             raise SettingsError(f"{where}: {'; '.join(_reasons(error))}.") from None
         except ValueError as error:
             raise SettingsError(f"{where}, with the settings beside it: {error}.") from None
-    return config.model_copy(update={**whole, "resolved": True})
+    return config.with_within(within).model_copy(update={**whole, "resolved": True})
+
+
+def _service_of(section: str) -> Service:
+    """Returns the service of a section, which may be one of a side table, such as `tables.rates.postgres`."""
+    return SERVICES[section.rpartition(".")[2]]
 
 
 def _reasons(error: ValidationError) -> Iterator[str]:
@@ -68,7 +83,11 @@ def settings_of(config: ClientConfig) -> dict[str, dict[str, str]]:
     """Returns the whole settings of each section that has a connection. The settings are plain texts with their
     secrets, for `with_settings`.
     """
-    return {section: config.own(SERVICES[section]) for section in config.connections}
+    own = {section: config.own(SERVICES[section]) for section in config.connections}
+    within = {
+        f"{at}.{section}": found for at, one in config.within.items() for section, found in settings_of(one).items()
+    }
+    return {**own, **within}
 
 
 def secrets_of(config: ClientConfig) -> list[str]:
@@ -79,9 +98,9 @@ def secrets_of(config: ClientConfig) -> list[str]:
     """
     values = [
         value
-        for section in config.connections
-        for name, value in config.own(SERVICES[section]).items()
-        if SERVICES[section].settings.get(name) is not Visibility.SHOWN
+        for section, settings in settings_of(config).items()
+        for name, value in settings.items()
+        if _service_of(section).settings.get(name) is not Visibility.SHOWN
         and not HARMLESS.fullmatch(value)
         and value != config.name
     ]
@@ -93,12 +112,12 @@ def is_worth_a_retry(error: BaseException, config: ClientConfig) -> bool:
     """Returns whether a new attempt may succeed. It looks the connection up again, and may get the password that a
     login now needs.
     """
-    return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.connections))
+    return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(config.all_connections))
 
 
 def message_with_connections(error: FencepostError, config: ClientConfig) -> str:
     """Returns the error's message. For a refused login it adds the connections that the login may have come from."""
-    if not isinstance(error, LoginRefused) or not config.connections:
+    if not isinstance(error, LoginRefused) or not config.all_connections:
         return str(error)
-    names = ", ".join(sorted(set(config.connections.values())))
+    names = ", ".join(sorted(set(config.all_connections.values())))
     return f"{error} Settings come from Airflow's connection {names}; the next attempt looks it up again."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from fencepost.config.client_config import ClientConfig
@@ -53,6 +53,13 @@ def digest_of_section(section: Section) -> str:
     return digest({name: settings[name] for name in sorted(settings)})
 
 
+def digest_of_tables(tables: Mapping[str, Section]) -> str:
+    """Returns a digest of the declarations of side tables. Their contents are not in it, because the ledger has their
+    fingerprints, nor are the servers that they are read from.
+    """
+    return digest([[name, digest_of_section(table)] for name, table in sorted(tables.items())])
+
+
 def digest_of_service(config: ClientConfig, service: Service) -> str:
     """Returns a digest of a service's settings that decide records. Credentials are never included, because a digest
     would make them easier to guess.
@@ -93,14 +100,15 @@ def _content(entry: str) -> str:
         raise unreadable(file, error) from None
 
 
-def digest_of_files(folder: Path) -> str:
+def digest_of_files(folder: Path, *, without: Container[Path] = ()) -> str:
     """Returns a digest of all files in a pipeline's folder that its transform may read: helper modules, tables and
     others.
 
-    Links are followed. Hidden files, caches, Markdown and the names in `LEFT_OUT` are left out.
+    Links are followed. Hidden files, caches, Markdown, the names in `LEFT_OUT` and the files in `without` are left out.
     """
     try:
-        return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
+        files = [file for file in _files(folder, folder, ()) if file not in without]
+        return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in files])
     except OSError as error:
         raise unreadable(Path(error.filename), error) from None
 

@@ -6,7 +6,7 @@ A folder holds `pipeline.yaml`, `transform.py` or `transform.sql`, and `expectat
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -15,14 +15,16 @@ from pydantic import (
     ValidationError,
 )
 
+from fencepost.config import side_tables
 from fencepost.config.client_config import CHECKS
 from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.names import PIPELINE_NAME
 from fencepost.config.output_settings import kind_of, settings_of
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline
-from fencepost.config.references import NOT_SET, References
+from fencepost.config.references import NOT_SET, References, in_service
 from fencepost.config.secret_names import SECRET_KEYS
 from fencepost.config.services import SERVICES
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
 from fencepost.paths import pipelines_folder
@@ -83,7 +85,7 @@ def load_pipeline(folder: Path, *, offline: bool = False, at_parse: bool = False
         raise unreadable(folder, error) from None
     raw = read_settings(folder)
     if offline:
-        raw = {name: NO_SERVICES.get(name, value) for name, value in raw.items()}
+        raw = _with_servers(raw, lambda name, value: NO_SERVICES[name])
     pipeline = pipeline_of_values(folder.name, folder, raw, unset=NOT_SET if offline else None, at_parse=at_parse)
     scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if os.path.lexists(f)]
     if len(scripts) != 1:
@@ -135,7 +137,7 @@ def pipeline_of_values(
     try:
         return Pipeline(name=name, folder=folder, **_without_empty(values))
     except ValidationError as error:
-        raise SettingsError(_explain(error, file, references.secrets, kind_of(values.get("output", {})))) from None
+        raise SettingsError(_explain(error, file, references.secrets, values)) from None
 
 
 def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
@@ -152,26 +154,44 @@ def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
             )
 
 
+def _with_servers(values: Mapping[str, Any], replaced: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Returns the values with each service's section replaced, also those of side tables."""
+    found = {name: replaced(name, value) if name in SERVICES else value for name, value in values.items()}
+    if isinstance(tables := values.get("tables"), dict):
+        found["tables"] = {
+            name: {k: replaced(k, v) if k == POSTGRES.name else v for k, v in table.items()}
+            if isinstance(table, dict)
+            else table
+            for name, table in tables.items()
+        }
+    return found
+
+
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values without empty settings of services. So `${NAME:-}` omits a setting if the variable is not set."""
-    given = {name: found for name in CHECKS if isinstance(found := values.get(name), dict)}
-    return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
+
+    def filled(name: str, section: Any) -> Any:
+        if name not in CHECKS or not isinstance(section, dict):
+            return section
+        return {k: v for k, v in section.items() if v != ""}
+
+    return _with_servers(values, filled)
 
 
-def _explain(error: ValidationError, file: Path, secrets: set[str], kind: str | None) -> str:
-    """Returns a line for each error, with its field, the value and what is allowed. Secrets are masked. `kind` is the
-    output's kind.
+def _explain(error: ValidationError, file: Path, secrets: set[str], values: Mapping[str, Any]) -> str:
+    """Returns a line for each error, with its field, the value and what is allowed. Secrets are masked. `values` has
+    the fields of the file.
     """
     lines = []
     for one in map(_in_file, error.errors(include_url=False)):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
-            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], kind))}"
+            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], values))}"
         elif one["type"] == "missing":
             message = "required but missing"
         elif one["type"] == "model_type":
-            message = f"not a section; its fields are {', '.join(_siblings((*one['loc'], ''), kind))}"
+            message = f"not a section; its fields are {', '.join(_siblings((*one['loc'], ''), values))}"
         elif one["type"] == "dict_type":
             message = "not a section of names and values"
         elif one["type"] in {"list_type", "tuple_type"}:
@@ -188,7 +208,13 @@ def _in_file(one: Any) -> Any:
     in the file.
     """
     loc = one["loc"]
-    return {**one, "loc": (*loc[1:], "connection")} if loc[:1] == ("connections",) else one
+    if loc[:1] == ("tables",) and loc[2:4] == (POSTGRES.name, POSTGRES.name):
+        loc = (*loc[:3], *loc[4:])
+    elif loc[:1] == ("tables",) and loc[3:4] == ("connections",):
+        loc = (*loc[:3], "connection")
+    elif loc[:1] == ("connections",):
+        loc = (*loc[1:], "connection")
+    return {**one, "loc": loc}
 
 
 def _without(secrets: set[str], text: str) -> str:
@@ -202,20 +228,28 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
     secret.
     """
     names = [str(part) for part in loc]
-    if one["type"] == "missing" or (names[:1] and names[0] in SERVICES) or SECRET_KEYS.search(".".join(names)):
+    if (
+        one["type"] == "missing"
+        or (names and in_service(tuple(names))[0] in SERVICES)
+        or SECRET_KEYS.search(".".join(names))
+    ):
         return True
     return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 
 
-def _siblings(loc: tuple[int | str, ...], kind: str | None) -> list[str]:
-    """Returns the fields that are allowed in the place of an unknown field. The fields that an output needs come first."""
+def _siblings(loc: tuple[int | str, ...], values: Mapping[str, Any]) -> list[str]:
+    """Returns the fields that are allowed in the place of an unknown field. The fields that an output or a side table needs
+    come first.
+    """
     model: Any = Pipeline
     parts = [part for part in loc[:-1] if isinstance(part, str)]
-    if parts[:1] == ["output"] and kind is not None:
+    if parts[:1] == ["output"] and (kind := kind_of(values.get("output", {}))) is not None:
         model, parts = settings_of(kind), parts[1:]
-        if not parts:
-            fields = model.model_fields
-            return sorted(fields, key=lambda name: not fields[name].is_required())
+    elif parts[:1] == ["tables"] and (of_table := side_tables.kind_of(values["tables"].get(parts[1]))) is not None:
+        model, parts = side_tables.KINDS[of_table], parts[2:]
+    if model is not Pipeline and not parts:
+        fields = model.model_fields
+        return [fields[n].alias or n for n in sorted(fields, key=lambda name: not fields[name].is_required())]
     while parts:
         name = parts.pop(0)
         annotation = next(field.annotation for n, field in model.model_fields.items() if name in (n, field.alias))

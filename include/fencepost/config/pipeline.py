@@ -6,6 +6,7 @@ This module does not import Spark, Airflow or Great Expectations, because Airflo
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -20,11 +21,16 @@ from fencepost.config.digest import (
     digest_of_section,
     digest_of_service,
     digest_of_spark,
+    digest_of_tables,
 )
 from fencepost.config.notify import Notify
 from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
 from fencepost.config.sections import AirflowSettings, Lineage, Quality, Schedule
+from fencepost.config.services import SERVICES
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
+from fencepost.config.services.service import Service
+from fencepost.config.side_tables import FileTable, QueryTable, SideTable, TopicTable, check_names
 from fencepost.config.source import Source
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
@@ -42,6 +48,7 @@ class Pipeline(ClientConfig):
     folder: Path
     description: str = ""
     source: Source
+    tables: dict[str, SideTable] = Field(default_factory=dict)  # what the transform looks up, by name
     output: AnyOutputSettings
     schedule: Schedule
     quality: Quality = Quality()
@@ -52,6 +59,12 @@ class Pipeline(ClientConfig):
     lanes: int = Field(default=1, ge=1, le=64)
     spark: dict[str, str] = Field(default_factory=dict)
     airflow: AirflowSettings = AirflowSettings()
+
+    @field_validator("tables")
+    @classmethod
+    def _named_like_arguments(cls, tables: dict[str, SideTable]) -> dict[str, SideTable]:
+        check_names(tables)
+        return tables
 
     @field_validator("spark", mode="before")
     @classmethod
@@ -76,9 +89,22 @@ class Pipeline(ClientConfig):
     @model_validator(mode="after")
     def _a_store_where_one_is_asked(self) -> Self:
         for service, what in self.output.services.items():
-            if not getattr(self, service) and service not in self.connections:
+            if not self._has(SERVICES[service]):
                 raise ValueError(f"output.kind: {self.output.kind} needs {service}: with {what}, or with a connection")
         return self
+
+    @model_validator(mode="after")
+    def _a_server_for_each_query(self) -> Self:
+        for name, table in self.tables.items():
+            if isinstance(table, QueryTable) and table.server is None and not self._has(POSTGRES):
+                raise ValueError(
+                    f"tables.{name}.query needs a server: give tables.{name}.postgres, or postgres: for the whole pipeline, "
+                    "with host, dbname and user, or with a connection"
+                )
+        return self
+
+    def _has(self, service: Service) -> bool:
+        return bool(getattr(self, service.name)) or service.name in self.connections
 
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
@@ -107,6 +133,23 @@ class Pipeline(ClientConfig):
             raise ValueError(
                 f"quality.quarantine_topic is {what} ({self.quarantine_topic}); quarantined records need a topic of their own"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tables_are_not_its_own_topics(self) -> Self:
+        own = {
+            **dict.fromkeys(self.output.topics, "output.topic"),
+            self.staging_topic: "output.staging_topic",
+            self.quarantine_topic: "quality.quarantine_topic",
+            self.ledger_topic: "the ledger",
+            self.announcements_topic: "the topic of announcements",
+        }
+        for name, table in self.topic_tables.items():
+            if (what := own.get(table.topic)) is not None:
+                raise ValueError(
+                    f"tables.{name}.topic is {what} ({table.topic}), which the pipeline itself writes; a retry would look up "
+                    "what the attempt before it has written"
+                )
         return self
 
     @model_validator(mode="after")
@@ -139,8 +182,14 @@ class Pipeline(ClientConfig):
     @property
     def _in_registry(self) -> dict[str, str]:
         """Returns the formats of the parts whose schemas are in a registry, by setting."""
-        values = {"source.format": self.source.format, "output.format": self.output.records.format}
-        keys = {"source.key_format": self.source.key_format, "output.key_format": self.output.records.key_format}
+        values: dict[str, str] = {"source.format": self.source.format, "output.format": self.output.records.format}
+        keys: dict[str, str | None] = {
+            "source.key_format": self.source.key_format,
+            "output.key_format": self.output.records.key_format,
+        }
+        for name, table in self.topic_tables.items():
+            values[f"tables.{name}.format"] = table.format
+            keys[f"tables.{name}.key_format"] = table.key_format
         of_values = {field: name for field, name in values.items() if FORMATS[name].has_registry}
         return of_values | {field: name for field, name in keys.items() if name in REGISTRY_KEY_FORMATS}
 
@@ -155,6 +204,10 @@ class Pipeline(ClientConfig):
     def encoded(self, part: Literal["source", "source_key", "output", "output_key"]) -> Source | RecordSettings:
         """Returns the settings that say how a part is encoded."""
         return self.source if part.startswith("source") else self.output.records
+
+    def with_source(self, source: Source) -> Self:
+        """Returns the pipeline as if it had this source. The records of a side table are decoded with it."""
+        return self.model_copy(update={"source": source})
 
     @property
     def label(self) -> str:
@@ -176,6 +229,38 @@ class Pipeline(ClientConfig):
         quarantines none.
         """
         return self.quality.quarantine_topic or self.default_quarantine_topic
+
+    @property
+    def table_files(self) -> frozenset[Path]:
+        """Returns the files of side tables. The ledger has their content's fingerprint, so they count in no digest."""
+        return frozenset(table.path(self.folder) for table in self.tables.values() if isinstance(table, FileTable))
+
+    @property
+    def topic_tables(self) -> dict[str, TopicTable]:
+        """Returns the side tables that are topics, by name."""
+        return {name: table for name, table in self.tables.items() if isinstance(table, TopicTable)}
+
+    @property
+    def within(self) -> Mapping[str, ClientConfig]:
+        """Returns the servers that side tables have of their own."""
+        tables = self.tables.items()
+        return {
+            f"tables.{n}": self.server_of(n) for n, table in tables if isinstance(table, QueryTable) and table.server
+        }
+
+    def with_within(self, within: Mapping[str, ClientConfig]) -> Self:
+        changed = {
+            name: table.model_copy(update={"server": within[f"tables.{name}"]})
+            for name, table in self.tables.items()
+            if f"tables.{name}" in within
+        }
+        return self.model_copy(update={"tables": self.tables | changed})
+
+    def server_of(self, name: str) -> ClientConfig:
+        """Returns the settings of the server that a side table with a query is read from: its own, or the pipeline's."""
+        table = self.tables[name]
+        own = table.server if isinstance(table, QueryTable) else None
+        return self if own is None else own.of(self, name)
 
     @property
     def transform_file(self) -> Path:
@@ -200,7 +285,8 @@ class Pipeline(ClientConfig):
             "output": digest_of_section(self.output),
             "spark": digest_of_spark(self.spark),
             "transform": digest_of_file(self.transform_file),
-            "files": digest_of_files(self.folder),
+            "files": digest_of_files(self.folder, without=self.table_files),
+            **({"tables": digest_of_tables(self.tables)} if self.tables else {}),
             **({QUARANTINE: rules} if rules else {}),
             **({"registry": digest_of_service(self, SCHEMA_REGISTRY)} if self.uses_registry else {}),
         }

@@ -17,17 +17,19 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from fencepost.config.client_config import ClientConfig
 from fencepost.config.loading import pipeline_of_values, read_settings
 from fencepost.config.names import PIPELINE_NAME
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.references import PAGES_ENVIRONMENT, is_reference
 from fencepost.config.services import SERVICES
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.services.service import Service, Visibility
 from fencepost.errors import SettingsError
 
 # Sections that a reader of a pipeline's ledger needs, besides those of services. Only jobs need transform, suite and
 # Spark, and jobs have the folder.
-SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "airflow", "notify")
+SECTIONS = ("description", "source", "tables", "output", "schedule", "quality", "lanes", "airflow", "notify")
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -39,9 +41,25 @@ def public_settings(pipeline: Pipeline) -> dict[str, Any]:
     left_out: list[str] = []
     for name, service in SERVICES.items():
         if isinstance(values := raw.get(name), Mapping):
-            kept[name] = {k: _json(v) for k, v in values.items() if _is_carried(service, str(k), v)}
+            kept[name] = _carried(service, values)
             left_out += [f"{name}.{setting}" for setting in values if setting not in kept[name]]
+    for at, table in _tables_with_servers(kept):
+        values = table[POSTGRES.name]
+        table[POSTGRES.name] = _carried(POSTGRES, values)
+        left_out += [f"{at}.{POSTGRES.name}.{setting}" for setting in values if setting not in table[POSTGRES.name]]
     return {"settings": kept, "left_out": left_out}
+
+
+def _carried(service: Service, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(k): _json(v) for k, v in values.items() if _is_carried(service, str(k), v)}
+
+
+def _tables_with_servers(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the side tables that have a server of their own, with their place in the settings."""
+    tables = settings.get("tables")
+    for name, table in tables.items() if isinstance(tables, Mapping) else ():
+        if isinstance(table, dict) and isinstance(table.get(POSTGRES.name), Mapping):
+            yield f"tables.{name}", table
 
 
 def _is_carried(service: Service, name: str, value: object) -> bool:
@@ -72,31 +90,34 @@ def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
         raise SettingsError(f"DAG {dag_id}: it carries no valid settings of a pipeline. Build it with build_dags.")
     listed = frozenset(name.strip() for name in os.environ.get(PAGES_ENVIRONMENT, "").split(","))
     nowhere = Path("/nonexistent") / dag_id
-    for name, service in SERVICES.items():
-        if isinstance(values := settings.get(name), Mapping) and "connection" not in values:
-            settings = {**settings, name: {**values, **service.where_carried(values)}}
+    settings = _json(settings)
+    services = [(settings, service) for service in SERVICES.values()]
+    for section, service in [*services, *((table, POSTGRES) for _, table in _tables_with_servers(settings))]:
+        if isinstance(values := section.get(service.name), Mapping) and "connection" not in values:
+            section[service.name] = {**values, **service.where_carried(values)}
     try:
-        pipeline = pipeline_of_values(dag_id, nowhere, dict(settings), readable=listed)
-        _check_logins(pipeline, nowhere / "pipeline.yaml")
+        pipeline = pipeline_of_values(dag_id, nowhere, settings, readable=listed)
+        for one in (pipeline, *pipeline.within.values()):
+            _check_logins(one, nowhere / "pipeline.yaml")
     except SettingsError as error:
         hint = "".join(_hints(left_out))
         raise SettingsError(f"{str(error).replace(str(nowhere), dag_id)}{hint}") from None
     return pipeline
 
 
-def _check_logins(pipeline: Pipeline, file: Path) -> None:
+def _check_logins(config: ClientConfig, file: Path) -> None:
     """Refuses logins from this process's own files, and from sources that a client library would use by default."""
     for name, service in SERVICES.items():
-        given = pipeline.own(service)
+        given = config.own(service)
         if files := sorted(given.keys() & service.named(Visibility.LOGIN_FILE)):
             raise SettingsError(
-                f"{file}: {name}.{files[0]}: a file of this machine, which is not used for a DAG that carries its "
-                "settings. Take the login from a connection."
+                f"{file}: {config.place(service)}.{files[0]}: a file of this machine, which is not used for a DAG that carries "
+                "its settings. Take the login from a connection."
             )
         missing = sorted(service.needed_where_carried(given) - given.keys())
-        if given and name not in pipeline.connections and missing:
+        if given and name not in config.connections and missing:
             raise SettingsError(
-                f"{file}: {name}.{missing[0]}: required here, because {service.library} would otherwise take it "
+                f"{file}: {config.place(service)}.{missing[0]}: required here, because {service.library} would otherwise take it "
                 "from this process's own environment or files. Take the login from a connection."
             )
 

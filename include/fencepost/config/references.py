@@ -20,7 +20,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.config.secret_names import OF_AIRFLOW, SECRET_NAMES, URL_WITH_PASSWORD
 from fencepost.config.sections import Mark, marked
 from fencepost.config.services import SERVICES
+from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.services.service import Visibility
+from fencepost.config.side_tables import KINDS
 from fencepost.config.spark_options import ARGUMENTS
 from fencepost.errors import SettingsError
 from fencepost.output_kinds import OUTPUT_KINDS
@@ -28,8 +30,11 @@ from fencepost.output_kinds import OUTPUT_KINDS
 NOT_SET = "not-set"
 # The variable that lists which variables may be read for a DAG that carries its settings.
 PAGES_ENVIRONMENT = "FENCEPOST_PAGES_ENVIRONMENT"
+# Sections whose every value may be a reference.
+ANY_VALUE = frozenset((*SERVICES, "spark"))
 # Sections that may have references, and that the parse of a DAG file does not need.
-MAY_BE_UNREAD = frozenset((*SERVICES, "spark"))
+MAY_BE_UNREAD = ANY_VALUE | {"tables"}
+A_TABLE = "<name>"  # in a path, in the place of a side table's name
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
@@ -62,13 +67,24 @@ def from_environment() -> set[tuple[str, ...]]:
         sections += [
             (("output", name), own) for name, of in model.model_fields.items() for own in _models_of(of.annotation)
         ]
+    sections += [(("tables", A_TABLE), model) for model in KINDS.values()]
     return {(*section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
+
+
+def in_service(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the path of a setting of a side table's own server as the path of that setting in the service's own section.
+    Other paths are unchanged, but the name of a side table is left out.
+    """
+    if path[0] != "tables" or len(path) < 3:
+        return path
+    return path[2:] if path[2] == POSTGRES.name else ("tables", A_TABLE, *path[2:])
 
 
 def is_shown(path: tuple[str, ...]) -> bool:
     """Returns whether messages and pages show the value of this setting. The question arises only for settings that may
     have a reference.
     """
+    path = in_service(path)
     service = SERVICES.get(path[0])
     if service is None:
         return path in from_environment()
@@ -136,10 +152,10 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Returns the reason why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if not is_shown(path) and path[0] not in MAY_BE_UNREAD:
+    if not is_shown(path) and in_service(path)[0] not in ANY_VALUE:
         return (
-            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)} and spark, and "
-            f"{', '.join(sorted(map('.'.join, from_environment())))}, may come from the environment."
+            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)}, tables.{A_TABLE}.{POSTGRES.name} and "
+            f"spark, and {', '.join(sorted(map('.'.join, from_environment())))}, may come from the environment."
         )
     if is_shown(path) and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."

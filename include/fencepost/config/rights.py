@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.services.postgres import POSTGRES
+from fencepost.config.side_tables import QueryTable
 from fencepost.errors import SettingsError
 
 
@@ -56,6 +58,7 @@ class Right(NamedTuple):
 T = Resource.TOPIC
 NAMES = {
     "source": "`source.topic`",
+    "tables": "`tables.<name>.topic`",
     "output": "`output.topic`",
     "staging": "`output.staging_topic`, or `fencepost.<pipeline>.staging`",
     "quarantine": "`quality.quarantine_topic`, or `fencepost.<pipeline>.quarantine`",
@@ -71,6 +74,7 @@ RETENTION = (
 )
 RIGHTS = (
     Right(T, "source", "Read", "reads a batch, and moves the source's offsets"),
+    Right(T, "tables", "Read", "reads a side table"),
     Right(T, "ledger", "Read", "reads what is recorded of each batch"),
     Right(T, "ledger", "Write", "records each step of a batch"),
     Right(T, "ledger", "DescribeConfigs", "checks that the topic is compacted"),
@@ -108,6 +112,7 @@ RIGHTS = (
         "large records",
         Use.OPTIONAL,
     ),
+    Right(T, "tables", "DescribeConfigs", "the doctor's check that the topic is compacted", Use.OPTIONAL),
     Right(
         Resource.CLUSTER,
         "kafka-cluster",
@@ -121,26 +126,26 @@ RIGHTS = (
 
 def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     """Returns the rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
-    names = {
-        "source": pipeline.source.topic,
-        "ledger": pipeline.ledger_topic,
-        "announcements": pipeline.announcements_topic,
-        "pipeline": pipeline.group,
-        "pipeline.": pipeline.prefix,
-        "kafka-cluster": "kafka-cluster",
+    names: dict[str, Sequence[str]] = {
+        "source": [pipeline.source.topic],
+        "tables": [table.topic for table in pipeline.topic_tables.values()],
+        "ledger": [pipeline.ledger_topic],
+        "announcements": [pipeline.announcements_topic],
+        "output": pipeline.output.topics,
+        "pipeline": [pipeline.group],
+        "pipeline.": [pipeline.prefix],
+        "kafka-cluster": ["kafka-cluster"],
     }
-    for topic in pipeline.output.topics:
-        names["output"] = topic
     if pipeline.output.is_staged:
-        names["staging"] = pipeline.staging_topic
+        names["staging"] = [pipeline.staging_topic]
     if pipeline.quarantines:
-        names["quarantine"] = pipeline.quarantine_topic
+        names["quarantine"] = [pipeline.quarantine_topic]
     unused = set() if "quarantine" in names else {("source", "DescribeConfigs")}
-    return tuple(
-        right._replace(name=names[right.name])
-        for right in RIGHTS
-        if right.name in names and (right.name, right.operation) not in unused
-    )
+    found = dict[tuple[str, str, str], Right]()
+    for right in RIGHTS:
+        for name in names.get(right.name, ()) if (right.name, right.operation) not in unused else ():
+            found.setdefault((right.resource, name, right.operation), right._replace(name=name))
+    return tuple(found.values())
 
 
 READER_GROUP = "fencepost-reader"
@@ -155,6 +160,22 @@ def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Rig
         Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
         Right(Resource.GROUP, group, "Read", "reads as this consumer group"),
     )
+
+
+def query_grants(pipeline: Pipeline) -> Iterator[tuple[str, list[str]]]:
+    """Yields the statements that let side tables with a query be read, with their purpose. Only the query itself says
+    which tables it reads, so these have no names.
+    """
+    for name, table in pipeline.tables.items():
+        if not isinstance(table, QueryTable):
+            continue
+        server = pipeline.server_of(name).plain(POSTGRES)
+        user = '"' + server["user"].replace('"', '""') + '"'
+        yield (
+            f"needed for side table {name}, in database {server['dbname']} at {server['host']}, in the place of SCHEMA and TABLE "
+            "for each table that its query reads",
+            [f"GRANT USAGE ON SCHEMA SCHEMA TO {user};", f"GRANT SELECT ON TABLE SCHEMA.TABLE TO {user};"],
+        )
 
 
 def acl_commands(

@@ -27,6 +27,7 @@ from fencepost.doctor.limits import check_longest_write, check_source_retention,
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.run_check import name_of, run_check
 from fencepost.doctor.settings import check_schema_registry
+from fencepost.doctor.side_tables import check_side_tables
 from fencepost.doctor.topics import (
     check_ledger_topic,
     check_open_transactions,
@@ -35,6 +36,7 @@ from fencepost.doctor.topics import (
     check_replication,
     check_source,
     check_source_times,
+    check_table_topics,
     check_topics_of_batches,
 )
 from fencepost.findings import Answer, Finding, Level, skipped
@@ -47,9 +49,16 @@ OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (
     check_suite,
     check_schedule,
     check_schema_registry,
+    check_side_tables,
 )
 # Each list runs only if the first check of its stage, and of the stages before, found no error.
-OF_CLUSTER: tuple[Check, ...] = (check_rights, check_transaction_timeout, check_expiry_of_marks, check_replication)
+OF_CLUSTER: tuple[Check, ...] = (
+    check_rights,
+    check_transaction_timeout,
+    check_expiry_of_marks,
+    check_replication,
+    check_table_topics,
+)
 OF_SOURCE: tuple[Check, ...] = (
     check_source_times,
     check_source_fields,

@@ -1,4 +1,4 @@
-"""Checks a pipeline's folder: its transform, its suite and its schedule.
+"""Checks a pipeline's folder: its transform, its suite, its schedule and the files of its side tables.
 
 These checks do not start Spark. The checks execute a transform.py, as the write step does. Only Spark can check a
 transform.sql.
@@ -6,8 +6,10 @@ transform.sql.
 
 from __future__ import annotations
 
+from fencepost.config.files import open_file
 from fencepost.config.intervals import schedule_warnings
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.side_tables import FileTable
 from fencepost.errors import SettingsError
 from fencepost.findings import Finding, ok, warning
 from fencepost.model import utc_now
@@ -16,13 +18,15 @@ from fencepost.suite.catalogue import HISTORY
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """Checks that the transform loads and that each expectation is valid. Columns are not known yet.
+    """Checks that the transform loads, that each expectation is valid, and that files of side tables can be opened.
+    Columns are not known yet.
 
     Raises:
         SettingsError: names the file and the error in it.
     """
     check_transform(pipeline)
     check_suite(pipeline)
+    _check_table_files(pipeline)
 
 
 def check_transform(pipeline: Pipeline) -> Finding:
@@ -32,6 +36,23 @@ def check_transform(pipeline: Pipeline) -> Finding:
     load_transform(pipeline)
     name = pipeline.transform_file.name
     return ok(f"{name} exists; only Spark can check it" if name.endswith(".sql") else f"{name} loads")
+
+
+def _check_table_files(pipeline: Pipeline) -> None:
+    """Checks that the files of side tables can be opened.
+
+    Raises:
+        SettingsError: names the side table and its file.
+    """
+    for name, table in pipeline.tables.items():
+        if isinstance(table, FileTable):
+            try:
+                open_file(table.path(pipeline.folder)).close()
+            except SettingsError as error:
+                raise SettingsError(
+                    f"pipeline {pipeline.name}: side table {name}: {error} Put it there, or correct tables.{name}.file in "
+                    "pipeline.yaml."
+                ) from None
 
 
 def check_suite(pipeline: Pipeline) -> Finding:

@@ -24,8 +24,8 @@ def check_connections(
     for section, one in given.items():
         if one.left_out:
             yield warning(
-                f"{section} does not use {', '.join(one.left_out)} of connection {pipeline.connections[section]}: Fencepost sets "
-                "its own values.",
+                f"{section} does not use {', '.join(one.left_out)} of connection {pipeline.all_connections[section]}: Fencepost "
+                "sets its own values.",
                 "You need do nothing. A separate connection for Fencepost would make clear that these settings are unused.",
             )
     yield ok("; ".join(places))
@@ -37,7 +37,9 @@ def check_schema_registry(pipeline: Pipeline) -> Finding:
     """
     if not pipeline.uses_registry or pipeline.schema_registry is None:
         return ok("the pipeline uses no schema registry")
-    subject = pipeline.subject("source" if FORMATS[pipeline.source.format].has_registry else "output")
+    tables = [pipeline.with_source(one.source) for one in pipeline.topic_tables.values()]
+    reading = next((one for one in (pipeline, *tables) if FORMATS[one.source.format].has_registry), None)
+    subject = pipeline.subject("output") if reading is None else reading.subject("source")
     try:
         Registry(pipeline, "AVRO").versions(subject)
     except AccessDenied as denied:  # a plan would fail, and no other check covers rights in the registry

@@ -11,7 +11,7 @@ from fencepost.counts import count_of
 from fencepost.doctor.inspection import OFFSETS, TRANSACTIONS, Inspection, Role, duration
 from fencepost.doctor.observed_state import observed_state
 from fencepost.drafting.source import compaction
-from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.errors import AccessDenied, SideTableRefused, TopicMissing
 from fencepost.findings import Finding, Level, error, ok, skipped, warning
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.kafka.cluster import Replicas
@@ -36,6 +36,36 @@ def check_source(inspection: Inspection) -> Finding:
         patience = round(inspection.pipeline.schedule.patience.total_seconds() * 1000)
         return warning(found, do, inspection.set_topic(source.name, min_compaction_lag_ms=patience))
     return ok(f"topic {source.name} has {count_of(source.there.partitions, 'partition')}")
+
+
+def check_table_topics(inspection: Inspection) -> Iterator[Finding]:
+    """Checks that the topics of side tables exist, have records, and are compacted."""
+    found = False
+    for name, table in inspection.pipeline.topic_tables.items():
+        topic = inspection.cluster.describe(table.topic)
+        if table.not_empty and inspection.cluster.earliest(topic) == inspection.cluster.last_stable(topic):
+            found = True
+            yield error(
+                f"Topic {topic.name} of side table {name} has no records, so a run would fail.",
+                "Fill it, or set not_empty: false if an empty table is as it should be.",
+                kind=SideTableRefused,
+            )
+        try:
+            policy = inspection.cluster.topic_config(topic.name, "cleanup.policy")
+        except AccessDenied:
+            continue
+        if policy != "compact":
+            found = True
+            yield warning(
+                f"Topic {topic.name} of side table {name} has cleanup.policy={policy}: Kafka deletes records that are older than "
+                "retention.ms, and their rows vanish from the table.",
+                "Let Kafka keep the newest record of each key.",
+                inspection.set_topic(topic.name, cleanup_policy="compact"),
+            )
+    if not found:
+        yield ok(
+            f"{count_of(len(inspection.pipeline.topic_tables), 'side table is a topic', 'side tables are topics')}"
+        )
 
 
 def check_source_times(inspection: Inspection) -> Iterator[Finding]:

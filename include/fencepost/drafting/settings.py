@@ -57,6 +57,7 @@ def settings_yaml(
         lines.append(with_comments(declared, "    "))
         lines.append(listed(fields.left_out))
     lines += [
+        "\n# tables: a file, a topic or a query that the transform looks something up in (docs/side-tables.md)\n",
         "\noutput:  # a topic; or a table: kind: postgres (docs/tables.md) or kind: iceberg (docs/iceberg.md)\n",
         f"  topic: {scalar(wanted.output_topic)}  # created by the first run\n",
         f"  format: {source.format}\n",

@@ -65,7 +65,7 @@ def encoded_column(kind: pa.DataType, at: str, encoding: Encoding, *, required: 
     elif encoding.name == "base64":
         column = JsonColumn(kind, _base64_decimal(kind, at), frozenset(), partial(pa.array, type=kind))
     elif encoding.name == "text":
-        column = _text_column(kind, at)
+        column = text_column(kind, at)
     elif pa.types.is_timestamp(kind):
         column = _time_column(kind, at, encoding)
     else:
@@ -213,7 +213,8 @@ def _unscaled(value: Any, at: str) -> int:
     return int.from_bytes(data, signed=True)
 
 
-def _text_column(kind: pa.DataType, at: str) -> JsonColumn:
+def text_column(kind: pa.DataType, at: str) -> JsonColumn:
+    """Returns the column of numbers or booleans at this place in the record, whose values are texts."""
     if pa.types.is_boolean(kind):
         return JsonColumn(kind, _boolean_in_text(at), frozenset(), partial(pa.array, type=kind))
     whole = pa.types.is_integer(kind)

@@ -17,8 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fencepost.formats.framing import describe_excluded
 from fencepost.pages import wording
 from fencepost.protocol.awaiting import sentence
+from fencepost.protocol.table_states import changes_since, describe_changes
 from fencepost.quality.quarantine import counted
-from fencepost.quality.report_html import code_spans, visible
+from fencepost.quality.report_html import code_spans, table_filters, visible
 
 # Scripts and styles are two files of Fencepost, so even an unescaped text could run nothing.
 PAGE_HEADERS = {
@@ -103,5 +104,7 @@ def _environment() -> Environment:
         "code_spans": code_spans,
         "counted": counted,
         "excluded_counts": describe_excluded,
+        "changed_tables": lambda batch, row: describe_changes(changes_since(row.revisions, batch)),
+        **table_filters(),
     }
     return environment

@@ -8,7 +8,7 @@ ignored, the server answers a commit with a rollback, and the driver reports suc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -117,6 +117,20 @@ class Session:
             cursor.execute(statement)
             return cursor.fetch_arrow_table()
 
+    def columns(self, statement: str) -> pa.Schema:
+        """Returns the columns of a statement's rows without running it, with the server's types in the metadata of each.
+        There are none if it returns no rows. Raises the errors of `run`.
+        """
+        with self._connection.cursor() as cursor, _errors(self._where):
+            return cursor.adbc_execute_schema(statement)
+
+    def batches(self, statement: str) -> Generator[pa.RecordBatch]:
+        """Yields the rows of a statement while the server sends them. Raises the errors of `run`."""
+        with self._connection.cursor() as cursor, _errors(self._where):
+            cursor.execute(statement)
+            # The reader of `fetch_record_batch` raises errors without a SQLSTATE, whose text has values of rows.
+            yield from cursor._results.reader
+
     def copy(self, schema: str, table: str, batches: pa.RecordBatchReader) -> None:
         """Appends rows to a table. Columns are matched by name, and have to be of the table's own types."""
         with self._connection.cursor() as cursor, _errors(self._where):
@@ -182,13 +196,19 @@ def _locked_by(of: ClientConfig) -> str:
 
 @contextmanager
 def session(
-    of: ClientConfig, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
+    of: ClientConfig,
+    name: str = "fencepost",
+    wait: float = LOCK_SECONDS,
+    limit: float | None = None,
+    *,
+    read_only: bool = False,
 ) -> Iterator[Session]:
     """Yields a session in a transaction under READ COMMITTED. The transaction is rolled back unless the block commits
     it.
 
     `name` is the session's `application_name`. `wait` is how many seconds a statement waits for a lock. `limit` is how many
-    seconds the connection, or one statement, may take.
+    seconds the connection, or one statement, may take. If the session is `read_only`, the server may be a replica, and
+    policies decide which rows the user sees.
 
     Raises:
         TableUnavailable, AccessDenied, TableRefused: the server does not answer, refuses the login, is older than `OLDEST`, or
@@ -198,13 +218,17 @@ def session(
 
     where = describe_server(of)
     try:
-        connection = dbapi.connect(_conninfo(of, limit))
+        connection = dbapi.connect(_conninfo(of, limit, "any" if read_only else "read-write"))
     except dbapi.Error as error:
         _not_connected(error, where, of)
     try:
         found = Session(connection, where)
-        found.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
-        local = LOCAL | {"application_name": name, "lock_timeout": f"{round(wait * 1000)}ms"}
+        found.run(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ {'ONLY' if read_only else 'WRITE'}")
+        local = (
+            LOCAL
+            | ({"row_security": "on"} if read_only else {})
+            | {"application_name": name, "lock_timeout": f"{round(wait * 1000)}ms"}
+        )
         if limit is not None:
             local["statement_timeout"] = f"{round(limit * 1000)}ms"
         ((durable, version),) = found.run(
@@ -213,7 +237,7 @@ def session(
         if version < OLDEST * 10_000:
             raise TableRefused(
                 f"{where}: the server is PostgreSQL {version // 10_000}, and a table needs version {OLDEST} or later. Upgrade "
-                "the server, or name another one in postgres:."
+                f"the server, or name another one in {of.place(POSTGRES)}:."
             )
         if durable != "remote_apply":  # stricter than `on`
             local["synchronous_commit"] = "on"
@@ -252,11 +276,11 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     return TableRefused(f"{what} Nothing was committed. Read the cause in the server's log, remove it, and run again.")
 
 
-def _conninfo(of: ClientConfig, limit: float | None = None) -> str:
-    """Returns the settings in libpq's form, with at most `limit` seconds for the connection. The text never leaves this
-    process.
+def _conninfo(of: ClientConfig, limit: float | None = None, kind: str = "read-write") -> str:
+    """Returns the settings in libpq's form, with at most `limit` seconds for the connection. `kind` is the kind of server,
+    unless the settings say another. The text never leaves this process.
     """
-    defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
+    defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": kind}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
     given = {**defaults, **keepalives, "client_encoding": "UTF8", **of.plain(POSTGRES)}
     timeout = given["connect_timeout"]
@@ -278,9 +302,9 @@ def _not_connected(error: Any, where: str, of: ClientConfig) -> NoReturn:
         secret = given.get(name)
         said = said.replace(secret, "***") if secret else said
     if NO_LOGIN.search(said):
-        raise LoginRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+        raise LoginRefused(f"{where}: {said} Check {of.place(POSTGRES)}: in pipeline.yaml, and run again.") from None
     if NO_DATABASE.search(said):
-        raise TableRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+        raise TableRefused(f"{where}: {said} Check {of.place(POSTGRES)}: in pipeline.yaml, and run again.") from None
     raise TableUnavailable(f"{where}: {said} Nothing was changed. Run again once it answers.") from None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-LOCK_TIMED_OUT, CANCELLED = "55P03", "57014"
+LOCK_TIMED_OUT, CANCELLED, READ_ONLY = "55P03", "57014", "25006"
 # A later attempt may succeed. A trigger may raise these too, so a publication to a table can always be given up.
 UNAVAILABLE = re.compile(r"08|40001|40P01|53|57|58000|58030|XX000|25006|25P03|25P04|55006|55P03")
 DENIED = re.compile(r"28|42501")

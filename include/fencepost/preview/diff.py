@@ -16,6 +16,7 @@ from fencepost.formats.quoting import column_named
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Frozen
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
+from fencepost.protocol.table_states import TableChange, table_changes
 from fencepost.quality.columns import JSON, prepared_column
 
 SHOWN = 10  # sampled rows of each kind
@@ -34,6 +35,7 @@ class RevisionDifference(Frozen):
 
     `columns` has the number of changed rows that differ in each column. `only_before` and `only_after` are columns that
     only one revision has. `retyped` are columns whose types differ. Columns of different types are compared as text.
+    `tables` are the side tables whose contents differ between the revisions, or between a revision and its additions.
     """
 
     revisions: tuple[str, str]
@@ -47,6 +49,7 @@ class RevisionDifference(Frozen):
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
     retyped: tuple[str, ...] = ()
+    tables: tuple[TableChange, ...] = ()
     sample: tuple[ChangedRow, ...] = ()
 
 
@@ -64,6 +67,7 @@ def difference(
         "revisions": (before.name, after.name),
         "rows": (before.promised.rows, after.promised.rows),
         "key": tuple(key),
+        "tables": _table_changes(before, after),
     }
     there = [frame for frame in frames.values() if frame is not None]
     if not there:
@@ -84,6 +88,12 @@ def difference(
     sides = (_prepared(first, names, key, as_text), _prepared(second, names, key, as_text))
     found = _by_key(*sides, names, key, known["revisions"]) if key else _by_rows(*sides)
     return RevisionDifference(**known, **found)
+
+
+def _table_changes(before: PastRevision, after: PastRevision) -> tuple[TableChange, ...]:
+    """Returns the side tables that differ between the revisions, and between a revision and its additions."""
+    pairs = [(before.batch, after.batch), *((past.batch, one) for past in (before, after) for one in past.additions)]
+    return tuple(change for pair in pairs for change in table_changes(*pair))
 
 
 def _read(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame | None:

@@ -1,14 +1,15 @@
 """Traces a record: from an output record to its batch, or from a source record to its batch and its rows.
 
 The ledger does not record which rows a source record became. Under layout `source`, today's transform is run on that
-record alone, and its rows are looked up in the batch. Under `output` a row may be made of many records, so no rows are
-looked up.
+record alone, with today's side tables, and its rows are looked up in the batch. Under `output` a row may be made of many
+records, so no rows are looked up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -20,14 +21,18 @@ from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats.framing import ExcludedKind
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.deployment import Deployment
-from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
+from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, SideTableState, State
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
+from fencepost.protocol.revision import differing_tables
 from fencepost.protocol.view import View
 from fencepost.rows.path import Decoded, RowPath
 from fencepost.rows.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.rows.quarantined import header_value
 from fencepost.rows.source import read_ranges
+from fencepost.side_tables.content import TableContent
+from fencepost.side_tables.frames import frames_of
+from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import spark_reads
 
 
@@ -248,13 +253,13 @@ def _rows(
             if record["value"] is None and source.tombstones != "pass":
                 return (), f"It is a tombstone, and source.tombstones: {source.tombstones} gives none to the transform."
             frame = _read_back(spark, deployment, past)
-            made = _made(spark, deployment, past.batch, place)
+            tables = read_tables(spark, deployment.pipeline, deployment.cluster)
+            made = _made(spark, deployment, past.batch, place, tables)
     except (NotReadable, FencepostError) as error:
         return (), f"Which rows it became is not recorded, and cannot be found: {error}"
     if not made:
         return (), "Today's transform makes no row from it."
-    changed = past.batch.plan.digests != deployment.pipeline.write_digests()
-    since = " The transform, or what it reads, has changed since the batch was written." if changed else ""
+    since = _what_changed(deployment, past.batch, [content.state for content in tables.values()])
     if frame is None:
         return (), f"Today's transform makes {count_of(len(made), 'row')} from it, and the batch has no rows.{since}"
     hits = (
@@ -274,6 +279,19 @@ def _rows(
     )
 
 
+def _what_changed(deployment: Deployment, batch: Batch, tables: Sequence[SideTableState]) -> str:
+    """Returns a sentence about what has changed since the batch was written, or nothing. `tables` are the states of the
+    side tables now.
+    """
+    if batch.plan.digests != deployment.pipeline.write_digests():
+        return " The transform, or what it reads, has changed since the batch was written."
+    if differing := differing_tables(batch.plan.tables, tables):
+        names = ", ".join(differing)
+        changed = f"tables {names} have" if len(differing) > 1 else f"table {names} has"
+        return f" Since the batch was written, side {changed} changed."
+    return ""
+
+
 def _read_back(spark: SparkSession, deployment: Deployment, past: PastRevision) -> DataFrame | None:
     if not past.promised.rows:
         return None
@@ -282,9 +300,16 @@ def _read_back(spark: SparkSession, deployment: Deployment, past: PastRevision) 
     return frame
 
 
-def _made(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> set[int]:
-    """Returns the hashes of the rows that today's transform makes from the record."""
+def _made(
+    spark: SparkSession,
+    deployment: Deployment,
+    batch: Batch,
+    place: RecordLocation,
+    tables: Mapping[str, TableContent],
+) -> set[int]:
+    """Returns the hashes of the rows that today's transform makes from the record, with these side tables."""
     path, decoded = _decoded(spark, deployment, batch, place)
+    path = replace(path, tables=frames_of(spark, deployment.pipeline, tables))
     flagged = path.flag(path.transform(decoded))
     return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}
 

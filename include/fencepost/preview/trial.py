@@ -22,7 +22,7 @@ from fencepost.counts import count_of
 from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.quoting import column_named
 from fencepost.ledger.deployment import Deployment
-from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
+from fencepost.model import Interval, Layout, Outcome, Schemas, SideTableState, time_of
 from fencepost.preview.trial_input import TrialInput
 from fencepost.preview.trial_output import of_columns, of_names, of_sizes
 from fencepost.preview.trial_rows import (
@@ -51,6 +51,8 @@ from fencepost.rows.transform import value_schema
 from fencepost.rows.whole_records import WITHHELD
 from fencepost.schemas.freeze import freeze_schemas, look_up_ids
 from fencepost.schemas.resolve import ids_in_source, would_resolve
+from fencepost.side_tables.frames import frames_of
+from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import carried_error, spark_reads
 from fencepost.spark.session import session_of_its_own
 from fencepost.spark.sql_settings import set_shuffle_partitions
@@ -77,6 +79,7 @@ class Trial:
     evaluation: Evaluation
     stops: tuple[str, ...]
     remarks: tuple[str, ...]
+    tables: tuple[SideTableState, ...] = ()  # the side tables that the transform got
 
     @property
     def verdict(self) -> str:
@@ -97,13 +100,14 @@ class Trial:
 def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: TrialInput) -> Trial:
     """Tries a run of these records.
 
-    1. read them, and decode them with the schemas that a plan would freeze;
+    1. read the side tables and the records, and decode the records with the schemas that a plan would freeze;
     2. transform, and encode the rows as records, each for the output or for quarantine;
     3. read the records as the gate does, and judge them; for a sample, checks about a whole batch are left out;
     4. check that the output would accept them: its table's columns, its topics' names and largest records.
 
     Raises:
         SettingsError: transform, suite or settings would fail, or the result does not fit the output's schema.
+        SideTableRefused: a side table would fail a run.
         FencepostError: Kafka, the registry or Spark does not answer.
     """
     pipeline = deployment.pipeline
@@ -111,8 +115,10 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
     own = session_of_its_own(spark, pipeline)
     set_shuffle_partitions(own, pipeline, FEW_PARTITIONS)
     nonce, doing = secrets.token_hex(16), f"pipeline {pipeline.name}, try"
-    path = RowPath(pipeline, rules=rules)
-    raw = with_size(read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers))  # 1
+    with spark_reads(doing):  # 1
+        tables = read_tables(own, pipeline, deployment.cluster)
+        path = RowPath(pipeline, rules=rules, tables=frames_of(own, pipeline, tables))
+    raw = with_size(read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers))
     with spark_reads(doing), carried_error(nonce):
         schemas = _schemas(pipeline, raw)
         decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,))
@@ -181,6 +187,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
         evaluation=evaluation,
         stops=(*_stops(pipeline, source, unfit), *of_names(deployment), *refused, *too_large),
         remarks=(*_remarks(pipeline, trial_input, notes), *changed, *large),
+        tables=tuple(content.state for content in tables.values()),
     )
 
 

@@ -41,6 +41,7 @@ from fencepost.model import (
     Publication,
     Receipt,
     Schemas,
+    SideTableState,
     State,
     Verdict,
     WriteSummary,
@@ -206,6 +207,26 @@ def record_schemas(
             f"batch {batch.id} is {batch.state} by now, so this attempt writes nothing more. Run again to see it."
         )
     return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"schemas": found})}),)
+
+
+def record_tables(
+    view: View, interval: Interval, revision: int, found: tuple[SideTableState, ...]
+) -> tuple[Batch, ...]:
+    """Records the states of the side tables that a planned batch is made with, before any task-partition writes. The
+    first attempt to record counts. An attempt that has read other contents does not write this revision.
+
+    Raises:
+        Superseded: see `record_written`.
+        Overtaken: no states are recorded, and the batch is no longer planned. For example, it was skipped.
+    """
+    batch = own_revision(view, interval, revision)
+    if batch.plan.tables or not found:
+        return ()
+    if batch.state is not State.PLANNED:
+        raise Overtaken(
+            f"batch {batch.id} is {batch.state} by now, so this attempt writes nothing more. Run again to see it."
+        )
+    return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"tables": found})}),)
 
 
 def record_written(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fencepost.model import Batch, State
+from fencepost.model import Batch, SideTableState, State
 from fencepost.protocol.obstacle import ObservedState, obstacle
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentInputs(ObservedState):
     """The present state that a batch's plan is compared with before the batch is written. The inputs also have digests,
-    software and clock.
+    software and clock. `tables` has the states of the side tables that this attempt has read, and is empty before.
     """
 
     digests: Mapping[str, str]
     software: str
     now: datetime
     marks_kept_for: timedelta
+    tables: tuple[SideTableState, ...] = ()
     quarantine_topic: str = ""  # the pipeline's quarantine topic now; empty if it quarantines nothing
 
 
@@ -50,6 +51,11 @@ def revision_reason(batch: Batch, found: CurrentInputs) -> str | None:
         return stopped.why
     if batch.plan.quarantine and batch.plan.quarantine.topic != found.quarantine_topic:
         return f"it was planned with quarantine topic {batch.plan.quarantine.topic}, and the pipeline now has another"
+    if batch.state not in {State.PLANNED, State.REJECTED}:
+        return None
+    if differing := differing_tables(batch.plan.tables, found.tables):
+        tables, them = ("side tables", "them") if len(differing) > 1 else ("side table", "it")
+        return f"{tables} changed since an earlier attempt read {them}: {', '.join(differing)}"
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
@@ -65,12 +71,19 @@ def revision_reason(batch: Batch, found: CurrentInputs) -> str | None:
     return None
 
 
+def differing_tables(recorded: Iterable[SideTableState], read: Iterable[SideTableState]) -> tuple[str, ...]:
+    """Returns the names of the side tables that are in both, with different contents."""
+    before = {state.name: state.fingerprint for state in recorded}
+    return tuple(s.name for s in read if before.get(s.name, s.fingerprint) != s.fingerprint)
+
+
 PARTS = {
     "source": "source settings",
     "output": "output settings",
     "spark": "Spark settings",
     "transform": "transform",
     "files": "files beside the transform",
+    "tables": "settings of side tables",
     "quarantine": "quarantine rules of the suite",
     "registry": "schema registry",
 }

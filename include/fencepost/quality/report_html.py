@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from fencepost.formats.framing import ExcludedKind
 from fencepost.model import Outcome
+from fencepost.protocol import table_states
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
@@ -70,9 +71,20 @@ def template_of(package: str, name: str) -> Template:
         "excluded_noun": lambda kind, records: ExcludedKind(kind).noun(records),
         "addition": addition_words,
         "code_spans": code_spans,
+        **table_filters(),
     }
     environment.filters |= filters
     return environment.from_string(source)
+
+
+def table_filters() -> dict[str, Any]:
+    """Returns the filters with which a page shows the state of a side table."""
+    return {
+        "table_size": table_states.size,
+        "table_fingerprint": table_states.short_fingerprint,
+        "table_read_at": table_states.read_at,
+        "table_ends": table_states.ends_of,
+    }
 
 
 def code_spans(text: str) -> Markup:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from fencepost.counts import count_of
 from fencepost.formats.framing import describe_excluded
 from fencepost.model import Batch, WriteSummary
+from fencepost.protocol.table_states import describe_state
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
@@ -41,6 +42,7 @@ def render_plain(report: Report) -> str:
         lines.append(f"staged in {batch.plan.staging.topic}, to be published to {batch.plan.output.description}")
     if batch.plan.schemas is not None:
         lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.descriptions.items()]
+    lines += [f"side table {state.name}: {describe_state(state)}" for state in batch.plan.tables]
     if report.receipt_check is not None:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
         lines.append(f"receipts and read_committed {agrees}: {count_of(report.receipt_check.rows_read, 'record')} read")

@@ -11,7 +11,7 @@ rows:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -59,12 +59,13 @@ class RowPath:
 
     `rules` are the suite's quarantine rules. If `rules` is None, flagged rows have neither the column `rule` nor their
     source record. This saves work in a write that quarantines no row. `NO_RULES` flags no row either, but the rows have
-    these columns. A caller that always reads the columns uses `NO_RULES`.
+    these columns. A caller that always reads the columns uses `NO_RULES`. `tables` are the pipeline's side tables, by name.
     """
 
     pipeline: Pipeline
     schemas: Schemas | None = None
     rules: Rules | None = None
+    tables: Mapping[str, DataFrame] = field(default_factory=dict)
 
     @property
     def keeps_records(self) -> bool:
@@ -108,7 +109,8 @@ class RowPath:
             refused = refused | is_truncation() if self.pipeline.refuses_truncations else refused
             good = F.when(refused, F.raise_error(F.lit(REFUSED)).cast("boolean")).otherwise(good)
         without = ("_malformed", "_excluded", *(f"_{name}" for name in decoded.beside))
-        result = apply_transform(self.pipeline, with_record(decoded.observed.where(good), *without))
+        records = with_record(decoded.observed.where(good), *without)
+        result = apply_transform(self.pipeline, records, self.tables)
         if self.schemas is not None and self.schemas.source is not None:
             check_fields(self.pipeline, result, self.schemas.source.reader)
         return result

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -30,12 +31,15 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     executors by value.
 
     Raises:
-        SettingsError: the file cannot be read or imported, or has no function `transform`.
+        SettingsError: the file cannot be read or imported, or has no function `transform`. Another cause is a side
+            table that the transform does not use, or an argument for which there is none.
     """
     file = pipeline.transform_file
     if file.suffix == ".sql":
-        if not SQL_COMMENT.sub("", read_sql(file)).strip():
+        text = read_sql(file)
+        if not SQL_COMMENT.sub("", text).strip():
             raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
+        _check_views(pipeline, text)
         return None
     module = ModuleType(f"fencepost_transform_{pipeline.name}")
     module.__file__ = str(file)
@@ -49,8 +53,61 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
         raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
     if not callable(getattr(module, "transform", None)):
         raise SettingsError(f"{file}: expected a function transform(DataFrame) -> DataFrame, found none.")
+    _check_arguments(pipeline, module.transform)
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _check_arguments(pipeline: Pipeline, transform: Callable[..., object]) -> None:
+    """Checks that the arguments of the function `transform` are the source and the side tables.
+
+    Raises:
+        SettingsError: names the argument or the side table.
+    """
+    file, tables = pipeline.transform_file, pipeline.tables
+    try:
+        arguments = list(inspect.signature(transform).parameters.values())
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in arguments) or not (tables or arguments):
+        return
+    named_ones = [one for one in arguments if one.kind is not one.VAR_POSITIONAL]
+    others = [one for one in named_ones[1:] if one.kind is not one.POSITIONAL_ONLY]  # tables are given by name
+    if (source := next(iter(named_ones), None)) is not None and source.name in tables:
+        raise SettingsError(
+            f"{file}: the first argument of transform is the source, and {source.name} is the name of a side table. Write "
+            f"transform(source, {', '.join(tables)}), or rename the table in pipeline.yaml."
+        )
+    if unused := [name for name in tables if name not in {one.name for one in others}]:
+        raise SettingsError(
+            f"{file}: transform has no argument {unused[0]}, and tables.{unused[0]} in pipeline.yaml is for the transform. Write "
+            f"transform(source, {', '.join(tables)}), or remove the table."
+        )
+    for one in others:
+        if one.name not in tables and one.default is one.empty:
+            has = f"The side tables are {', '.join(tables)}" if tables else "It has no side tables"
+            raise SettingsError(
+                f"{file}: transform has the argument {one.name}, for which pipeline.yaml has no side table. {has}. Add "
+                f"tables.{one.name}, or remove the argument."
+            )
+
+
+def _check_views(pipeline: Pipeline, text: str) -> None:
+    """Checks that the SQL has the name of every side table, outside of texts and comments.
+
+    Raises:
+        SettingsError: names the side table.
+    """
+    words = {word.lower() for word in WORD.findall(SQL_PIECE.sub(_without_data, text))}
+    if unused := [name for name in pipeline.tables if name not in words]:
+        raise SettingsError(
+            f"{pipeline.transform_file}: it does not read the view {unused[0]}, and tables.{unused[0]} in pipeline.yaml is for "
+            f"the transform. Select from {unused[0]}, or remove the table."
+        )
+
+
+def _without_data(piece: re.Match[str]) -> str:
+    return piece[0] if piece[0].startswith("`") else " "
 
 
 def read_sql(file: Path) -> str:
@@ -61,13 +118,15 @@ def read_sql(file: Path) -> str:
         raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
-def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """Returns the result of the user's transform. A transform.sql selects from the table `{source}`."""
+def apply_transform(pipeline: Pipeline, frame: DataFrame, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """Returns the result of the user's transform. `transform` gets the side tables as arguments with their names. A
+    transform.sql selects from the table `{source}`, and has the side tables as views.
+    """
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
         with settings_kept(frame.sparkSession, pipeline):
-            result = select(read_sql(file), frame) if module is None else module.transform(frame)
+            result = select(read_sql(file), frame, tables) if module is None else module.transform(frame, **tables)
     except SettingsError:
         raise
     except AnalysisException as error:
@@ -154,13 +213,16 @@ SQL_PIECE = re.compile(
 SOURCE_VIEW = "_fencepost_source"
 
 
-def select(text: str, frame: DataFrame) -> DataFrame:
-    """Returns the result of a SELECT from the table `{source}`, or plain `source`. Other braces keep their meaning in
-    Spark.
+WORD = re.compile(r"[^\W\d]\w*")
+
+
+def select(text: str, frame: DataFrame, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """Returns the result of a SELECT from the table `{source}`, or plain `source`, and from the side tables, by name.
+    Other braces keep their meaning in Spark.
     """
-    spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
-    for view in views:
-        frame.createOrReplaceTempView(view)
+    spark, views = frame.sparkSession, {**tables, SOURCE_VIEW: frame, "source": frame}
+    for view, rows in views.items():
+        rows.createOrReplaceTempView(view)
     try:
         return spark.sql(SQL_PIECE.sub(lambda m: SOURCE_VIEW if m["source"] else m[0], text))
     finally:

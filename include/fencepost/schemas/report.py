@@ -4,9 +4,10 @@ transform's result fits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
@@ -44,8 +45,11 @@ class PartReport:
         return not any(known.problem for known in self.versions)
 
 
-def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
-    """Returns a report for each part that has a registry. Reads no record, registers nothing.
+def report_schemas(
+    spark: SparkSession, pipeline: Pipeline, tables: Mapping[str, DataFrame] | None = None
+) -> list[PartReport]:
+    """Returns a report for each part that has a registry. Reads no record, registers nothing. `tables` are the
+    pipeline's side tables, by name.
 
     Raises:
         SettingsError, RegistryUnavailable, AccessDenied: as a plan would.
@@ -59,7 +63,7 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
             versions += [VersionReport(number, None, why) for number, why in schemas.refused.items()]
             ordered = tuple(sorted(versions, key=lambda known: known.id))
             found.append(PartReport(part, pipeline.subject(part), schemas.reader, ordered))
-    types = _types_of_result(spark, pipeline, Schemas.model_validate(read))
+    types = _types_of_result(spark, RowPath(pipeline, Schemas.model_validate(read), tables=tables or {}))
     for part in parts:
         if part == "output" or part == "output_key":
             takes, kind = output_schema(pipeline, part), types.get(part)
@@ -75,8 +79,7 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
     return found
 
 
-def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
+def _types_of_result(spark: SparkSession, path: RowPath) -> dict[OutputPart, DataType]:
     """Returns the types of the transform's result. Spark analyses the transform on no records, and runs nothing."""
-    path = RowPath(pipeline, schemas)
     result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
-    return written_types(pipeline, result)
+    return written_types(path.pipeline, result)

@@ -29,7 +29,7 @@ def handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[bool]:
     Raises:
         SettingsError: the settings are larger than a pipe's capacity.
     """
-    if not pipeline.connections:
+    if not pipeline.all_connections:
         yield False
         return
     content = json.dumps(settings_of(pipeline)).encode() + b"\n"
@@ -51,7 +51,7 @@ def _make_room(end: int, size: int, pipeline: Pipeline) -> None:
         if size > fcntl.fcntl(end, fcntl.F_GETPIPE_SZ):
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, size)
     except OSError:
-        names = ", ".join(sorted(pipeline.connections.values()))
+        names = ", ".join(sorted(set(pipeline.all_connections.values())))
         raise SettingsError(
             f"pipeline {pipeline.name}: the settings of connection {names} have {size} bytes, more than a pipe on this machine "
             f"can hold ({LARGEST} at most). Give certificates as files."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from fencepost import errors
@@ -19,15 +20,28 @@ from fencepost.formats.framing import describe_excluded
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change
-from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, TaskKind, WriteSummary, utc_now
+from fencepost.model import (
+    Batch,
+    Interval,
+    Plan,
+    Receipt,
+    SideTableState,
+    State,
+    StepResult,
+    TaskKind,
+    WriteSummary,
+    utc_now,
+)
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.advice import plan_first
 from fencepost.protocol.decisions import record_written
 from fencepost.protocol.revision import CurrentInputs, may_be_revised, revision_reason
+from fencepost.protocol.table_states import changes_since, describe_changes
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up
 from fencepost.steps.plan import revise
+from fencepost.steps.side_tables import SideTables, may_have_changed
 from fencepost.steps.write_job import WriteResult, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
@@ -38,11 +52,13 @@ def write_without_spark(
 ) -> StepResult | None:
     """Returns the step's result if Spark has nothing to do, or None.
 
-    A batch that is written already does not change. A batch without offsets is recorded as written, with no rows, and
-    its transform does not run.
+    A batch that is written already does not change, unless it was rejected and its side tables may have changed. A batch
+    without offsets is recorded as written, with no rows, and its transform does not run.
     """
     deployment = deployment or Deployment.of(pipeline)
     batch = _to_write(deployment, interval)
+    if may_have_changed(batch):
+        return None
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
@@ -62,21 +78,31 @@ def write_batch(
     2. check that its source and output are still the topics that it was planned with, and have all their records;
     3. fence the ids of the lane that this batch does not use, because earlier batches may have left open transactions
        under them;
-    4. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them
+    4. read the side tables, and record their states. If an earlier attempt has recorded other states, begin again at 1,
+       which revises the batch. A rejected batch is revised too, because the cure may be in a side table;
+    5. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them
        committed takes the receipts from the marks instead;
-    5. record `written`: all receipts, and where the output ends now.
+    6. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
     deployment = deployment or Deployment.of(pipeline)
-    batch = _to_write(deployment, interval)  # 1
-    if batch.state is not State.PLANNED:
-        return _result(batch, changed=False)
-    check_can_go_on(deployment, batch)  # 2
-    _fence(deployment, batch.plan)  # 3
-    with denials_named(pipeline, deployment.cluster.settings), jvm_watched(f"batch {batch.id}, write"):
-        wrote = run_write_job(spark, deployment, batch)  # 4
-    reached("write.answered")
-    return _record(deployment, batch, wrote, began)  # 5
+    tables = SideTables(spark, deployment)
+    while True:
+        batch = _to_write(deployment, interval, tables.states)  # 1
+        if may_have_changed(batch) and not tables.states:
+            tables.read()
+            continue
+        if batch.state is not State.PLANNED:
+            return _result(batch, changed=False)
+        check_can_go_on(deployment, batch)  # 2
+        _fence(deployment, batch.plan)  # 3
+        with denials_named(pipeline, deployment.cluster.settings), jvm_watched(f"batch {batch.id}, write"):
+            batch, settled = tables.settle(batch)  # 4
+            if settled is None:
+                continue
+            wrote = run_write_job(spark, deployment, batch, settled)  # 5
+        reached("write.answered")
+        return _record(deployment, batch, wrote, began)  # 6
 
 
 def _fence(deployment: Deployment, plan: Plan) -> None:
@@ -85,9 +111,9 @@ def _fence(deployment: Deployment, plan: Plan) -> None:
     fence_unused(deployment.cluster.settings, {task: deployment.pipeline.writer_id(plan.lane, task) for task in unused})
 
 
-def _to_write(deployment: Deployment, interval: Interval) -> Batch:
+def _to_write(deployment: Deployment, interval: Interval, tables: tuple[SideTableState, ...] = ()) -> Batch:
     """Returns the interval's newest revision. If it can no longer be written as it was planned, it returns a new
-    revision.
+    revision. `tables` are the states of the side tables that this attempt has read.
     """
     batch = deployment.ledger.read().last(interval)
     if batch is None:
@@ -98,7 +124,7 @@ def _to_write(deployment: Deployment, interval: Interval) -> Batch:
 
     if not may_be_revised(batch):
         return batch
-    found = _current_inputs(deployment, batch)
+    found = _current_inputs(deployment, batch, tables)
     why = revision_reason(batch, found)
     if why is None:
         return batch
@@ -107,10 +133,10 @@ def _to_write(deployment: Deployment, interval: Interval) -> Batch:
     if batch.state is State.PUBLISHING and (given_up := give_up(deployment, batch, found)) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(deployment, batch, lambda found: _current_inputs(deployment, found), given_up)
+    return revise(deployment, batch, lambda found: _current_inputs(deployment, found, tables), given_up)
 
 
-def _current_inputs(deployment: Deployment, batch: Batch) -> CurrentInputs:
+def _current_inputs(deployment: Deployment, batch: Batch, tables: tuple[SideTableState, ...]) -> CurrentInputs:
     """Returns the present state, from settings and cluster. It creates deleted topics again, until the batch is being
     published.
     """
@@ -126,6 +152,7 @@ def _current_inputs(deployment: Deployment, batch: Batch) -> CurrentInputs:
         software=software(),
         now=utc_now(),
         marks_kept_for=deployment.cluster.marks_kept_for(),
+        tables=tables,
         quarantine_topic=pipeline.quarantine_topic if quarantine else "",
     )
 
@@ -156,14 +183,17 @@ def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: flo
         lambda view: Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
     )
     reached("write.recorded")
-    return _result(recorded.last(batch.interval), changed=bool(recorded.changed))
+    last, revisions = recorded.last(batch.interval), recorded.view.known(batch.interval)
+    return _result(last, changed=bool(recorded.changed), tables=describe_changes(changes_since(revisions, last)))
 
 
-def _result(batch: Batch, *, changed: bool) -> StepResult:
+def _result(batch: Batch, *, changed: bool, tables: str = "") -> StepResult:
+    """Returns the step's result. `tables` says which side tables have changed since an earlier revision."""
     written = batch.written
     rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
     quarantined = written.quarantined if written else {}
     tombstones, excluded = (written.tombstones, written.excluded) if written else (0, {})
+    looked_up: dict[str, JsonValue] = {state.name: state.rows for state in batch.plan.tables}
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{count_of(rows_in, 'record')} in"
@@ -176,6 +206,8 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
             message += f", {count_of(tombstones, 'tombstone')} dropped"
         if excluded:
             message += f", {describe_excluded(excluded)} excluded"
+        if tables:
+            message += f"; {tables}"
     return StepResult.of(
         "write",
         batch,
@@ -188,4 +220,5 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         excluded=dict(excluded),
         quarantined=dict(quarantined),
         adds_to=batch.adds_to,
+        **({"tables": looked_up} if looked_up else {}),
     )

@@ -32,6 +32,7 @@ from fencepost.spark.sql_settings import check_settings, pin_settings, set_shuff
 from fencepost.steps.batch_input import read_input, read_records, settings_of
 from fencepost.steps.failures import refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed
+from fencepost.steps.side_tables import SettledTables
 from fencepost.steps.source_counts import SourceCounts, count_columns, count_taken, observed_counts
 from fencepost.steps.writers import rows_job
 
@@ -57,9 +58,9 @@ class WriteResult:
     results: int | None = None
 
 
-def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch) -> WriteResult:
-    """Writes the batch. The receipts come from the jobs. If a retry finds all task-partitions committed, they come from
-    the marks.
+def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:
+    """Writes the batch, whose transform gets these side tables. The receipts come from the jobs. If a retry finds all
+    task-partitions committed, they come from the marks.
 
     After a shuffle (layout `output`) marks are not enough. If a transform gives different rows in a retry, they move
     between task-partitions, and the marks may come from several attempts. So the job always runs under this layout, and
@@ -76,19 +77,19 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch) -> 
     # In the given session, because a transform may use the active session, which has to be the job's.
     pin_settings(spark, deployment.pipeline)
     try:
-        return _write_all(spark, deployment, batch)
+        return _write_all(spark, deployment, batch, tables)
     except ShuffledAgain:
         log.warning(
             "batch %s: part of the shuffle was made again. The job runs again to compare the committed rows", batch.id
         )
-        return _write_all(spark, deployment, batch)
+        return _write_all(spark, deployment, batch, tables)
     except UnknownSchemas:
         ids = ids_in_source(read_records(spark, deployment.cluster, batch, headers=False), deployment.pipeline)
-        return _write_all(spark, deployment, look_up(deployment, batch, ids))
+        return _write_all(spark, deployment, look_up(deployment, batch, ids), tables)
 
 
-def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch) -> WriteResult:
-    result, batch = _write_rows(spark, deployment, batch)
+def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:
+    result, batch = _write_rows(spark, deployment, batch, tables)
     if not (batch.plan.quarantines_malformed and result.source.bypassed):
         return result
     reached("write.results-answered")
@@ -100,7 +101,9 @@ def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch) -> Wri
     return replace(result, receipts=[*result.receipts, *receipts], source=source, results=results)
 
 
-def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tuple[WriteResult, Batch]:
+def _write_rows(
+    spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables
+) -> tuple[WriteResult, Batch]:
     """Writes the transform's rows to the output and to quarantine. The returned batch has the schemas that the rows
     were written with.
 
@@ -113,8 +116,9 @@ def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tu
     job = rows_job(deployment, batch, rules.named if rules else ())
     set_shuffle_partitions(spark, pipeline, _shuffle_partitions(batch.plan))
     with ThreadPoolExecutor(1) as executor:
-        asked = None if job.compares else executor.submit(job.writers.committed_receipts)
-        path = RowPath(pipeline, batch.plan.schemas, rules)
+        asks = not job.compares and tables.committed is None
+        asked = executor.submit(job.writers.committed_receipts) if asks else None
+        path = RowPath(pipeline, batch.plan.schemas, rules, tables.frames)
         source_records, result_rows = _read(spark, deployment, batch, path)  # 1
         source = path.decode(source_records, *count_columns(pipeline.source, batch))
         result = path.transform(source, refuses=True)  # 2
@@ -123,7 +127,7 @@ def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tu
             columns.check_result(batch.interval, fields)
         schema = fields.json()
         batch = resolve_output(deployment, batch, result)
-        committed = asked.result() if asked else None
+        committed = asked.result() if asked else tables.committed
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
@@ -134,7 +138,8 @@ def _write_rows(spark: SparkSession, deployment: Deployment, batch: Batch) -> tu
         if refused is not None:
             raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
-    return WriteResult(answers.receipts, counts, schema, names, rows.results(answers)), batch
+    results = rows.results(answers, tables_read=tables.committed is None)
+    return WriteResult(answers.receipts, counts, schema, names, results), batch
 
 
 def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
@@ -157,17 +162,21 @@ class _Rows:
     flagged: DataFrame | None
     seen: Observation
 
-    def results(self, answers: Answers) -> int | None:
+    def results(self, answers: Answers, *, tables_read: bool) -> int | None:
         """Returns the number of rows of the transform's result. Spark's observed number is used if it is certainly
-        complete. Otherwise the rows are counted again.
+        complete. Otherwise the rows are counted again. If the side tables were not read, the result cannot be counted,
+        and the receipts have the number.
 
         A task before a shuffle may run twice, and is then observed twice.
         """
         if self.flagged is None:
             return None
+        promised = sum(receipt.rows + receipt.withheld for receipt in answers.receipts)
+        if not tables_read:
+            return promised
         if answers.read_all:
             found = int(self.seen.get["results"])
-            if found == sum(receipt.rows + receipt.withheld for receipt in answers.receipts):
+            if found == promised:
                 return found
         return self.flagged.count()
 

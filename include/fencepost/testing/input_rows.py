@@ -140,10 +140,19 @@ def _table(rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[i
     checked = []
     for number, row in zip(numbers, rows, strict=True):
         try:
-            checked.append({f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in schema.fields})
+            checked.append(of_types(row, schema))
         except Wrong as error:
             raise SettingsError(f"row {number}: {error}.") from None
     return pa.Table.from_pylist(checked, schema=to_arrow_schema(_nullable(schema)))
+
+
+def of_types(row: Mapping[str, Any], schema: T.StructType) -> dict[str, Any]:
+    """Returns the row's values in the form that Arrow accepts for these columns. A missing value is null.
+
+    Raises:
+        Wrong: a value does not have its column's type.
+    """
+    return {f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in schema.fields}
 
 
 def _nullable(schema: T.StructType) -> T.StructType:

@@ -27,6 +27,7 @@ from fencepost.rows.transform import analysis_errors
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
 from fencepost.schemas.freeze import parts_with_registry
 from fencepost.spark.session import build_session, session_of_its_own
+from fencepost.testing.given_tables import TableRows, given_tables
 from fencepost.testing.input_rows import Place, given_records
 from fencepost.testing.schemas import Row, refusing_others, schemas_of
 
@@ -91,6 +92,7 @@ class Trials:
         pipeline: str | Path,
         rows: Sequence[Row],
         *,
+        tables: TableRows | None = None,
         schema: str | Path | None = None,
         key_schema: str | Path | None = None,
         output_schema: str | Path | None = None,
@@ -103,9 +105,15 @@ class Trials:
         of the pipeline whose schemas are in a registry. The id in a record's first bytes is 1. Without `output_schema`
         rows are not compared with a schema. `${NAME}` in pipeline.yaml need not be set.
 
+        `tables` has the rows of side tables, by name: `tables={"airlines": [{"carrier": "UA", "name": "United"}]}`. A
+        column that is missing in a row is null. The columns have their declared types, or the types of the values if
+        none are declared. A file that is not given is read from the pipeline's folder. A topic or a query has to be given.
+        The rows are checked as in a run, but may be none: only a run checks `not_empty`.
+
         Raises:
             SettingsError: the pipeline, its transform or its rules would fail a run. Other causes are a row with an
                 unknown field, and a value that does not have its type.
+            SideTableRefused: a side table cannot have these rows. For example, two rows have the same key.
             RecordRefused: a row does not fit the output.
             TombstonesRefused: a given record is a tombstone, and `source.tombstones` is `fail`.
             TruncationsRefused: a given record is a truncation, and `source.truncations` is `fail`.
@@ -114,7 +122,8 @@ class Trials:
         found = load_pipeline(folder.resolve(), offline=True)
         files = {"source": schema, "source_key": key_schema, "output": output_schema, "output_key": output_key_schema}
         schemas = schemas_of(found, {part: Path(file) for part, file in files.items() if file is not None})
-        return _outcome(self._own_session(found), found, rows, schemas)
+        session = self._own_session(found)
+        return _outcome(session, found, rows, schemas, given_tables(session, found, tables or {}))
 
     def _own_session(self, pipeline: Pipeline) -> SparkSession:
         if self._session is None:
@@ -127,7 +136,13 @@ class Trials:
         return own
 
 
-def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> TransformResult:
+def _outcome(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    rows: Sequence[Row],
+    schemas: Schemas,
+    tables: Mapping[str, DataFrame],
+) -> TransformResult:
     """Runs one trial.
 
     1. Make source records of the rows.
@@ -136,7 +151,7 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     4. Find where a write would send each row, and which values it would write.
     """
     rules = quarantine_rules(pipeline) or NO_RULES
-    path = RowPath(pipeline, refusing_others(schemas, rows), rules)
+    path = RowPath(pipeline, refusing_others(schemas, rows), rules, tables)
     source, positions = given_records(spark, path, rows)  # 1
     left_out = source.frame.where(is_malformed() | refused_tombstone(pipeline.source))
     bad = [

@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.side_tables import KINDS
 from fencepost.config.source import Source
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connect_properties import encoded_properties, row_properties
@@ -292,6 +293,14 @@ def test_a_draft_names_each_kind_of_table_with_its_page(draft: Any, tmp_path: An
     assert pages.keys() == OUTPUT_KINDS.keys() - {"topic"}
     for kind, page in pages.items():
         assert f"kind: {kind}" in (ROOT / page).read_text()
+
+
+def test_a_draft_names_each_kind_of_side_table(draft: Any, tmp_path: Any) -> None:
+    drafted(tmp_path, *draft([change("c", None, {"id": 1})]))
+    text = (tmp_path / "drafted" / "pipeline.yaml").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("# tables:"))
+    assert {kind for kind in KINDS if f"a {kind}" in line} == KINDS.keys()
+    assert "docs/side-tables.md" in line
 
 
 def test_properties_say_what_connect_s_converter_means_by_them() -> None:

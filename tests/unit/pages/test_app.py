@@ -21,6 +21,7 @@ from fencepost.pages import comparisons as comparisons_module
 from fencepost.pages.app import app
 from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.pipelines import Pipelines
+from makers import a_table, a_topic, planned
 from waiting import await_true
 
 from .conftest import SETTINGS, FakeComparisons, FakeLedgers, Get
@@ -378,6 +379,26 @@ def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids(get: Get,
     assert "(version 2, id 6); records of ids 5, 6" in text
     assert "Schema, output key" in text
     assert EVIL not in text
+
+
+def test_the_side_tables_of_each_revision_are_shown_with_what_changed(get: Get, ledgers: FakeLedgers) -> None:
+    old = a_table(rows=16, bytes=1312)
+    new = a_table(fingerprint="0123456789abcdef" * 2, rows=17)
+    topic = a_table("customers", offsets=a_topic(120, 98, topic=f"c{EVIL}"))
+    ledgers.content["orders"] = [
+        planned(batch(1), tables=(old, topic)),
+        planned(batch(1, revision=2), tables=(new, topic)),
+    ]
+    text = get(f"/pipelines/orders/{hour(1)}").text
+    newer, _, older = text.partition("Revision 1 <")
+    assert "Side table airlines has changed since revision 1 (16 rows, now 17)." in newer
+    assert '<code title="0123456789abcdef0123456789abcdef">0123456789ab</code>' in newer
+    assert "0:120 1:98" in newer
+    assert "1,312 bytes" in older
+    assert "has changed since" not in older
+    assert EVIL not in text
+    ledgers.content["orders"] = [batch(1)]
+    assert "side table" not in get(f"/pipelines/orders/{hour(1)}").text.lower()
 
 
 def test_a_replay_is_shown_under_its_interval(get: Get, ledgers: FakeLedgers) -> None:

@@ -21,7 +21,7 @@ from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from makers import planned
+from makers import a_table, a_topic, planned
 from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, differing, report
 
 
@@ -112,6 +112,30 @@ def test_a_batch_that_covers_more_than_its_interval_says_so() -> None:
         shown = report(batch=planned(whole, also_covers=covers))
         assert Page(render_html(shown)).text.count(told) == times
         assert render_plain(shown).count(told) == times
+
+
+def test_a_report_says_with_which_contents_of_its_side_tables_the_batch_was_made() -> None:
+    airlines = a_table(fingerprint="0123456789abcdef" * 2, rows=16, bytes=1312)
+    customers = a_table("customers", rows=1_200_000, bytes=40_000_000, offsets=a_topic(120, 98, topic="customers-v1"))
+    shown = report(batch=planned(batch(), tables=(airlines, customers)))
+    text = Page(render_html(shown)).text
+    assert (
+        "Side tables table rows size fingerprint read up to, by partition airlines 16 1,312 bytes 0123456789ab " in text
+    )
+    assert "customers 1,200,000 38.1 MB ffffffffffff 2026-01-01 00:00:00 UTC customers-v1 0:120 1:98" in text
+    plain = render_plain(shown).splitlines()
+    assert "side table airlines: 16 rows, 1,312 bytes, fingerprint 0123456789ab, read 2026-01-01 00:00:00 UTC" in plain
+    without = report(batch=planned(batch(), tables=(airlines,)))
+    assert "up to, by partition" not in render_html(without), "no table is a topic"
+    for said in (render_html(report()), render_plain(report())):
+        assert "side table" not in said.lower()
+
+
+def test_a_name_that_only_a_forged_ledger_can_have_is_escaped() -> None:
+    forged = a_table(EVIL, EVIL, offsets=a_topic(1, topic=EVIL))
+    html = render_html(report(batch=planned(batch(), tables=(forged,))))
+    assert "<script>" not in html
+    assert "\u202e" not in html
 
 
 def test_an_empty_batch_that_a_check_refuses_names_the_check_and_the_cure() -> None:

@@ -36,16 +36,16 @@ OWN_POSTGRES = {
     "servicefile": "see service",
     "fallback_application_name": "Fencepost gives its sessions a name",
 }
-FIXED_POSTGRES = {"target_session_attrs": ("read-write", "primary")}
+FIXED_POSTGRES = {"target_session_attrs": ("read-write", "primary")}  # unless nothing is written to the server
 # Without these, libpq would send the certificate in ~/.postgresql or the Kerberos ticket of its process to any server.
 NO_LOGIN_OF_PROCESS = {"gssencmode": "disable", "sslcertmode": "disable", "require_auth": "!gss,!sspi"}
 
 
-def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
+def check_postgres(settings: Mapping[str, str], *, whole: bool = True, writes: bool = True) -> None:
     """Checks the names, and the values that the protocol depends on.
 
     `whole` is false if a connection has the other settings. In that case settings that decide where the connection's
-    secret is sent are refused.
+    secret is sent are refused. `writes` is false for a server that is only read, which may be a replica.
 
     Raises:
         ValueError: names the setting, and what is allowed.
@@ -61,7 +61,7 @@ def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
             raise ValueError(f"{name} {NOT_BESIDE}")
         if "\0" in value:
             raise ValueError(f"{name}: holds a character that no setting can have")
-        if name in FIXED_POSTGRES and value not in FIXED_POSTGRES[name]:
+        if writes and name in FIXED_POSTGRES and value not in FIXED_POSTGRES[name]:
             raise ValueError(
                 f"{name}: allowed is {' or '.join(FIXED_POSTGRES[name])}, because Fencepost writes to the server"
             )

@@ -14,9 +14,9 @@ from fencepost.config.sections import Lineage, Mark, Section
 from fencepost.config.services.postgres import POSTGRES
 from fencepost.outputs.postgres.identifiers import BOOKKEEPING_TABLES, LONGEST_IDENTIFIER
 from fencepost.outputs.table.values import RESERVED_COLUMNS
+from fencepost.postgres.lineage_name import lineage_name
 
 TABLE_PART = r'[^."\x00-\x1f]+'
-PORT = "5432"
 INTERVAL, REVISION = RESERVED_COLUMNS
 
 
@@ -80,13 +80,6 @@ class CurrentSettings(Section):
         return self
 
 
-def _lineage_name(config: ClientConfig, lineage: Lineage, table: str) -> tuple[str, str]:
-    settings = config.plain(POSTGRES)
-    host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
-    place = lineage.postgres or f"{host or 'localhost'}:{port or PORT}"
-    return f"postgres://{place}", f"{settings['dbname']}.{table}"
-
-
 class PostgresSettings(OutputSettings):
     """A PostgreSQL table as the output. Records are staged as JSON without a key."""
 
@@ -144,11 +137,15 @@ class PostgresSettings(OutputSettings):
 
     def lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str]:
         """Returns OpenLineage's namespace of the server, and the table's name with its database."""
-        return _lineage_name(config, lineage, self.table)
+        return lineage_name(config.plain(POSTGRES), lineage, self.table)
 
     def current_lineage_name(self, config: ClientConfig, lineage: Lineage) -> tuple[str, str] | None:
         """Returns the same of the current table, or None if there is none."""
-        return _lineage_name(config, lineage, self.current_table) if self.current_table is not None else None
+        return (
+            lineage_name(config.plain(POSTGRES), lineage, self.current_table)
+            if self.current_table is not None
+            else None
+        )
 
     def grants(self, config: ClientConfig, *, reader: bool) -> list[tuple[str, list[str]]]:
         """Returns the GRANT statements for the pipeline's role, or for a reader's."""
