@@ -9,19 +9,22 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.kafka.cluster import Cluster
 from fencepost.model import Layout
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.decode import is_malformed, with_record
 from fencepost.rows.path import RowPath
 from fencepost.rows.quarantine_headers import Quarantining
-from fencepost.rows.transform import load_transform
+from fencepost.side_tables.frames import frames_of
+from fencepost.side_tables.reading import read_tables
 from fencepost.suite.declared import Severity
 from fencepost_stack import nycflights
 from fencepost_stack.broken_flights import BROKEN, broken_flights
@@ -130,10 +133,15 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
     pipeline = find_pipeline("nyc_flights")
     rules = quarantine_rules(pipeline)
     assert rules is not None
-    path = RowPath(pipeline, rules=rules)
+    path = RowPath(pipeline, rules=rules, tables=side_tables(spark, pipeline))
     decoded = path.decode(source_rows(spark, flights))
     rows = path.route(path.flag(path.transform(decoded)), Layout.SOURCE).collect()
     return rows, with_record(decoded.frame).where(is_malformed()).select("_record", "_malformed").collect()
+
+
+def side_tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
+    """The airlines and the aircraft, as the write step gives them to the transform. No cluster is asked for files."""
+    return frames_of(spark, pipeline, read_tables(spark, pipeline, cast("Cluster", None)))
 
 
 def in_utc(value: bytes) -> bytes:
@@ -200,21 +208,12 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
 
 def test_the_transform_does_not_shuffle(spark: Any) -> None:
     pipeline = find_pipeline("nyc_flights")
-    path = RowPath(pipeline)
+    path = RowPath(pipeline, tables=side_tables(spark, pipeline))
     result = path.transform(path.decode(source_rows(spark, whole_year()[DAYS[0]])))
     plan = result._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastExchange") == 2
     assert "Exchange hash" not in plan
     assert "SortMergeJoin" not in plan
-
-
-def test_a_table_with_a_doubled_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = load_transform(find_pipeline("nyc_flights"))
-    assert module is not None
-    twice = [{"carrier": "UA", "name": "United"}, {"carrier": "UA", "name": "United Air Lines"}]
-    monkeypatch.setattr(module, "_table", lambda name: twice)
-    with pytest.raises(ValueError, match="there twice"):
-        module.read_airlines()
 
 
 @pytest.mark.deep
