@@ -16,6 +16,7 @@ from benchmarks.cases import (
     header,
     lake,
     long_ledger,
+    look_up,
     quarantine,
     retry,
     scan,
@@ -49,5 +50,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B19": lake.run,
     "B20": tables.converted,
     "B21": tables.changed_keys,
+    "B22": look_up.run,
 }
 ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named
