@@ -125,7 +125,9 @@ def test_what_the_output_lacks_is_shown_with_its_commands_and_escaped(get: Get, 
     text = get("/pipelines/orders").text
     assert "Table &lt;b&gt;t&lt;/b&gt; lacks 1 intervals" in text
     assert "<code>fencepost run orders --reprocess</code>" in text
-    assert "Compared 30 s ago." in text
+    ago = re.search(r"Compared (\d+) s ago\.", text)
+    assert ago, "since when is not said"
+    assert int(ago[1]) >= 30, "it takes a while on a busy machine"
 
 
 def test_a_table_that_does_not_answer_is_shown_with_why_since_when_and_its_last_answer(
