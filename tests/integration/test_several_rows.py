@@ -21,6 +21,7 @@ from fencepost.model import Batch, State, WriteSummary
 from fencepost.quality.quarantine import Accounts
 from fencepost.steps import write_job
 from fencepost.steps.plan import plan_batch
+from fencepost.steps.side_tables import SettledTables
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
@@ -198,7 +199,7 @@ def test_a_retry_takes_withheld_rows_from_the_marks(
     pipeline = make_pipeline(EXPLODING, RULES, output={"layout": layout}, **SETTINGS)
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    first = write_job.run_write_job(spark, Deployment.of(pipeline), latest(pipeline, day(1)))
+    first = write_job.run_write_job(spark, Deployment.of(pipeline), latest(pipeline, day(1)), SettledTables())
     write_batch(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert batch.written is not None

@@ -41,7 +41,10 @@ def test_the_first_argument_is_the_source_and_the_tables_follow_in_any_order(tmp
         ("source, airlines", f"transform has no argument rates, and tables.rates {IN_PY}"),
         ("source", f"transform has no argument airlines, and tables.airlines {IN_PY}"),
         ("", f"transform has no argument airlines, and tables.airlines {IN_PY}"),
-        ("source, airlines, /, rates", f"transform has no argument airlines, and tables.airlines {IN_PY}"),  # not by name
+        (
+            "source, airlines, /, rates",
+            f"transform has no argument airlines, and tables.airlines {IN_PY}",
+        ),  # not by name
         (
             "source, airlines, rates, ports",
             "transform has the argument ports, for which pipeline.yaml has no side table. The side tables are airlines, rates. "
