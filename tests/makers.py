@@ -81,7 +81,7 @@ def a_plan(*ranges: tuple[int, int], rows_tasks: int | None = None, malformed_ta
     written = values.get("staging") or values["output"]
     of = source.topic if values["layout"] is Layout.SOURCE else written.topic
     values.setdefault("tasks", task_blocks(rows_tasks or max(1, len(source.ranges)), malformed_tasks, of, source.topic))
-    values.setdefault("fence_up_to", 0)
+    values.setdefault("unfinished_ids", {})
     return Plan(**values)
 
 

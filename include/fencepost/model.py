@@ -422,7 +422,7 @@ class TaskPartition(NamedTuple):
     topic and partition.
 
     The task-partition's mark is the offset of that partition in the group of its kind. The transactional id consists of
-    the lane and the partition's number. So a mark always belongs to the same id. After that id is fenced, no late
+    the lane, the topic and the partition. So a mark always belongs to the same id. After that id is fenced, no late
     transaction commits the mark.
     """
 
@@ -448,11 +448,11 @@ class Plan(Frozen):
 
     `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and reaches
     `output` when it is published. The `ends` of topics are their ends when the batch was planned. `lane` names the
-    batch's transactional ids and the groups of its marks: a number, or `replay-<n>` for an addition. An earlier
-    batch with more task-partitions may have left transactions open. So the lane's ids below `fence_up_to` are fenced
-    first, except those that this batch uses. `digests` has a digest for each part that decides the output. `software`
-    has the versions of the programs that write the batch. The batch's lease is an offset of the ledger topic with the
-    id `ledger_topic_id`.
+    batch's transactional ids and the groups of its marks: a number, or `replay-<n>` for an addition. Earlier batches may
+    have left transactions open. `unfinished_ids` has the ids of the lane that may have one: for each topic, how many of
+    its partitions, counted from 0. These ids are fenced first, except those of this batch's rows. `digests` has a digest
+    for each part that decides the output. `software` has the versions of the programs that write the batch. The batch's
+    lease is an offset of the ledger topic with the id `ledger_topic_id`.
 
     `staging_timestamp` is set with `staging`. All of the batch's records in the staging topic have this timestamp, in
     milliseconds. No other batch in the ledger has the same timestamp, so it identifies the records. In the output a
@@ -463,7 +463,7 @@ class Plan(Frozen):
     block is for rows. Under layout `source` it has the partitions of the input, and under `output` the partitions of
     the written topic. `quarantine` is set if the pipeline quarantines records. With `on_malformed: quarantine` a second
     block, with the partitions of the input, writes the malformed records if there are any. The second block begins when
-    the whole first block has committed, and uses the same transactional ids.
+    the whole first block has committed. Under layout `source` it uses the same transactional ids.
 
     An addition's input is the quarantine topic, where it reads the records that `replays` names. Records that are still malformed
     or cannot be replayed are quarantined again by the task-partitions for malformed records, which an addition always has.
@@ -483,7 +483,7 @@ class Plan(Frozen):
     layout: Layout
     tasks: tuple[TaskBlock, ...] = Field(min_length=1)
     lane: str = Field(min_length=1)
-    fence_up_to: int = Field(ge=0)
+    unfinished_ids: dict[str, Annotated[int, Field(ge=1)]]
     digests: dict[str, str]
     software: str
     planned_at: AwareDatetime
@@ -528,11 +528,6 @@ class Plan(Frozen):
         have failed once.
         """
         return self.replays.attempt if self.replays else 1
-
-    @property
-    def id_count(self) -> int:
-        """Returns how many of the lane's transactional ids the batch uses."""
-        return max(block.partitions for block in self.tasks)
 
     def tasks_of(self, kind: TaskKind) -> tuple[TaskPartition, ...]:
         """Returns the task-partitions of that kind, in order."""

@@ -128,7 +128,7 @@ def fence_up_to(before: tuple[tuple[int, bool, bool], ...]) -> int:
         )
         for number, (width, written, empty) in enumerate(before)
     )
-    return unfinished_ids(View.of(batches), "0")
+    return unfinished_ids(View.of(batches), "0").get("in", 0)
 
 
 @cache

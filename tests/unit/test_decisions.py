@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verdict, WriteSummary
+from fencepost.model import Batch, Interval, Layout, Outcome, Plan, Receipt, State, Verdict, WriteSummary
 from fencepost.outputs.topic.publication import TopicState, validated_ends
 from fencepost.protocol.decisions import (
     batch_to_judge,
@@ -210,24 +210,29 @@ def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
 
 WIDE, NARROW, NONE = (a_plan(*ranges) for ranges in (((0, 1),) * 3, ((0, 1),), ((1, 1),) * 4))
 FEW_ROWS = a_plan((0, 1), (0, 1), rows_tasks=1, malformed_tasks=2)
+BY_OUTPUT = a_plan((0, 1), (0, 1), rows_tasks=1, malformed_tasks=2, layout=Layout.OUTPUT)
 
 
 @pytest.mark.parametrize(
     ("plans", "ids"),
     [
-        ([], 0),
-        ([(WIDE, True)], 0),
-        ([(WIDE, False)], 3),
-        ([(WIDE, False), (NARROW, False)], 3),
-        ([(WIDE, False), (NARROW, True)], 0),
-        ([(WIDE, True), (NARROW, False)], 1),
-        ([(WIDE, False), (NONE, True)], 3),
-        ([(WIDE, True), (NONE, False)], 0),
-        ([(QUARANTINING, False)], 2),
-        ([(FEW_ROWS, False)], 2),
+        ([], {}),
+        ([(WIDE, True)], {}),
+        ([(WIDE, False)], {"in": 3}),
+        ([(WIDE, False), (NARROW, False)], {"in": 3}),
+        ([(WIDE, False), (NARROW, True)], {}),
+        ([(WIDE, True), (NARROW, False)], {"in": 1}),
+        ([(WIDE, False), (NONE, True)], {"in": 3}),
+        ([(WIDE, True), (NONE, False)], {}),
+        ([(QUARANTINING, False)], {"in": 2}),
+        ([(FEW_ROWS, False)], {"in": 2}),
+        ([(BY_OUTPUT, False), (NARROW, False)], {"in": 2, "out": 1}),
+        ([(BY_OUTPUT, True), (NARROW, False)], {"in": 1}),
     ],
 )
-def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tuple[Plan, bool]], ids: int) -> None:
+def test_ids_are_unsettled_from_the_batches_since_one_was_written(
+    plans: list[tuple[Plan, bool]], ids: dict[str, int]
+) -> None:
     """A written batch has a mark under each of its ids, and fenced what was there before; one without offsets did neither."""
     view = View.of(
         a_batch(
@@ -240,7 +245,7 @@ def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tu
         for number, (plan, written) in enumerate(plans)
     )
     assert unfinished_ids(view, "0") == ids
-    assert unfinished_ids(view, "1") == 0
+    assert unfinished_ids(view, "1") == {}
 
 
 @pytest.mark.parametrize(
@@ -291,9 +296,9 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held
-        assert unfinished_ids(view, lane) <= max(
-            (b.plan.row_task_count for b in view.all() if b.plan.lane == lane), default=0
-        )
+        blocks = [block for b in view.all() if b.plan.lane == lane for block in b.plan.tasks]
+        for topic, partitions in unfinished_ids(view, lane).items():
+            assert partitions in {block.partitions for block in blocks if block.topic == topic}
 
 
 @given(ledgers())

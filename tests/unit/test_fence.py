@@ -31,7 +31,7 @@ class Fences:
 
 DEPLOYMENT: Any = SimpleNamespace(
     cluster=SimpleNamespace(settings=None),
-    pipeline=SimpleNamespace(writer_id=lambda lane, task: f"p.{lane}.{task}"),
+    pipeline=SimpleNamespace(writer_id=lambda lane, topic, p: f"p.{lane}.{topic}.{p}"),
 )
 
 
@@ -40,14 +40,16 @@ def test_ids_are_fenced_side_by_side_and_only_those_that_the_batch_does_not_use(
 ) -> None:
     fences = Fences(writers.FENCES)
     monkeypatch.setattr(writers, "Transaction", fences.transaction)
-    write._fence(DEPLOYMENT, a_plan((0, 1), (0, 1), lane="3", fence_up_to=2 + 2 * writers.FENCES))
-    assert sorted(fences.ids) == sorted(f"p.3.{task}" for task in range(2, 2 + 2 * writers.FENCES))
+    may_be_open = {"in": 2 + writers.FENCES, "another": writers.FENCES}
+    write._fence(DEPLOYMENT, a_plan((0, 1), (0, 1), lane="3", unfinished_ids=may_be_open))
+    wanted = [f"p.3.in.{p}" for p in range(2, 2 + writers.FENCES)]
+    assert sorted(fences.ids) == sorted([*wanted, *(f"p.3.another.{p}" for p in range(writers.FENCES))])
 
 
 def test_nothing_is_fenced_where_nothing_can_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "Transaction", None)
-    write._fence(DEPLOYMENT, a_plan((0, 1), (0, 1), fence_up_to=2))
-    write._fence(DEPLOYMENT, a_plan((0, 1), fence_up_to=0))
+    write._fence(DEPLOYMENT, a_plan((0, 1), (0, 1), unfinished_ids={"in": 2}))
+    write._fence(DEPLOYMENT, a_plan((0, 1)))
 
 
 def test_a_fence_that_fails_fails_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,4 +58,4 @@ def test_a_fence_that_fails_fails_the_write(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(writers, "Transaction", failing)
     with pytest.raises(KafkaUnavailable):
-        write._fence(DEPLOYMENT, a_plan((0, 1), fence_up_to=100))
+        write._fence(DEPLOYMENT, a_plan((0, 1), unfinished_ids={"in": 100}))

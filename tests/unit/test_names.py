@@ -8,6 +8,7 @@ from fencepost.config.names import Names
 
 LANES = [*map(str, range(12)), *(f"replay-{n}" for n in range(12))]
 TASKS = range(12)
+TOPICS = ("orders", "orders.0", "orders.1.2", "lane-0", "0")
 
 
 def named(name: str) -> Names:
@@ -18,7 +19,7 @@ def named(name: str) -> Names:
 
 def ids_of(names: Names) -> list[str]:
     """Every transactional id."""
-    writers = (names.writer_id(lane, task) for lane in LANES for task in TASKS)
+    writers = (names.writer_id(lane, topic, p) for lane in LANES for topic in TOPICS for p in TASKS)
     publishers = (names.publisher_id(lane, task) for lane in range(12) for task in TASKS)
     return [names.coordinator_id, *writers, *publishers]
 
@@ -50,13 +51,13 @@ def test_these_are_the_names_that_the_documents_promise() -> None:
     ]
     assert (
         names.coordinator_id,
-        names.writer_id("0", 7),
-        names.writer_id("replay-1", 7),
+        names.writer_id("0", "eu.orders", 7),
+        names.writer_id("replay-1", "eu.orders", 7),
         names.publisher_id(2, 7),
     ) == (
         "orders.coordinator",
-        "orders.0.7",
-        "orders.replay-1.7",
+        "orders.0.eu.orders.7",
+        "orders.replay-1.eu.orders.7",
         "orders.publish-2.7",
     )
     assert (names.group, names.validated_group, names.lane_group("0"), names.malformed_group("0")) == (

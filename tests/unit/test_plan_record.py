@@ -62,11 +62,9 @@ def test_task_partitions_are_numbered_through_and_each_is_for_a_partition() -> N
     assert by_output.tasks_of(TaskKind.MALFORMED) == (TaskPartition(3, "in", 0), TaskPartition(4, "in", 1))
     assert list(by_source.tasks_by_range(TaskKind.ROWS).items()) == [(by_source.ranges[0], 0), (by_source.ranges[1], 1)]
     assert list(by_output.tasks_by_range(TaskKind.MALFORMED).values()) == [3, 4]
-    assert [
-        (plan.row_task_count, plan.receipt_count(bypassed=1), plan.id_count) for plan in (by_source, by_output)
-    ] == [
-        (2, 4, 2),
-        (3, 5, 3),
+    assert [(plan.row_task_count, plan.receipt_count(bypassed=1)) for plan in (by_source, by_output)] == [
+        (2, 4),
+        (3, 5),
     ]
 
 
@@ -75,13 +73,13 @@ def test_writers_go_by_the_names_that_fence_attempts_of_any_release() -> None:
     by_source, by_output = (a_batch(lease=11, plan=planned(layout)) for layout in (Layout.SOURCE, Layout.OUTPUT))
     rows, malformed = rows_job(DEPLOYMENT, by_source).writers, malformed_job(DEPLOYMENT, by_source).writers
     assert (rows.group, malformed.group) == ("p.lane-4", "p.malformed-4")
-    assert rows.transactional_ids == malformed.transactional_ids == ("p.4.0", "p.4.1")
+    assert rows.transactional_ids == malformed.transactional_ids == ("p.4.in.0", "p.4.in.1")
     assert rows.marks == malformed.marks == (("in", 0, 5), ("in", 1, 4))
     assert (rows.first, malformed.first, rows.lease) == (0, 2, 11)
     rows, malformed = rows_job(DEPLOYMENT, by_output).writers, malformed_job(DEPLOYMENT, by_output).writers
-    assert rows.transactional_ids == ("p.4.0", "p.4.1", "p.4.2")
+    assert rows.transactional_ids == ("p.4.out.0", "p.4.out.1", "p.4.out.2")
     assert rows.marks == (("out", 0, 0), ("out", 1, 0), ("out", 2, 0))
-    assert malformed.transactional_ids == ("p.4.0", "p.4.1")
+    assert malformed.transactional_ids == ("p.4.in.0", "p.4.in.1")
     assert malformed.marks == (("in", 0, 5), ("in", 1, 4))
     assert (rows.first, malformed.first) == (0, 3)
 

@@ -9,7 +9,8 @@ writer, and which mark overwrites which mark:
    name, and one prefix grants them all (`config/rights.py`).
 2. **One id changes the ledger**, the coordinator's. If two runs change the ledger at once, the later run fences the
    earlier run.
-3. **A task-partition of a lane has one id for ever**, whichever batch holds the lane. So each attempt fences every
+3. **A mark of a lane is committed under one id for ever**, whichever batch holds the lane. The id has the topic and the
+   partition of the mark, so it stays the same if a source or a partition comes or goes. So each attempt fences every
    earlier one, also those of earlier batches, and aborts the transaction that it left open.
 4. **A mark is in the group of its lane**, and only ids of that lane write marks there. So a late attempt can overwrite
    only marks of its own lane, and the lease in a mark says which batch it belongs to.
@@ -84,9 +85,9 @@ class Names:
         """Returns the consumer group that holds the marks of a lane's task-partitions for malformed records."""
         return f"{self.prefix}malformed-{lane}"
 
-    def writer_id(self, lane: str, task: int) -> str:
-        """Returns the transactional.id of one task-partition of a lane."""
-        return f"{self.prefix}{lane}.{task}"
+    def writer_id(self, lane: str, topic: str, partition: int) -> str:
+        """Returns the transactional.id of the task-partitions of a lane whose marks are at this partition."""
+        return f"{self.prefix}{lane}.{topic}.{partition}"
 
     def publisher_group(self, lane: int) -> str:
         """Returns the consumer group that holds a publishing lane's marks."""

@@ -7,7 +7,7 @@ committed for the task-partition. No earlier attempt can commit any more, and ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -153,16 +153,15 @@ def mark_offsets(group: str, topic: str, receipts: Sequence[Receipt]) -> Offsets
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
-def fence_unused(settings: ClientSettings, ids: Mapping[int, str]) -> None:
-    """Ends transactions that may be open under transactional ids that nobody uses now. `ids` has them by
-    task-partition.
+def fence_unused(settings: ClientSettings, ids: Sequence[str]) -> None:
+    """Ends transactions that may be open under transactional ids that nobody uses now.
 
     An open transaction hides later records from readers until it times out. A fence takes a second, and needs a
     separate producer.
     """
 
-    def fence(task: int) -> None:
-        Transaction(settings, ids[task], "fence", task).init()
+    def fence(number: int, id_: str) -> None:
+        Transaction(settings, id_, "fence", number).init()
 
     with ThreadPoolExecutor(FENCES) as side_by_side:
-        list(side_by_side.map(fence, ids))
+        list(side_by_side.map(fence, range(len(ids)), ids))

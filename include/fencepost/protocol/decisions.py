@@ -81,21 +81,23 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
     return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
 
 
-def unfinished_ids(view: View, lane: str) -> int:
-    """Returns how many of the lane's transactional ids, counted from 0, may have an open transaction.
+def unfinished_ids(view: View, lane: str) -> dict[str, int]:
+    """Returns which of the lane's transactional ids may have an open transaction: for each topic, how many of its
+    partitions, counted from 0.
 
     A written batch leaves no open transaction. Each of its task-partitions has a mark, earlier holders of the id were
     fenced, and later holders find the mark. Before a batch wrote, it also fenced the ids that earlier batches had left.
     A batch without offsets uses no id and fences none.
     """
-    most = 0
+    found: dict[str, int] = {}
     for batch in sorted((b for b in view.all() if b.plan.lane == lane), key=view.order, reverse=True):
         if batch.plan.is_empty:
             continue
         if batch.written is not None:
             break
-        most = max(most, batch.plan.id_count)
-    return most
+        for block in batch.plan.tasks:
+            found[block.topic] = max(block.partitions, found.get(block.topic, 0))
+    return found
 
 
 def standing_plan(

@@ -281,7 +281,7 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malfor
         layout=facts.layout,
         tasks=tuple(TaskBlock(kind=kind, topic=read.topic, partitions=len(read.ranges)) for kind in kinds),
         lane=lane,
-        fence_up_to=unfinished_ids(view, lane),
+        unfinished_ids=unfinished_ids(view, lane),
         digests=dict(facts.digests),
         software=facts.software,
         planned_at=facts.now,

@@ -1,8 +1,7 @@
 """Builds the jobs of a batch's writers: a job for the transform's rows, and a job for records that bypass the
 transform.
 
-The task-partitions of both jobs use the transactional ids of the batch's lane. Each job has its own group for its
-marks.
+The task-partitions of both jobs use transactional ids of the batch's lane. Each job has its own group for its marks.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ def replayed_job(deployment: Deployment, batch: Batch, rules: Named) -> WriteJob
 def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
     """Returns the writers of the batch's task-partitions of one kind, under its plan's lease.
 
-    The writers of malformed records have the transactional ids of the writers of rows, which have committed before. A
-    late attempt of a writer of rows may fence a writer of malformed records. The late attempt then finds its own mark
-    and stops.
+    Under layout `source` the writers of malformed records have the transactional ids of the writers of rows, which have
+    committed before. A late attempt of a writer of rows may fence a writer of malformed records. The late attempt then
+    finds its own mark and stops.
 
     A mark's offset is the end of the range that its task-partition reads. A task-partition for a partition of the
     written topic reads no range, so its mark is at 0.
@@ -86,7 +85,7 @@ def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
         ledger=plan.ledger_topic_id,
         lease=batch.require_lease,
         group=pipeline.lane_group(plan.lane) if kind is TaskKind.ROWS else pipeline.malformed_group(plan.lane),
-        transactional_ids=tuple(pipeline.writer_id(plan.lane, task.partition) for task in tasks),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, task.topic, task.partition) for task in tasks),
         marks=tuple((task.topic, task.partition, marked[task.topic, task.partition]) for task in tasks),
         first=tasks[0].number,
     )
