@@ -106,6 +106,16 @@ class Pipeline(ClientConfig):
     def _has(self, service: Service) -> bool:
         return bool(getattr(self, service.name)) or service.name in self.connections
 
+    @property
+    def _own_topics(self) -> dict[str, str]:
+        """Returns what each topic is that the pipeline writes, without its quarantine topic."""
+        return {
+            **dict.fromkeys(self.output.topics, "output.topic"),
+            self.staging_topic: "output.staging_topic",
+            self.ledger_topic: "the ledger",
+            self.announcements_topic: "the topic of announcements",
+        }
+
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
         own = self.output.topics
@@ -122,13 +132,7 @@ class Pipeline(ClientConfig):
                 f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output, ledger or topic of "
                 "announcements; records that are not judged need a topic of their own"
             )
-        taken = {
-            self.source.topic: "source.topic",
-            **dict.fromkeys(own, "output.topic"),
-            self.staging_topic: "output.staging_topic",
-            self.ledger_topic: "the ledger",
-            self.announcements_topic: "the topic of announcements",
-        }
+        taken = {self.source.topic: "source.topic", **self._own_topics}
         if (what := taken.get(self.quarantine_topic)) is not None:
             raise ValueError(
                 f"quality.quarantine_topic is {what} ({self.quarantine_topic}); quarantined records need a topic of their own"
@@ -137,13 +141,7 @@ class Pipeline(ClientConfig):
 
     @model_validator(mode="after")
     def _tables_are_not_its_own_topics(self) -> Self:
-        own = {
-            **dict.fromkeys(self.output.topics, "output.topic"),
-            self.staging_topic: "output.staging_topic",
-            self.quarantine_topic: "quality.quarantine_topic",
-            self.ledger_topic: "the ledger",
-            self.announcements_topic: "the topic of announcements",
-        }
+        own = {**self._own_topics, self.quarantine_topic: "quality.quarantine_topic"}
         for name, table in self.topic_tables.items():
             if (what := own.get(table.topic)) is not None:
                 raise ValueError(

@@ -190,7 +190,7 @@ def schemas_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchema
     """Returns all schemas of the values, as the write job looks them up."""
     found = read_schemas(pipeline, "source", strict=False)
     ids = {schema_id for v in values if v is not None and (schema_id := schema_id_of(v)) is not None}
-    return look_up_ids(pipeline, "source", found, sorted(ids - found.ids))
+    return look_up_ids(pipeline, "source", found, ids)
 
 
 def decoder_for(source: Source, schemas: ReadSchemas) -> tuple[Decoder, list[str]]:

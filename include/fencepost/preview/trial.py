@@ -198,9 +198,7 @@ def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
         return Schemas()
     changed: dict[str, Any] = {}
     for part, ids in ids_in_source(raw, pipeline).items():
-        known = getattr(found, part)
-        if unknown := sorted(ids - known.ids):
-            changed[part] = look_up_ids(pipeline, part, known, unknown)
+        changed[part] = look_up_ids(pipeline, part, getattr(found, part), ids)
     return found.model_copy(update=changed)
 
 

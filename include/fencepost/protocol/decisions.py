@@ -204,11 +204,7 @@ def record_schemas(
     batch = own_revision(view, interval, revision)
     if batch.plan.schemas != known or known == found:
         return ()
-    if batch.state is not State.PLANNED:
-        raise Overtaken(
-            f"batch {batch.id} is {batch.state} by now, so this attempt writes nothing more. Run again to see it."
-        )
-    return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"schemas": found})}),)
+    return (_with_plan(batch, schemas=found),)
 
 
 def record_tables(
@@ -224,11 +220,16 @@ def record_tables(
     batch = own_revision(view, interval, revision)
     if batch.plan.tables or not found:
         return ()
+    return (_with_plan(batch, tables=found),)
+
+
+def _with_plan(batch: Batch, **found: object) -> Batch:
+    """Returns a planned batch whose plan has what an attempt found before its first task-partition writes."""
     if batch.state is not State.PLANNED:
         raise Overtaken(
             f"batch {batch.id} is {batch.state} by now, so this attempt writes nothing more. Run again to see it."
         )
-    return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"tables": found})}),)
+    return batch.model_copy(update={"plan": batch.plan.model_copy(update=found)})
 
 
 def record_written(

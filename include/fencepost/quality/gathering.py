@@ -8,8 +8,8 @@ The records are then read once more, compared with the receipts again, and kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fencepost.quality.checks import SampleRow
@@ -343,21 +343,11 @@ class BatchRecords:
     def _name(self, *of: Any) -> str:
         return f"_{of[0]}_{self._names.setdefault(of, len(self._names))}"
 
-    @contextmanager
-    def _evaluated(self) -> Iterator[None]:
+    def _evaluated(self) -> AbstractContextManager[None]:
         """Lets Spark evaluate with generated code or without it, depending on the number of records."""
-        if not self._few:
-            yield
-            return
-        conf = self._frame.sparkSession.conf
-        before = {name: str(conf.get(name)) for name in INTERPRETED}
-        for name, value in INTERPRETED.items():
-            conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name, was in before.items():
-                conf.set(name, was)
+        from fencepost.spark.sql_settings import set_for_now
+
+        return set_for_now(self._frame.sparkSession, INTERPRETED if self._few else {})
 
 
 def _count() -> list[Column]:

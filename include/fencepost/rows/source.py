@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fencepost.config.java_options import java_settings
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import OffsetRange
+from fencepost.spark.sql_settings import set_for_now
 
 POLL_TIMEOUT_MS = 120_000
 # Fetched records are in memory anyway. By default the connector polls again for every 500 records.
@@ -45,11 +46,7 @@ def read_ranges(
         .option("failOnDataLoss", "true")
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
-    # By default Spark reads a batch by its older interface, which makes a `Row` of each record and converts it again. The session
-    # may be a user's, so the setting is restored afterwards.
-    old = str(spark.conf.get(V1_SOURCES))
-    spark.conf.set(V1_SOURCES, ",".join(name for name in old.split(",") if name != "kafka"))
-    try:
+    # By default Spark reads a batch by its older interface, which makes a `Row` of each record and converts it again.
+    others = [name for name in str(spark.conf.get(V1_SOURCES)).split(",") if name != "kafka"]
+    with set_for_now(spark, {V1_SOURCES: ",".join(others)}):
         return reader.option("includeHeaders", str(headers).lower()).load()
-    finally:
-        spark.conf.set(V1_SOURCES, old)

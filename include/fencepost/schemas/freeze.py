@@ -156,10 +156,12 @@ def _others(registry: Registry, subject: str, versions: Sequence[int], own: Sche
             yield registry.version(subject, number)
 
 
-def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    """Returns the known ids of a source with the `unknown` ids added. An added id has its schema, or is of another type
-    than those that the source reads, or has the reason why its records are malformed.
+def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, ids: Collection[int]) -> ReadSchemas:
+    """Returns `known` with those of the `ids` added that it lacks. An added id has its schema, or is of another type than
+    those that the source reads, or has the reason why its records are malformed.
     """
+    if not (unknown := sorted({*ids} - known.ids)):
+        return known
     form, registry, declared = format_of(pipeline, part), registry_for(pipeline, part), declared_of(pipeline, part)
     writers, refused, others = list(known.writers), dict(known.refused), set(known.others)
     added = 0

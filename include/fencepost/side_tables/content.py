@@ -8,21 +8,8 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.side_tables import SideTableSettings
@@ -36,17 +23,17 @@ MIB = 1024 * 1024
 Refuse = Callable[[str], SideTableRefused]  # makes the error about one side table, of what is wrong with it
 # Types whose values are equal in Arrow if and only if they are equal in a join of Spark.
 OF_KEYS = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
+    T.BinaryType,
+    T.BooleanType,
+    T.ByteType,
+    T.DateType,
+    T.DecimalType,
+    T.IntegerType,
+    T.LongType,
+    T.ShortType,
+    T.StringType,
+    T.TimestampNTZType,
+    T.TimestampType,
 )
 
 
@@ -56,7 +43,7 @@ class TableContent:
 
     state: SideTableState
     rows: pa.Table
-    schema: StructType
+    schema: T.StructType
 
 
 def refused(pipeline: Pipeline, name: str, why: str) -> SideTableRefused:
@@ -95,8 +82,22 @@ def check_names(names: Sequence[str], refuse: Refuse) -> None:
         )
 
 
+def check_required(rows: pa.Table, required: Sequence[str], refuse: Refuse, source: str) -> None:
+    """Checks that no column in `required` has a null. `source` is what a person may correct besides the schema.
+
+    Raises:
+        SideTableRefused: names the column.
+    """
+    for column in required:
+        if nulls := rows[column].null_count:
+            raise refuse(
+                f"column {column} is declared not null, and is null in {count_of(nulls, 'row')}. Correct {source}, or the "
+                "schema in pipeline.yaml."
+            )
+
+
 def content_of(
-    pipeline: Pipeline, name: str, rows: pa.Table, schema: StructType, offsets: TopicEnds | None = None
+    pipeline: Pipeline, name: str, rows: pa.Table, schema: T.StructType, offsets: TopicEnds | None = None
 ) -> TableContent:
     """Returns the content of the side table `name` with these rows, in the order of its key.
 
@@ -106,16 +107,14 @@ def content_of(
         SideTableRefused: there are no rows, or too many bytes. Other causes are a key that is null, that is there twice,
             or that has no such column.
     """
-    table = pipeline.tables[name]
-    _check_columns(pipeline, name, table, schema)
+    table, refuse = pipeline.tables[name], partial(refused, pipeline, name)
+    _check_columns(table, schema, refuse)
     rows = rows.cast(to_arrow_schema(schema, timestamp_utc=True)).combine_chunks()
     size = rows.nbytes
     check_size(pipeline, name, size)
     if table.not_empty and not rows.num_rows:
-        raise refused(
-            pipeline, name, "it has no rows. Fill it, or set not_empty: false if an empty table is as it should be."
-        )
-    rows = _by_key(pipeline, name, table, rows)
+        raise refuse("it has no rows. Fill it, or set not_empty: false if an empty table is as it should be.")
+    rows = _by_key(table, rows, refuse)
     state = SideTableState(
         name=name,
         fingerprint=fingerprint(rows, schema),
@@ -128,39 +127,31 @@ def content_of(
     return TableContent(state, rows, schema)
 
 
-def _check_columns(pipeline: Pipeline, name: str, table: SideTableSettings, schema: StructType) -> None:
+def _check_columns(table: SideTableSettings, schema: T.StructType, refuse: Refuse) -> None:
     if not schema.fields:
-        raise refused(pipeline, name, "it has no columns. Give it some.")
-    check_names(schema.fieldNames(), partial(refused, pipeline, name))
+        raise refuse("it has no columns. Give it some.")
+    check_names(schema.fieldNames(), refuse)
     for key in table.key:
         if key not in schema.fieldNames():
-            raise refused(
-                pipeline,
-                name,
-                f"key {key} is not among its columns: {', '.join(schema.fieldNames())}. Correct key in pipeline.yaml.",
+            raise refuse(
+                f"key {key} is not among its columns: {', '.join(schema.fieldNames())}. Correct key in pipeline.yaml."
             )
         kind = schema[key].dataType
         if not isinstance(kind, OF_KEYS):
-            raise refused(
-                pipeline,
-                name,
+            raise refuse(
                 f"key {key} has the type {kind.simpleString()}, whose values cannot be compared exactly. Declare another "
-                "type, or name another key.",
+                "type, or name another key."
             )
 
 
-def _by_key(pipeline: Pipeline, name: str, table: SideTableSettings, rows: pa.Table) -> pa.Table:
+def _by_key(table: SideTableSettings, rows: pa.Table, refuse: Refuse) -> pa.Table:
     """Returns the rows in the order of the key, or of all their values if there is no key."""
     if not table.key:
         return rows.take(order_of_values(rows))
     keys = rows.select(list(table.key))
     for key in table.key:
         if nulls := keys[key].null_count:
-            raise refused(
-                pipeline,
-                name,
-                f"key {key} is null in {count_of(nulls, 'row')}. Remove these rows, or name another key.",
-            )
+            raise refuse(f"key {key} is null in {count_of(nulls, 'row')}. Remove these rows, or name another key.")
     order = pc.sort_indices(keys, sort_keys=[(key, "ascending") for key in table.key])
     rows = rows.take(order).combine_chunks()
     keys = rows.select(list(table.key))
@@ -171,11 +162,9 @@ def _by_key(pipeline: Pipeline, name: str, table: SideTableSettings, rows: pa.Ta
             equal = pc.equal(column.slice(1), column.slice(0, len(column) - 1))
             same = equal if same is None else pc.and_(same, equal)
         if doubled := pc.sum(same).as_py():
-            raise refused(
-                pipeline,
-                name,
+            raise refuse(
                 f"the key ({', '.join(table.key)}) is not unique: {count_of(doubled, 'row has', 'rows have')} the key of "
                 "another row. A join would double rows of the source. Remove these rows, name all columns of the key, or set "
-                "key: none.",
+                "key: none."
             )
     return rows

@@ -19,7 +19,7 @@ from fencepost.errors import TableUnavailable
 from fencepost.formats.declared import NOTHING_DECLARED
 from fencepost.formats.json import json_decoder
 from fencepost.formats.rows import decode_first
-from fencepost.side_tables.content import Refuse, TableContent, check_size, content_of, refused
+from fencepost.side_tables.content import Refuse, TableContent, check_required, check_size, content_of, refused
 from fencepost.side_tables.csv_rows import read_csv
 from fencepost.side_tables.declared import declared_columns
 from fencepost.side_tables.parquet_rows import read_parquet
@@ -48,12 +48,7 @@ def read_file_table(pipeline: Pipeline, name: str, table: FileTable) -> TableCon
         rows, schema = read_csv(data.removeprefix(MARK), table.types, refuse)
     else:
         rows, schema = _read_json_lines(data.removeprefix(MARK), table, refuse)
-    for column in table.required:
-        if nulls := rows[column].null_count:
-            raise refuse(
-                f"column {column} is declared not null, and is null in {count_of(nulls, 'row')}. Correct the file, or the "
-                "schema in pipeline.yaml."
-            )
+    check_required(rows, table.required, refuse, "the file")
     return content_of(pipeline, name, rows, schema)
 
 

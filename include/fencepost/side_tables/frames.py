@@ -14,6 +14,7 @@ from fencepost.counts import count_of
 from fencepost.errors import SideTableRefused
 from fencepost.model import SideTableState
 from fencepost.side_tables.content import MIB, TableContent
+from fencepost.spark.sql_settings import set_for_now
 
 THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 # Up to this size a table is rows in Spark's plan. Then Spark knows the size, and broadcasts the table even where the hint gets
@@ -37,12 +38,8 @@ def frames_of(spark: SparkSession, pipeline: Pipeline, tables: Mapping[str, Tabl
 
 
 def _frame(spark: SparkSession, content: TableContent) -> DataFrame:
-    before = spark.conf.get(THRESHOLD)
-    spark.conf.set(THRESHOLD, str(2**40 if _is_in_plan(content) else 0))
-    try:
+    with set_for_now(spark, {THRESHOLD: str(2**40 if _is_in_plan(content) else 0)}):
         return spark.createDataFrame(content.rows, content.schema)
-    finally:
-        spark.conf.set(THRESHOLD, str(before))
 
 
 def _is_in_plan(content: TableContent) -> bool:

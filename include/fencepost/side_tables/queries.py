@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -12,11 +13,10 @@ from pyspark.sql.types import StructField, StructType
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.side_tables import QueryTable
-from fencepost.counts import count_of
 from fencepost.errors import AccessDenied, FencepostError, TableRefused, TableUnavailable
 from fencepost.postgres.connection import LOCK_SECONDS, Session, StatementFailed, describe_server, session
 from fencepost.postgres.sqlstates import CANCELLED, LOCK_TIMED_OUT, READ_ONLY, description, is_denied, is_unavailable
-from fencepost.side_tables.content import TableContent, check_size, content_of, refused
+from fencepost.side_tables.content import TableContent, check_required, check_size, content_of, refused
 from fencepost.side_tables.declared import declared_columns
 from fencepost.side_tables.query_columns import QueryColumn, Unreadable, columns_of, converted, selection
 
@@ -51,14 +51,7 @@ def read_query_table(pipeline: Pipeline, name: str, table: QueryTable) -> TableC
             columns, rows = _read(tx, pipeline, name, table)
     except Unreadable as error:
         raise refused(pipeline, name, str(error)) from None
-    for column in table.required:
-        if nulls := rows[column].null_count:
-            raise refused(
-                pipeline,
-                name,
-                f"column {column} is declared not null, and is null in {count_of(nulls, 'row')}. Correct the rows, the query, or "
-                "the schema in pipeline.yaml.",
-            )
+    check_required(rows, table.required, partial(refused, pipeline, name), "the rows, the query")
     return content_of(pipeline, name, rows, _schema(columns))
 
 
@@ -107,8 +100,8 @@ def _answers(pipeline: Pipeline, name: str) -> Iterator[None]:
 
 
 def _meaning(sqlstate: str, pipeline: Pipeline, name: str) -> FencepostError:
-    server, user = pipeline.server_of(name), pipeline.server_of(name).plain(POSTGRES)["user"]
-    where = describe_server(server)
+    server = pipeline.server_of(name)
+    where, user = describe_server(server), server.plain(POSTGRES)["user"]
     if sqlstate == CANCELLED:
         return TableUnavailable(
             f"{where}: the query took more than {QUERY_SECONDS} s, or somebody has cancelled it. Run again, or make the query "

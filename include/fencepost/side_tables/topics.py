@@ -85,9 +85,7 @@ def _schemas(reader: Pipeline, raw: DataFrame) -> Schemas:
     """Returns the registry's schemas that read these records. A record with a schema that cannot be read is malformed."""
     found = dict[str, ReadSchemas]()
     for part, ids in ids_in_source(raw, reader).items():
-        known = read_schemas(reader, part, strict=False)
-        unknown = sorted(ids - known.ids)
-        found[part] = look_up_ids(reader, part, known, unknown) if unknown else known
+        found[part] = look_up_ids(reader, part, read_schemas(reader, part, strict=False), ids)
     return Schemas.model_validate(found)
 
 

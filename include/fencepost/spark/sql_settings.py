@@ -64,6 +64,19 @@ def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
 
 
 @contextmanager
+def set_for_now(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Sets settings of the session in the block. The session may be a user's, so they have their old values afterwards."""
+    before = {name: str(session.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.set(name, value)
+
+
+@contextmanager
 def settings_kept(session: SparkSession, pipeline: Pipeline) -> Iterator[None]:
     """Checks that the transform, which runs in the block, does not change the pinned settings and the pipeline's. If
     the block raises an error, the settings are reset.
