@@ -14,8 +14,10 @@ from fencepost.model import (
     OffsetRange,
     Outcome,
     Plan,
+    ReadSchemas,
     Receipt,
     SideTableState,
+    SourceSchemas,
     State,
     Tally,
     TaskBlock,
@@ -55,6 +57,11 @@ def a_topic(*ends: int, topic: str = "staging", **changes: Any) -> TopicEnds:
 def an_output(*ends: int, topic: str = "out", **changes: Any) -> TopicOutput:
     """An output topic that ends there."""
     return TopicOutput(**{"topic": topic, "topic_id": f"{topic}-1", "ends": ends, **changes})
+
+
+def of_source(values: ReadSchemas, keys: ReadSchemas | None = None, topic: str = "in") -> dict[str, SourceSchemas]:
+    """The schemas of a source, by its topic."""
+    return {topic: SourceSchemas(value=values, key=keys)}
 
 
 def task_blocks(rows: int, malformed: int = 0, topic: str = "in", source: str = "in") -> tuple[TaskBlock, ...]:

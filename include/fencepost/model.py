@@ -356,24 +356,55 @@ class ReadSchemas(Frozen):
         return {writer.id for writer in self.writers} | self.refused.keys() | set(self.others)
 
 
+class SourceSchemas(Frozen):
+    """The schemas of a source's values and keys. A part without a registry has None."""
+
+    value: ReadSchemas | None = None
+    key: ReadSchemas | None = None
+
+
 class Schemas(Frozen):
-    """The schemas of a batch's keys and values, for source and output if their formats use a registry.
+    """The schemas of a batch's keys and values, for sources and output if their formats use a registry. `sources` has the
+    schemas of a source by its topic.
 
     With `auto_register` a plan may lack the output's schema. The write job then registers the schema of the transform's
     result, and records it in the ledger before it writes.
     """
 
-    source: ReadSchemas | None = None
-    source_key: ReadSchemas | None = None
+    sources: dict[str, SourceSchemas] = Field(default_factory=dict)
     output: RegisteredSchema | None = None
     output_key: RegisteredSchema | None = None
+
+    def of(self, topic: str) -> SourceSchemas:
+        """Returns the schemas of the source with this topic, which has none if its formats use no registry."""
+        return self.sources.get(topic, NO_SOURCE_SCHEMAS)
+
+    def read(self, topic: str, *, is_key: bool) -> ReadSchemas | None:
+        """Returns the schemas of a source's keys or values."""
+        return self.of(topic).key if is_key else self.of(topic).value
+
+    def with_read(self, topic: str, found: ReadSchemas, *, is_key: bool) -> Self:
+        """Returns these schemas with others of a source's keys or values."""
+        changed = self.of(topic).model_copy(update={"key" if is_key else "value": found})
+        return self.model_copy(update={"sources": {**self.sources, topic: changed}})
+
+    def written(self, *, is_key: bool) -> RegisteredSchema | None:
+        """Returns the schema of the output's keys or values."""
+        return self.output_key if is_key else self.output
+
+    def with_written(self, found: RegisteredSchema | None, *, is_key: bool) -> Self:
+        """Returns these schemas with another of the output's keys or values."""
+        return self.model_copy(update={"output_key" if is_key else "output": found})
 
     @property
     def descriptions(self) -> dict[str, str]:
         """Returns the schema of each part as text. Parts without a schema are left out."""
         found = {}
-        for part, read in (("source", self.source), ("source key", self.source_key)):
-            if read is not None:
+        for topic, schemas in self.sources.items():
+            source = "source" if len(self.sources) == 1 else f"source {topic}"
+            for part, read in ((source, schemas.value), (f"{source} key", schemas.key)):
+                if read is None:
+                    continue
                 ids = ", ".join(str(number) for number in sorted(writer.id for writer in read.writers))
                 found[part] = f"{read.reader}; records of ids {ids}"
                 if read.others:
@@ -384,6 +415,7 @@ class Schemas(Frozen):
         return found
 
 
+NO_SOURCE_SCHEMAS = SourceSchemas()
 NO_SCHEMAS = Schemas()
 
 

@@ -98,19 +98,20 @@ class AvroAttacked(Attacked):
 
     def differences_of_schemas(self, versions: int = 1) -> list[str]:
         """All records have the schema that the ledger names, the latest of so many that are registered for the output."""
-        subject = self.pipeline.subject("output")
+        subject = self.pipeline.output_parts[0].subject
         known = self.client.get_versions(subject)
         found = [] if known == list(range(1, versions + 1)) else [f"versions {known} of {subject}"]
         newest = self.client.get_version(subject, known[-1]).schema_id
         schemas = latest(self.pipeline, day(1)).plan.schemas
         assert schemas is not None
         assert schemas.output is not None
-        assert schemas.source is not None
+        value = schemas.of(self.pipeline.source.topic).value
+        assert value is not None
         ids = {schemas.output.id} | {
             int.from_bytes((r.value or b"")[1:5]) for r in read_all(self.bootstrap, self.pipeline.output.topic)
         }
         found += [] if ids == {newest} else [f"schemas {ids} of the output, and {newest} is registered"]
-        readable = sorted(writer.id for writer in schemas.source.writers)
+        readable = sorted(writer.id for writer in value.writers)
         return found + ([] if readable == sorted(self.ids.values()) else [f"the plan decodes ids {readable}"])
 
 
@@ -138,7 +139,7 @@ def attacked(
 def retry_with_another_registry(spark: Any, case: Attacked) -> None:
     """After a version came that cannot read what is in the topic: a new plan would call every record malformed."""
     assert isinstance(case, AvroAttacked)
-    case.register(case.pipeline.subject("source"), UNREADABLE, "NONE")
+    case.register(case.pipeline.source_parts[0].subject, UNREADABLE, "NONE")
     run(spark, case.pipeline, day(1))
 
 
@@ -219,9 +220,9 @@ def test_an_attempt_that_comes_late_with_its_schema_takes_the_recorded_one(
     with at_failpoint("write.schemas-recording", stall):
         zombie.start()
         assert stalled.wait(120)
-        first = json.loads(str(case.client.get_latest_version(case.pipeline.subject("output")).schema.schema_str))
+        first = json.loads(str(case.client.get_latest_version(case.pipeline.output_parts[0].subject).schema.schema_str))
         added = {"name": "added", "type": ["null", "string"], "default": None}
-        case.register(case.pipeline.subject("output"), first | {"fields": [*first["fields"], added]})
+        case.register(case.pipeline.output_parts[0].subject, first | {"fields": [*first["fields"], added]})
         run(spark, case.pipeline, day(1))
         go_on.set()
         zombie.join(120)

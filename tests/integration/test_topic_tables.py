@@ -145,8 +145,8 @@ def test_keys_and_values_in_avro_are_read_with_the_schemas_of_their_subjects(
     with pytest.raises(SettingsError) as unknown:
         read(spark, pipeline)
     assert str(unknown.value) == (
-        f"pipeline {pipeline.name}: side table customers: its schema: the registry has no subject {topic}-value. Register its "
-        "schema, or name the subject that the producers use as tables.customers.subject."
+        f"pipeline {pipeline.name}, tables.customers: the registry has no subject {topic}-value. Register its schema, or name "
+        "the subject that the producers use as tables.customers.subject."
     )
     keys = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
     old = {"type": "record", "name": "Customer", "fields": [{"name": "name", "type": "string"}]}

@@ -22,6 +22,7 @@ from fencepost.suite.declared import Severity
 from fencepost_stack import nycweather
 from fencepost_stack.nycflights import YEAR, day_of, days_between
 from fencepost_stack.nycweather import CHANGE, FIRST, SECOND, Observation, read_weather, schema_of
+from makers import of_source
 from oracle.suite import holds
 from oracle.weather_truth import expected_weather, weather_frame
 
@@ -93,7 +94,7 @@ def registered() -> Schemas:
     first, second = parse(json.dumps(FIRST)), parse(json.dumps(SECOND))
     reader = RegisteredSchema(subject="weather-value", id=2, version=2, text=render(second))
     older = RegisteredSchema(subject="weather-value", id=1, version=1, text=render(first))
-    return Schemas(source=ReadSchemas(reader=reader, writers=(reader, older)))
+    return Schemas(sources=of_source(ReadSchemas(reader=reader, writers=(reader, older)), topic="weather"))
 
 
 def source_rows(spark: Any, observations: Sequence[Observation]) -> Any:

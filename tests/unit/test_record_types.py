@@ -27,7 +27,7 @@ from fencepost.schemas import freeze
 from fencepost.schemas.registry import SchemaVersion
 from fencepost.steps import source_counts
 from fencepost.steps.source_counts import SourceCounts
-from makers import a_batch, a_plan
+from makers import a_batch, a_plan, of_source
 from registry_tools import framed
 
 OTHER = ExcludedKind.OTHER_TYPES
@@ -217,7 +217,9 @@ def test_what_a_plan_froze_of_other_types_is_told() -> None:
     one = RegisteredSchema(subject="s", id=5, version=1, text="{}")
     found = ReadSchemas(reader=one, writers=(one,), refused={6: "gone"}, others=(7, 9))
     assert found.ids == {5, 6, 7, 9}
-    assert Schemas(source=found).descriptions["source"].endswith("; records of ids 5; of other types ids 7, 9")
+    assert (
+        Schemas(sources=of_source(found)).descriptions["source"].endswith("; records of ids 5; of other types ids 7, 9")
+    )
     assert ReadSchemas.model_validate_json(found.model_dump_json()) == found
 
 
@@ -299,7 +301,7 @@ def test_ids_of_other_types_share_no_limit_of_what_is_looked_up(
     monkeypatch.setattr(freeze, "registry_for", lambda *_: FakeRegistry())
     pipeline = pipeline_of(tmp_path, format="avro", schema={}, only=["acme.A"])
     known = ReadSchemas(reader=RegisteredSchema(subject="s", id=1, text=json.dumps(A)), writers=())
-    found = freeze.look_up_ids(pipeline, "source", known, [*range(2, 300), *range(1000, 1101)])
+    found = freeze.look_up_ids(pipeline, pipeline.source_parts[0], known, [*range(2, 300), *range(1000, 1101)])
     assert found.others == tuple(range(2, 300))
     assert [writer.id for writer in found.writers] == list(range(1000, 1100))
     assert found.refused == {1100: freeze.NOT_LOOKED_UP}

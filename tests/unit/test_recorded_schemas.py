@@ -9,12 +9,14 @@ from fencepost.ledger.codec import parse, write_record
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
 from fencepost.protocol.decisions import record_schemas
 from fencepost.protocol.view import View
-from makers import a_batch, a_day, a_decision, a_plan, a_written, planned
+from makers import a_batch, a_day, a_decision, a_plan, a_written, of_source, planned
 
 ONE = RegisteredSchema(subject="in-value", id=1, version=1, text='"int"')
 TWO = RegisteredSchema(subject="", id=2, text='"int"')
-BEFORE = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE,)))
-AFTER = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE, TWO), refused={7: "n: written as string, read as int"}))
+BEFORE = Schemas(sources=of_source(ReadSchemas(reader=ONE, writers=(ONE,))))
+AFTER = Schemas(
+    sources=of_source(ReadSchemas(reader=ONE, writers=(ONE, TWO), refused={7: "n: written as string, read as int"}))
+)
 
 
 def test_the_first_of_two_attempts_says_what_the_batch_is_decoded_with() -> None:
@@ -22,7 +24,7 @@ def test_the_first_of_two_attempts_says_what_the_batch_is_decoded_with() -> None
     view = View().updated((batch,))
     (recorded,) = record_schemas(view, a_day(0), 1, BEFORE, AFTER)
     assert recorded == planned(batch, schemas=AFTER)
-    other = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE,), refused={2: "gone"}))
+    other = Schemas(sources=of_source(ReadSchemas(reader=ONE, writers=(ONE,), refused={2: "gone"})))
     view = view.updated((recorded,))
     assert record_schemas(view, a_day(0), 1, BEFORE, other) == ()
     assert record_schemas(view, a_day(0), 1, AFTER, AFTER) == ()

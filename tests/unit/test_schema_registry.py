@@ -99,8 +99,8 @@ def test_credentials_come_from_the_environment_and_the_url_may_not_hold_one(
 
 def test_subjects_go_by_the_topics_name_unless_another_is_set(load: Load) -> None:
     pipeline = load(source=AVRO | {"key_subject": "keys"}, output=AVRO | {"key": "_key", "subject": "values"})
-    parts = ("source", "source_key", "output", "output_key")
-    assert [pipeline.subject(part) for part in parts] == ["in-value", "keys", "values", "out-key"]  # type: ignore[arg-type]
+    found = {part.name: part.subject for part in (*pipeline.source_parts, *pipeline.output_parts)}
+    assert found == {"source": "in-value", "source_key": "keys", "output": "values", "output_key": "out-key"}
 
 
 def test_another_registry_is_another_plan_and_other_credentials_are_not(load: Load) -> None:
@@ -218,9 +218,10 @@ def test_another_version_of_another_type_or_that_is_gone_does_not_stop_a_plan(
         answering({VERSIONS: (200, [1, 2, 3]), f"{VERSIONS}/1": (200, of_json), f"{VERSIONS}/3": (200, of_avro)})
     )
     assert found is not None
-    assert found.source is not None
-    assert found.source.ids == {5}
-    assert found.source.refused == {}
+    values = found.of("in").value
+    assert values is not None
+    assert values.ids == {5}
+    assert values.refused == {}
 
 
 def test_a_plan_asks_for_the_newest_versions_only(answering: Callable[..., Pipeline]) -> None:
@@ -231,12 +232,11 @@ def test_a_plan_asks_for_the_newest_versions_only(answering: Callable[..., Pipel
     for fixed in ({}, {"version": 7}):
         found = freeze_schemas(answering(table, source=fixed))
         assert found is not None
-        assert found.source is not None
-        assert len(found.source.writers) == 50
-        assert found.source.reader.id == fixed.get("version", 1000)
-        assert {"7", *map(str, found.source.ids)} >= {
-            path.rpartition("/")[2] for path in Answers.asked if path != VERSIONS
-        }
+        values = found.of("in").value
+        assert values is not None
+        assert len(values.writers) == 50
+        assert values.reader.id == fixed.get("version", 1000)
+        assert {"7", *map(str, values.ids)} >= {path.rpartition("/")[2] for path in Answers.asked if path != VERSIONS}
 
 
 def test_schemas_may_call_one_subject_by_two_names_and_two_by_one(answering: Callable[..., Pipeline]) -> None:
@@ -262,8 +262,9 @@ def test_schemas_may_call_one_subject_by_two_names_and_two_by_one(answering: Cal
     }
     found = freeze_schemas(answering({VERSIONS: (200, [1]), **table}, source={"format": "json_schema"}))
     assert found is not None
-    assert found.source is not None
-    assert json.loads(found.source.reader.text)["properties"] == {
+    values = found.of("in").value
+    assert values is not None
+    assert json.loads(values.reader.text)["properties"] == {
         "price": {"type": "object", "properties": {"cents": {"type": "integer"}}},
         "note": {"type": "string"},
         "n": {"type": "integer"},
@@ -286,8 +287,9 @@ def test_a_schema_that_refers_to_others_is_frozen_whole(answering: Callable[...,
         )
     )
     assert found is not None
-    assert found.source is not None
-    assert json.loads(found.source.reader.text)["fields"][0]["type"]["fields"] == [{"name": "x", "type": "int"}]
+    values = found.of("in").value
+    assert values is not None
+    assert json.loads(values.reader.text)["fields"][0]["type"]["fields"] == [{"name": "x", "type": "int"}]
     assert found.descriptions == {"source": "subject in-value (version 1, id 3); records of ids 3"}
 
 
@@ -306,12 +308,13 @@ def test_a_json_schema_is_frozen_with_every_id_of_its_subject_and_without_what_i
     source = {"format": "json_schema", "schema": {"any": "string"}}
     found = freeze_schemas(answering({VERSIONS: (200, [1, 2]), **table}, source=source))
     assert found is not None
-    assert found.source is not None
-    assert json.loads(found.source.reader.text) == {
+    values = found.of("in").value
+    assert values is not None
+    assert json.loads(values.reader.text) == {
         "type": "object",
         "properties": {"one": {"type": "string"}, "n": {"type": "integer"}},
     }
-    assert {w.version: (w.id, w.text) for w in found.source.writers} == {1: (3, ""), 2: (4, "")}
+    assert {w.version: (w.id, w.text) for w in values.writers} == {1: (3, ""), 2: (4, "")}
     assert found.descriptions == {"source": "subject in-value (version 2, id 4); records of ids 3, 4"}
 
 
@@ -324,8 +327,9 @@ def test_old_versions_beyond_a_size_are_left_to_be_looked_up(answering: Callable
         table[f"{VERSIONS}/{number}"] = (200, {"id": number, "version": number, "subject": "in-value", "schema": text})
     found = freeze_schemas(answering(table))
     assert found is not None
-    assert found.source is not None
-    versions = [w.version for w in found.source.writers]
+    values = found.of("in").value
+    assert values is not None
+    versions = [w.version for w in values.writers]
     assert versions == list(range(30, 30 - len(versions), -1))
     assert 3 < len(versions) < 30
     assert len(found.model_dump_json()) < 300_000

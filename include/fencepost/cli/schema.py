@@ -13,6 +13,7 @@ from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
 from fencepost.cli.steps import spark_session
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import SourcePart
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def _cells(one: FieldDrift, drift: Drift) -> tuple[Text, str, str]:
 def as_plain(part: PartReport) -> dict[str, Any]:
     """Returns one part of the records as JSON, for programs."""
     return {
-        "part": part.part,
-        "subject": part.subject,
+        "part": part.part.name,
+        "subject": part.part.subject,
         "takes": part.takes.model_dump(exclude={"text"}) if part.takes else None,
         "gives": part.gives,
         "versions": [{"id": k.id, "version": k.version, "problem": k.problem} for k in part.versions],
@@ -146,8 +147,8 @@ def as_plain(part: PartReport) -> dict[str, Any]:
 
 def _print(part: PartReport) -> None:
     takes = f"version {part.takes.version}, id {part.takes.id}" if part.takes else "none yet; the write registers one"
-    does = "read" if part.part.startswith("source") else "written"
-    title = f"{part.part.replace('_', ' ')}: subject {escape(part.subject)}, {does} with {takes}"
+    does = "read" if isinstance(part.part, SourcePart) else "written"
+    title = f"{part.part.title}: subject {escape(part.part.subject)}, {does} with {takes}"
     table = Table(title=title, title_justify="left")
     for name in ("version", "id"):
         table.add_column(name, justify="right")

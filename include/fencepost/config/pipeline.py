@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,7 +24,8 @@ from fencepost.config.digest import (
     digest_of_tables,
 )
 from fencepost.config.notify import Notify
-from fencepost.config.output_settings import AnyOutputSettings, RecordSettings
+from fencepost.config.output_settings import AnyOutputSettings
+from fencepost.config.record_parts import OutputPart, SourcePart, parts_of_source
 from fencepost.config.sections import AirflowSettings, Lineage, Quality, Schedule
 from fencepost.config.services import SERVICES
 from fencepost.config.services.postgres import POSTGRES
@@ -34,7 +35,6 @@ from fencepost.config.side_tables import FileTable, QueryTable, SideTable, Topic
 from fencepost.config.source import Source
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
@@ -180,32 +180,27 @@ class Pipeline(ClientConfig):
     @property
     def _in_registry(self) -> dict[str, str]:
         """Returns the formats of the parts whose schemas are in a registry, by setting."""
-        values: dict[str, str] = {"source.format": self.source.format, "output.format": self.output.records.format}
-        keys: dict[str, str | None] = {
-            "source.key_format": self.source.key_format,
-            "output.key_format": self.output.records.key_format,
-        }
-        for name, table in self.topic_tables.items():
-            values[f"tables.{name}.format"] = table.format
-            keys[f"tables.{name}.key_format"] = table.key_format
-        of_values = {field: name for field, name in values.items() if FORMATS[name].has_registry}
-        return of_values | {field: name for field, name in keys.items() if name in REGISTRY_KEY_FORMATS}
+        of_tables = [part for name in self.topic_tables for part in self.table_parts(name)]
+        parts = (*self.source_parts, *self.output_parts, *of_tables)
+        return {part.setting_of("format"): part.format for part in parts if part.in_registry}
 
-    def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
-        """Returns the subject of a part's schema. The default is the subject that follows from the part's topic."""
-        section = self.encoded(part)
-        topic = self.source.topic if section is self.source else self.output.name
-        if part.endswith("_key"):
-            return section.key_subject or f"{topic}-key"
-        return section.subject or f"{topic}-value"
+    @property
+    def source_parts(self) -> tuple[SourcePart, ...]:
+        """Returns the values and the keys of the source."""
+        return parts_of_source(self.source)
 
-    def encoded(self, part: Literal["source", "source_key", "output", "output_key"]) -> Source | RecordSettings:
-        """Returns the settings that say how a part is encoded."""
-        return self.source if part.startswith("source") else self.output.records
+    @property
+    def output_parts(self) -> tuple[OutputPart, ...]:
+        """Returns the values and the keys of the output."""
+        value, key = (
+            OutputPart(setting="output", section=self.output.records, topic=self.output.name, is_key=is_key)
+            for is_key in (False, True)
+        )
+        return value, key
 
-    def with_source(self, source: Source) -> Self:
-        """Returns the pipeline as if it had this source. The records of a side table are decoded with it."""
-        return self.model_copy(update={"source": source})
+    def table_parts(self, name: str) -> tuple[SourcePart, ...]:
+        """Returns the values and the keys of a side table that is a topic."""
+        return parts_of_source(self.topic_tables[name].source, f"tables.{name}", "key_schema")
 
     @property
     def label(self) -> str:

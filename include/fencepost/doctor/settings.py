@@ -10,7 +10,6 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.config.services.connection import ConnectionSettings
 from fencepost.errors import AccessDenied, SettingsError
 from fencepost.findings import Finding, error, ok, warning
-from fencepost.formats import FORMATS
 from fencepost.paths import reports_folder
 from fencepost.schemas.registry import NotRegistered, Registry
 
@@ -37,9 +36,9 @@ def check_schema_registry(pipeline: Pipeline) -> Finding:
     """
     if not pipeline.uses_registry or pipeline.schema_registry is None:
         return ok("the pipeline uses no schema registry")
-    tables = [pipeline.with_source(one.source) for one in pipeline.topic_tables.values()]
-    reading = next((one for one in (pipeline, *tables) if FORMATS[one.source.format].has_registry), None)
-    subject = pipeline.subject("output") if reading is None else reading.subject("source")
+    tables = [part for name in pipeline.topic_tables for part in pipeline.table_parts(name)]
+    asked = next(part for part in (*pipeline.source_parts, *tables, *pipeline.output_parts) if part.in_registry)
+    subject = asked.subject
     try:
         Registry(pipeline, "AVRO").versions(subject)
     except AccessDenied as denied:  # a plan would fail, and no other check covers rights in the registry

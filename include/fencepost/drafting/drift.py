@@ -123,7 +123,7 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
         return _of_json(known, source, partial(decoder_of_json, source), arrow_schema(source.declared.types))
     if source.format == "bytes" or not known:
         return Drift(len(known))
-    schemas = schemas_of(pipeline, known)
+    schemas = schemas_of(pipeline, source, known)
     if source.format == "avro":
         return _of_avro(known, decoder_for(source, schemas)[0], schemas, source.declared.envelope)
     return _of_json_schema(known, source, schemas)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import parts_of_source
 from fencepost.config.source import RecordTypes, Source, SourceColumn
 from fencepost.drafting.columns import Fields, KnownField, fields_of
 from fencepost.drafting.connect_properties import encoded_properties, row_properties
@@ -121,7 +122,7 @@ def registered_source(pipeline: Pipeline, by: ReadBy, values: Sequence[bytes | N
     """
     own = None if by.subject == f"{pipeline.source.topic}-value" else by.subject
     source = Source(topic=pipeline.source.topic, format=by.format, subject=own, on_malformed="quarantine")
-    latest, known = _latest(pipeline.model_copy(update={"source": source})), dict[str, KnownField]()
+    latest, known = _latest(pipeline, source), dict[str, KnownField]()
     if latest is not None:
         if _is_envelope(by.format, latest):  # 1
             source = source.model_copy(update={"envelope": "debezium"})
@@ -129,14 +130,14 @@ def registered_source(pipeline: Pipeline, by: ReadBy, values: Sequence[bytes | N
             source = source.model_copy(update={"only": _types(by.format, latest)})
         known = _renamed(source, latest) if by.format == "avro" else _known(source, latest, values)  # 2
         source = with_columns(source, {column: one.declared for column, one in known.items()})
-    schemas = schemas_of(pipeline.model_copy(update={"source": source}), values)
+    schemas = schemas_of(pipeline, source, values)
     decoder, names = decoder_for(source, schemas)
     notes = tuple[str, ...]()
     if source.envelope is not None:  # 3
         tables = _tables(decoder, values)
         notes = tuple(of_tables(tables))
         source = source.model_copy(update={"captured_table": chosen_of(tables)})
-        schemas = schemas_of(pipeline.model_copy(update={"source": source}), values)
+        schemas = schemas_of(pipeline, source, values)
         decoder, names = decoder_for(source, schemas)
     declared = {
         column: (known[column].declared, known[column].note) if column in known else (None, "") for column in names
@@ -145,9 +146,10 @@ def registered_source(pipeline: Pipeline, by: ReadBy, values: Sequence[bytes | N
     return source, replace(fields, notes=notes)
 
 
-def _latest(pipeline: Pipeline) -> SchemaVersion | None:
+def _latest(pipeline: Pipeline, source: Source) -> SchemaVersion | None:
     """Returns the latest schema of the source's subject, or None if the registry has none."""
-    registry, subject = registry_for(pipeline, "source"), pipeline.subject("source")
+    value, _ = parts_of_source(source)
+    registry, subject = registry_for(pipeline, value), value.subject
     try:
         return registry.version(subject, registry.versions(subject)[-1])
     except NotRegistered:
@@ -186,11 +188,12 @@ def _tables(decoder: Decoder, values: Sequence[bytes | None]) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def schemas_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> ReadSchemas:
-    """Returns all schemas of the values, as the write job looks them up."""
-    found = read_schemas(pipeline, "source", strict=False)
+def schemas_of(pipeline: Pipeline, source: Source, values: Sequence[bytes | None]) -> ReadSchemas:
+    """Returns all schemas of the values of a source, as the write job looks them up."""
+    value, _ = parts_of_source(source)
+    found = read_schemas(pipeline, value, strict=False)
     ids = {schema_id for v in values if v is not None and (schema_id := schema_id_of(v)) is not None}
-    return look_up_ids(pipeline, "source", found, ids)
+    return look_up_ids(pipeline, value, found, ids)
 
 
 def decoder_for(source: Source, schemas: ReadSchemas) -> tuple[Decoder, list[str]]:

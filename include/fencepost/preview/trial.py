@@ -49,8 +49,8 @@ from fencepost.rows.row_by_row import check_row_by_row
 from fencepost.rows.source import read_ranges
 from fencepost.rows.transform import value_schema
 from fencepost.rows.whole_records import WITHHELD
-from fencepost.schemas.freeze import freeze_schemas, look_up_ids
-from fencepost.schemas.resolve import ids_in_source, would_resolve
+from fencepost.schemas.freeze import freeze_schemas
+from fencepost.schemas.resolve import ids_in_source, with_ids, would_resolve
 from fencepost.side_tables.frames import frames_of
 from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import carried_error, spark_reads
@@ -196,10 +196,7 @@ def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
     found = freeze_schemas(pipeline)
     if found is None:
         return Schemas()
-    changed: dict[str, Any] = {}
-    for part, ids in ids_in_source(raw, pipeline).items():
-        changed[part] = look_up_ids(pipeline, part, getattr(found, part), ids)
-    return found.model_copy(update=changed)
+    return with_ids(pipeline, found, ids_in_source(raw, pipeline.source_parts))
 
 
 def _kept(routed: DataFrame) -> DataFrame:

@@ -24,7 +24,7 @@ from fencepost.formats.format import malformed_key
 from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.json_key_decoder import null_key
 from fencepost.formats.quoting import column_named
-from fencepost.model import NO_SCHEMAS, Schemas
+from fencepost.model import NO_SCHEMAS, ReadSchemas, Schemas
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 # The columns of Spark's Kafka connector.
@@ -77,7 +77,7 @@ def read_source(
     that `with_record` needs, and then `raw` has to have headers. `schemas` are the schemas in the batch's plan. The
     columns `beside` are kept under names with `_` in front.
     """
-    schemas = schemas or NO_SCHEMAS
+    found = (schemas or NO_SCHEMAS).of(source.topic)
     kept = ["key", "topic", "partition", "offset", "timestamp"]
     kept += ["headers"] if source.headers else []
     kept += [*(["value", "record"] if record else []), *beside]
@@ -88,9 +88,9 @@ def read_source(
         raw = raw.withColumn("headers", as_list(F.col("headers")))
     if keys is not None:  # first, because a value in bytes is smaller than its fields
         before = set(raw.columns)
-        raw = _with_key(raw, source, keys, schemas)
+        raw = _with_key(raw, source, keys, found.key)
         kept += [name for name in raw.columns if name not in before]
-    frame = FORMATS[source.format].read(raw, source.declared.under(schemas.source), kept)
+    frame = FORMATS[source.format].read(raw, source.declared.under(found.value), kept)
     if source.headers:  # null again for a record without headers, as in the connector
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if keys is not None:
@@ -138,13 +138,13 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _with_key(raw: DataFrame, source: Source, keys: ReadKeyFormat, schemas: Schemas) -> DataFrame:
+def _with_key(raw: DataFrame, source: Source, keys: ReadKeyFormat, schemas: ReadSchemas | None) -> DataFrame:
     """Returns the connector's rows with the decoded keys.
 
     Raises:
         SettingsError: a field is declared with another type than the key's schema has.
     """
-    declared = source.declared_key.under(schemas.source_key)
+    declared = source.declared_key.under(schemas)
     try:
         found = keys.read_key(raw, "key", DECODED_KEY, declared)
     except BadSchema as error:

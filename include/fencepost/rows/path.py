@@ -111,8 +111,9 @@ class RowPath:
         without = ("_malformed", "_excluded", *(f"_{name}" for name in decoded.beside))
         records = with_record(decoded.observed.where(good), *without)
         result = apply_transform(self.pipeline, records, self.tables)
-        if self.schemas is not None and self.schemas.source is not None:
-            check_fields(self.pipeline, result, self.schemas.source.reader)
+        read = self.schemas.of(settings.topic).value if self.schemas is not None else None
+        if read is not None:
+            check_fields(self.pipeline, result, read.reader)
         return result
 
     def flag(self, result: DataFrame, *, encoded: bool = True, beside: Mapping[str, Column] | None = None) -> DataFrame:

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import Literal
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import OutputPart, RecordPart, SourcePart
 from fencepost.errors import SettingsError
 from fencepost.formats import (
     REGISTRY_FORMATS,
-    REGISTRY_KEY_FORMATS,
     BadSchema,
-    Declared,
     RegistryFormat,
     SchemaReference,
 )
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry, SchemaVersion
 
-SourcePart = Literal["source", "source_key"]
-OutputPart = Literal["output", "output_key"]
-Part = Literal["source", "source_key", "output", "output_key"]
 # Versions of a subject, and characters of their schemas, that a plan freezes. The schema of an older version is looked
 # up when a record has it.
 MOST_VERSIONS = 50
@@ -36,29 +31,24 @@ NOT_LOOKED_UP = f"not looked up, because the batch has more than {MOST_LOOKED_UP
 NOT_THERE = "the registry does not have it"
 
 
-def parts_with_registry(pipeline: Pipeline) -> list[Part]:
-    """Returns the parts of a pipeline's records whose schema is in the registry."""
-    parts: tuple[Part, ...] = ("source", "source_key", "output", "output_key")
-    return [part for part in parts if _format_name(pipeline, part) in _registry_formats(part)]
+def source_parts(pipeline: Pipeline) -> list[SourcePart]:
+    """Returns the parts of the pipeline's source whose schemas are in the registry."""
+    return [part for part in pipeline.source_parts if part.in_registry]
 
 
-def format_of(pipeline: Pipeline, part: Part) -> RegistryFormat:
+def output_parts(pipeline: Pipeline) -> list[OutputPart]:
+    """Returns the parts of the pipeline's output whose schemas are in the registry."""
+    return [part for part in pipeline.output_parts if part.in_registry]
+
+
+def format_of(part: RecordPart) -> RegistryFormat:
     """Returns the format of a part whose schema is in the registry."""
-    return REGISTRY_FORMATS[_format_name(pipeline, part)]
+    return REGISTRY_FORMATS[part.format]
 
 
-def registry_for(pipeline: Pipeline, part: Part) -> Registry:
+def registry_for(pipeline: Pipeline, part: RecordPart) -> Registry:
     """Returns the registry, for schemas of a part's format."""
-    return Registry(pipeline, format_of(pipeline, part).schema_type)
-
-
-def _registry_formats(part: Part) -> Collection[str]:
-    return REGISTRY_KEY_FORMATS if part.endswith("_key") else REGISTRY_FORMATS
-
-
-def _format_name(pipeline: Pipeline, part: Part) -> str:
-    section = pipeline.encoded(part)
-    return section.key_format if part.endswith("_key") else section.format
+    return Registry(pipeline, format_of(part).schema_type)
 
 
 def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
@@ -69,33 +59,32 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
             cannot read another version of the subject. The message names the field.
         RegistryUnavailable, AccessDenied: see `Registry`.
     """
-    if not (parts := parts_with_registry(pipeline)):
+    read, written = source_parts(pipeline), output_parts(pipeline)
+    if not (read or written):
         return None
-    found: dict[str, ReadSchemas | RegisteredSchema | None] = {}
-    for part in parts:
-        if part == "source" or part == "source_key":
-            found[part] = read_schemas(pipeline, part)
-        else:
-            found[part] = output_schema(pipeline, part)
-    return Schemas.model_validate(found)
+    found = Schemas()
+    for part in read:
+        found = found.with_read(part.topic, read_schemas(pipeline, part), is_key=part.is_key)
+    for out in written:
+        found = found.with_written(output_schema(pipeline, out), is_key=out.is_key)
+    return found
 
 
 def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
     """Returns the reader's schema of a source, and all versions of its subject. With `strict` it refuses a version that
     the reader's schema cannot read. A version of another type than those that the source reads is among the `others`.
     """
-    kind, registry, declared = format_of(pipeline, part), registry_for(pipeline, part), declared_of(pipeline, part)
-    subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
+    kind, registry, declared = format_of(part), registry_for(pipeline, part), part.declared
+    subject = part.subject
     versions = _versions(registry, pipeline, part)
     if versions is None:
         raise SettingsError(
             f"{_where(pipeline, part)}: the registry has no subject {subject}. Register its schema, or name the "
-            "subject that the producers use as "
-            f"{'source.key_subject' if part == 'source_key' else 'source.subject'}."
+            f"subject that the producers use as {part.setting_of('subject')}."
         )
-    own = _version(registry, pipeline, part, fixed or _newest(registry, kind, subject, versions, declared.names))
+    own = _version(registry, pipeline, part, part.version or _newest(registry, kind, subject, versions, declared.names))
     try:
-        reader = kind.reader(own.text, own.references, declared, columns=part == "source")
+        reader = kind.reader(own.text, own.references, declared, columns=not part.is_key)
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {named(own)}: {error}. It cannot be read.") from None
     writers, refused, others, size = list[RegisteredSchema](), dict[int, str](), list[int](), 0
@@ -111,28 +100,21 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
         if (size := size + len(text)) > MOST_FROZEN and one is not own:
             break
         writers.append(RegisteredSchema(subject=subject, id=one.id, version=one.version, text=text))
-    if refused and strict and pipeline.source.on_malformed == "fail":
-        setting = "source.key_version" if part == "source_key" else "source.version"
+    if refused and strict and part.section.on_malformed == "fail":
         reasons = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
         raise SettingsError(
             f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({reasons}). "
-            f"Nothing was planned. Set {setting} to a version that reads all of them. If the topic has no record of "
-            "such a version any more, delete that version in the registry. Or set source.on_malformed to "
-            "quarantine or drop, which makes such records malformed."
+            f"Nothing was planned. Set {part.setting_of('version')} to a version that reads all of them. If the topic "
+            "has no record of such a version any more, delete that version in the registry. Or set "
+            f"{part.setting}.on_malformed to quarantine or drop, which makes such records malformed."
         )
     reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=reader)
-    if part == "source_key" and (
-        missing := sorted(pipeline.source.key_fields.difference(kind.fields(reader_schema, declared)))
-    ):
+    if part.is_key and (missing := sorted(part.section.key_fields.difference(kind.fields(reader_schema, declared)))):
         raise SettingsError(
-            f"{_where(pipeline, part)}: {named(own)}: it has no field {', '.join(missing)}, which source.key declares."
+            f"{_where(pipeline, part)}: {named(own)}: it has no field {', '.join(missing)}, which "
+            f"{part.setting}.{part.key_setting} declares."
         )
     return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused, others=tuple(sorted(others)))
-
-
-def declared_of(pipeline: Pipeline, part: SourcePart) -> Declared:
-    """Returns what the settings declare about a source's values. They declare nothing about the schema of its keys."""
-    return pipeline.source.declared if part == "source" else Declared()
 
 
 def _newest(
@@ -162,7 +144,7 @@ def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, ids: C
     """
     if not (unknown := sorted({*ids} - known.ids)):
         return known
-    form, registry, declared = format_of(pipeline, part), registry_for(pipeline, part), declared_of(pipeline, part)
+    form, registry, declared = format_of(part), registry_for(pipeline, part), part.declared
     writers, refused, others = list(known.writers), dict(known.refused), set(known.others)
     added = 0
     for schema_id in unknown:
@@ -198,42 +180,41 @@ def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | No
         settings = pipeline.schema_registry
         if settings is not None and settings.auto_register:
             return None
-        setting = "output.key_subject" if part == "output_key" else "output.subject"
         raise SettingsError(
-            f"{_where(pipeline, part)}: the registry has no subject {pipeline.subject(part)}. Register the output's schema "
-            f"there, name another subject as {setting}, or set schema_registry.auto_register: true, which registers the schema "
-            "of the transform's result."
+            f"{_where(pipeline, part)}: the registry has no subject {part.subject}. Register the output's schema "
+            f"there, name another subject as {part.setting_of('subject')}, or set schema_registry.auto_register: true, which "
+            "registers the schema of the transform's result."
         )
-    found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
+    found = _version(registry, pipeline, part, part.version or versions[-1])
     try:
-        return registered(found, text_to_write(pipeline, part, found.text, found.references))
+        return registered(found, text_to_write(part, found.text, found.references))
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {named(found)}: {error}. It cannot be written.") from None
 
 
-def text_to_write(pipeline: Pipeline, part: Part, text: str, references: Sequence[SchemaReference] = ()) -> str:
+def text_to_write(part: OutputPart, text: str, references: Sequence[SchemaReference] = ()) -> str:
     """Returns the schema that a part of the output is written with, as a plan freezes it.
 
     Raises:
         BadSchema: Spark cannot hold its values, or no row can be one.
     """
-    mapped = pipeline.output.records.fields.values() if part == "output" else ()
-    return format_of(pipeline, part).written(text, references, columns=part == "output", mapped=mapped)
+    mapped = () if part.is_key else part.section.fields.values()
+    return format_of(part).written(text, references, columns=not part.is_key, mapped=mapped)
 
 
-def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] | None:
+def _versions(registry: Registry, pipeline: Pipeline, part: RecordPart) -> list[int] | None:
     try:
-        return registry.versions(pipeline.subject(part)) or None
+        return registry.versions(part.subject) or None
     except NotRegistered:
         return None
 
 
-def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) -> SchemaVersion:
+def _version(registry: Registry, pipeline: Pipeline, part: RecordPart, number: int) -> SchemaVersion:
     try:
-        return registry.version(pipeline.subject(part), number)
+        return registry.version(part.subject, number)
     except NotRegistered:
         raise SettingsError(
-            f"{_where(pipeline, part)}: subject {pipeline.subject(part)} has no version {number}, or the registry lacks a schema "
+            f"{_where(pipeline, part)}: subject {part.subject} has no version {number}, or the registry lacks a schema "
             "that it refers to."
         ) from None
 
@@ -242,13 +223,8 @@ def registered(found: SchemaVersion, text: str) -> RegisteredSchema:
     return RegisteredSchema(subject=found.subject, id=found.id, version=found.version, text=text)
 
 
-def fixed_version(pipeline: Pipeline, part: Part) -> int | None:
-    section = pipeline.encoded(part)
-    return section.key_version if part.endswith("_key") else section.version
-
-
-def _where(pipeline: Pipeline, part: Part) -> str:
-    return f"pipeline {pipeline.name}, {part.replace('_', ' ')}"
+def _where(pipeline: Pipeline, part: RecordPart) -> str:
+    return f"pipeline {pipeline.name}, {part.title}"
 
 
 def named(found: SchemaVersion) -> str:

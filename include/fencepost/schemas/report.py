@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import RecordPart
 from fencepost.model import RegisteredSchema, Schemas
 from fencepost.rows.decode import CONNECTOR
 from fencepost.rows.path import RowPath
-from fencepost.schemas.freeze import OutputPart, Part, output_schema, parts_with_registry, read_schemas
+from fencepost.schemas.freeze import output_parts, output_schema, read_schemas, source_parts
 from fencepost.schemas.resolve import misfit, written_types
 
 
@@ -33,8 +34,7 @@ class PartReport:
     `gives` is the type of the transform's result.
     """
 
-    part: Part
-    subject: str
+    part: RecordPart
     takes: RegisteredSchema | None
     versions: tuple[VersionReport, ...]
     gives: str | None = None
@@ -55,31 +55,25 @@ def report_schemas(
         SettingsError, RegistryUnavailable, AccessDenied: as a plan would.
     """
     found = list[PartReport]()
-    parts, read = parts_with_registry(pipeline), dict[str, object]()
-    for part in parts:
-        if part == "source" or part == "source_key":
-            read[part] = schemas = read_schemas(pipeline, part, strict=False)
-            versions = [VersionReport(w.id, w.version, None) for w in schemas.writers]
-            versions += [VersionReport(number, None, why) for number, why in schemas.refused.items()]
-            ordered = tuple(sorted(versions, key=lambda known: known.id))
-            found.append(PartReport(part, pipeline.subject(part), schemas.reader, ordered))
-    types = _types_of_result(spark, RowPath(pipeline, Schemas.model_validate(read), tables=tables or {}))
-    for part in parts:
-        if part == "output" or part == "output_key":
-            takes, kind = output_schema(pipeline, part), types.get(part)
-            known: tuple[VersionReport, ...] = ()
-            if takes is not None:
-                known = (
-                    VersionReport(
-                        takes.id, takes.version, None if kind is None else misfit(pipeline, part, kind, takes)
-                    ),
-                )
-            gives = None if kind is None else kind.simpleString()
-            found.append(PartReport(part, pipeline.subject(part), takes, known, gives))
+    read = Schemas()
+    for part in source_parts(pipeline):
+        schemas = read_schemas(pipeline, part, strict=False)
+        read = read.with_read(part.topic, schemas, is_key=part.is_key)
+        versions = [VersionReport(w.id, w.version, None) for w in schemas.writers]
+        versions += [VersionReport(number, None, why) for number, why in schemas.refused.items()]
+        found.append(PartReport(part, schemas.reader, tuple(sorted(versions, key=lambda known: known.id))))
+    types = _types_of_result(spark, RowPath(pipeline, read, tables=tables or {}))
+    for out in output_parts(pipeline):
+        takes, kind = output_schema(pipeline, out), types.get(out.name)
+        known: tuple[VersionReport, ...] = ()
+        if takes is not None:
+            why = None if kind is None else misfit(out, kind, takes)
+            known = (VersionReport(takes.id, takes.version, why),)
+        found.append(PartReport(out, takes, known, None if kind is None else kind.simpleString()))
     return found
 
 
-def _types_of_result(spark: SparkSession, path: RowPath) -> dict[OutputPart, DataType]:
-    """Returns the types of the transform's result. Spark analyses the transform on no records, and runs nothing."""
+def _types_of_result(spark: SparkSession, path: RowPath) -> dict[str, DataType]:
+    """Returns the types of the transform's result, by part. Spark analyses the transform on no records, and runs nothing."""
     result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
-    return written_types(path.pipeline, result)
+    return {part.name: kind for part, kind in written_types(path.pipeline, result)}

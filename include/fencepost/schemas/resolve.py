@@ -8,33 +8,31 @@ answers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import OutputPart, SourcePart
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.formats import Unfit
 from fencepost.formats.framing import HEADER
 from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
+from fencepost.model import Batch, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
 from fencepost.protocol.view import View
 from fencepost.rows.transform import value_schema
 from fencepost.schemas.freeze import (
-    MOST_LOOKED_UP,
-    OutputPart,
-    SourcePart,
-    fixed_version,
     format_of,
     look_up_ids,
     named,
+    output_parts,
     output_schema,
-    parts_with_registry,
+    read_schemas,
     registered,
     registry_for,
     text_to_write,
@@ -60,15 +58,13 @@ def resolve_output(deployment: Deployment, batch: Batch, result: DataFrame) -> B
     pipeline = deployment.pipeline
     while True:
         known = batch.plan.schemas or Schemas()
-        changed: dict[str, RegisteredSchema] = {}
-        for part, kind in written_types(pipeline, result).items():
-            frozen = getattr(known, part)
-            fit = _settled(pipeline, part, kind, frozen, _register)
-            if fit != frozen:
-                changed[part] = fit
-        if not changed:
+        found = known
+        for part, kind in written_types(pipeline, result):
+            fit = _settled(pipeline, part, kind, known.written(is_key=part.is_key), _register)
+            found = found.with_written(fit, is_key=part.is_key)
+        if found == known:
             return batch
-        batch = _record(deployment.ledger, batch, known.model_copy(update=changed))
+        batch = _record(deployment.ledger, batch, found)
 
 
 def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple[Schemas, list[str]]:
@@ -80,29 +76,29 @@ def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tupl
     Raises:
         SettingsError: see `resolve_output`.
     """
-    changed, notes = dict[str, RegisteredSchema](), list[str]()
+    found, notes = known, list[str]()
 
     def only_derive(
         pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
     ) -> RegisteredSchema:
-        subject = pipeline.subject(part)
         text = _derived(pipeline, part, kind, latest)
-        notes.append(f"a run would register a {'new version' if latest else 'first schema'} of subject {subject}")
-        written = text_to_write(pipeline, part, text)
-        return RegisteredSchema(subject=subject, id=0, text=written)
+        notes.append(f"a run would register a {'new version' if latest else 'first schema'} of subject {part.subject}")
+        return RegisteredSchema(subject=part.subject, id=0, text=text_to_write(part, text))
 
-    for part, kind in written_types(pipeline, result).items():
-        changed[part] = _settled(pipeline, part, kind, getattr(known, part), only_derive)
-    return known.model_copy(update=changed), notes
+    for part, kind in written_types(pipeline, result):
+        fit = _settled(pipeline, part, kind, known.written(is_key=part.is_key), only_derive)
+        found = found.with_written(fit, is_key=part.is_key)
+    return found, notes
 
 
-def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
+def written_types(pipeline: Pipeline, result: DataFrame) -> list[tuple[OutputPart, DataType]]:
     """Returns the types of a transform's result, for the parts of the output that have a registry."""
-    parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
-    if "output" in parts:
-        found["output"] = value_schema(pipeline, result)
-    if "output_key" in parts and pipeline.output.records.key in result.columns:
-        found["output_key"] = result.schema[pipeline.output.records.key].dataType
+    key, found = pipeline.output.records.key, list[tuple[OutputPart, DataType]]()
+    for part in output_parts(pipeline):
+        if not part.is_key:
+            found.append((part, value_schema(pipeline, result)))
+        elif key in result.columns:
+            found.append((part, result.schema[key].dataType))
     return found
 
 
@@ -112,31 +108,30 @@ Register = Callable[[Pipeline, OutputPart, "DataType", "RegisteredSchema | None"
 def _settled(
     pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None, register: Register
 ) -> RegisteredSchema:
-    if frozen is not None and misfit(pipeline, part, kind, frozen) is None:
+    if frozen is not None and misfit(part, kind, frozen) is None:
         return frozen
     latest = output_schema(pipeline, part)
-    why = None if latest is None else misfit(pipeline, part, kind, latest)
+    why = None if latest is None else misfit(part, kind, latest)
     if latest is not None and why is None:
         return latest
     settings = pipeline.schema_registry
-    if why is not None and (settings is None or not settings.auto_register or fixed_version(pipeline, part)):
+    if why is not None and (settings is None or not settings.auto_register or part.version):
         raise SettingsError(
-            f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. {_way_on(pipeline, part)}"
+            f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. {_way_on(part)}"
         )
     return register(pipeline, part, kind, latest)
 
 
-def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
-    if fixed_version(pipeline, part):
-        setting = "output.key_version" if part == "output_key" else "output.version"
-        return f"{setting} fixes this version; leave it out for the latest."
+def _way_on(part: OutputPart) -> str:
+    if part.version:
+        return f"{part.setting_of('version')} fixes this version; leave it out for the latest."
     return "(Once a version that fits is registered, the next attempt takes it.)"
 
 
-def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: RegisteredSchema) -> str | None:
+def misfit(part: OutputPart, kind: DataType, schema: RegisteredSchema) -> str | None:
     """Returns the reason why columns of this type cannot be written with a schema, whatever the row, or None."""
     try:
-        format_of(pipeline, part).check_fits(kind, schema)
+        format_of(part).check_fits(kind, schema)
     except Unfit as error:
         return str(error)
     return None
@@ -147,20 +142,20 @@ def _register(
 ) -> RegisteredSchema:
     """Registers the schema of the transform's result, if the registry accepts it as compatible."""
     text = _derived(pipeline, part, kind, latest)
-    found = registry_for(pipeline, part).register(pipeline.subject(part), text)
+    found = registry_for(pipeline, part).register(part.subject, text)
     log.info("pipeline %s: %s is registered", pipeline.name, named(found))
-    return registered(found, text_to_write(pipeline, part, text))
+    return registered(found, text_to_write(part, text))
 
 
 def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None) -> str:
     """Returns the text of a schema for the transform's result that the registry accepts as compatible with the latest."""
-    subject, like = pipeline.subject(part), latest.text if latest else None
-    registry, form = registry_for(pipeline, part), format_of(pipeline, part)
+    like = latest.text if latest else None
+    registry, form = registry_for(pipeline, part), format_of(part)
     try:
         text = form.derive(kind, pipeline.output.name, like)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: no schema can be registered for its result: {error}") from None
-    if latest is not None and not registry.is_compatible(subject, text):
+    if latest is not None and not registry.is_compatible(part.subject, text):
         difference = form.difference(text, latest.text)
         raise SettingsError(
             f"{pipeline.transform_file}: the schema of its result is not compatible with {latest}, as the registry judges"
@@ -170,20 +165,30 @@ def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: Regis
     return text
 
 
-def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
-    """Returns the schema ids of the records that a batch reads, from the connector's columns."""
-    columns: dict[SourcePart, str] = {"source": "value", "source_key": "key"}
-    found: dict[SourcePart, set[int]] = {}
-    for part in parts_with_registry(pipeline):
-        if part == "source" or part == "source_key":
-            column = F.col(columns[part])
+IdsOfPart = tuple[SourcePart, set[int]]  # the schema ids in the records of a source
+
+
+def ids_in_source(raw: DataFrame, parts: Iterable[SourcePart]) -> list[IdsOfPart]:
+    """Returns the schema ids of records, from the connector's columns. `parts` are those of their source."""
+    found = list[IdsOfPart]()
+    for part in parts:
+        if part.in_registry:
+            column = F.col("key" if part.is_key else "value")
             framed = raw.where((F.length(column) >= HEADER) & (F.substring(column, 1, 1) == F.lit(bytearray(1))))
             ids = framed.select(F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).alias("id")).distinct().collect()
-            found[part] = {int(row["id"]) for row in ids}
+            found.append((part, {int(row["id"]) for row in ids}))
     return found
 
 
-def look_up(deployment: Deployment, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
+def with_ids(pipeline: Pipeline, known: Schemas, ids: Iterable[IdsOfPart]) -> Schemas:
+    """Returns these schemas with the schema of each of the ids, or the reason why its records are malformed."""
+    for part, in_source in ids:
+        read = known.read(part.topic, is_key=part.is_key) or read_schemas(pipeline, part, strict=False)
+        known = known.with_read(part.topic, look_up_ids(pipeline, part, read, in_source), is_key=part.is_key)
+    return known
+
+
+def look_up(deployment: Deployment, batch: Batch, ids: Sequence[IdsOfPart]) -> Batch:
     """Returns the batch with the schema of each of these ids, or the reason why its records are malformed.
 
     Schemas that the ledger has by then are kept. This attempt may have recorded the output's schema, and another
@@ -191,15 +196,10 @@ def look_up(deployment: Deployment, batch: Batch, ids: dict[SourcePart, set[int]
     """
     while True:
         schemas = batch.plan.schemas or Schemas()
-        changed: dict[str, ReadSchemas] = {}
-        for part, in_source in ids.items():
-            known: ReadSchemas = getattr(schemas, part)
-            if unknown := sorted(in_source - known.ids):
-                changed[part] = look_up_ids(deployment.pipeline, part, known, unknown)
-                log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
-        if not changed:
+        if (found := with_ids(deployment.pipeline, schemas, ids)) == schemas:
             return batch
-        batch = _record(deployment.ledger, batch, schemas.model_copy(update=changed))
+        log.info("batch %s: looked up the schemas of its records", batch.id)
+        batch = _record(deployment.ledger, batch, found)
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,14 +14,13 @@ from pyspark.sql.types import StructType
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.side_tables import TopicTable
 from fencepost.counts import count_of
-from fencepost.errors import FencepostError, SideTableRefused
+from fencepost.errors import FencepostError
 from fencepost.formats import envelope
 from fencepost.formats.quoting import column_named
 from fencepost.kafka.cluster import Cluster
-from fencepost.model import ReadSchemas, Schemas
+from fencepost.model import NO_SCHEMAS
 from fencepost.rows.decode import CONNECTOR, read_source
-from fencepost.schemas.freeze import look_up_ids, read_schemas
-from fencepost.schemas.resolve import ids_in_source
+from fencepost.schemas.resolve import ids_in_source, with_ids
 from fencepost.side_tables.content import TableContent, content_of, refused
 from fencepost.side_tables.newest import NewestByKey, read_newest
 from fencepost.spark.diagnosis import spark_reads
@@ -47,24 +45,23 @@ def read_topic_table(
     """
     with _named(pipeline, name):
         newest = read_newest(pipeline, cluster, name, table)
-        reader, raw = pipeline.with_source(table.source), _frame(spark, newest)
+        raw = _frame(spark, newest)
         with spark_reads("decoding its records"):
-            rows, schema = _rows(pipeline, name, table, newest, read_source(raw, reader.source, _schemas(reader, raw)))
+            # A record with a schema that cannot be read is malformed.
+            schemas = with_ids(pipeline, NO_SCHEMAS, ids_in_source(raw, pipeline.table_parts(name)))
+            rows, schema = _rows(pipeline, name, table, newest, read_source(raw, table.source, schemas))
     return content_of(pipeline, name, rows, schema, newest.offsets)
 
 
 @contextmanager
 def _named(pipeline: Pipeline, name: str) -> Iterator[None]:
-    """Names the side table in errors that would be about the pipeline's source, or about a topic alone."""
+    """Names the side table in errors about a topic alone. Those about its schemas name it already."""
     try:
         yield
-    except SideTableRefused:
-        raise
     except FencepostError as error:
-        said = re.sub(rf"^pipeline {pipeline.name}, source( key)?: ", r"its\1 schema: ", str(error))
-        said = re.sub(r"\bsource\.key\b(?!_)", f"tables.{name}.key_schema", said)
-        said = re.sub(r"\bsource\.(?=[a-z])", f"tables.{name}.", said)
-        raise type(error)(f"pipeline {pipeline.name}: side table {name}: {said}") from error
+        if str(error).startswith(f"pipeline {pipeline.name}"):
+            raise
+        raise type(error)(f"pipeline {pipeline.name}: side table {name}: {error}") from error
 
 
 def _frame(spark: SparkSession, newest: NewestByKey) -> DataFrame:
@@ -79,14 +76,6 @@ def _frame(spark: SparkSession, newest: NewestByKey) -> DataFrame:
         pa.nulls(len(records), pa.timestamp("us", "UTC")),
     ]
     return spark.createDataFrame(pa.Table.from_arrays(columns, names=CONNECTED.fieldNames()), CONNECTED)
-
-
-def _schemas(reader: Pipeline, raw: DataFrame) -> Schemas:
-    """Returns the registry's schemas that read these records. A record with a schema that cannot be read is malformed."""
-    found = dict[str, ReadSchemas]()
-    for part, ids in ids_in_source(raw, reader).items():
-        found[part] = look_up_ids(reader, part, read_schemas(reader, part, strict=False), ids)
-    return Schemas.model_validate(found)
 
 
 def _rows(

@@ -84,7 +84,9 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tab
         )
         return _write_all(spark, deployment, batch, tables)
     except UnknownSchemas:
-        ids = ids_in_source(read_records(spark, deployment.cluster, batch, headers=False), deployment.pipeline)
+        ids = ids_in_source(
+            read_records(spark, deployment.cluster, batch, headers=False), deployment.pipeline.source_parts
+        )
         return _write_all(spark, deployment, look_up(deployment, batch, ids), tables)
 
 

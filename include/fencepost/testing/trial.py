@@ -25,7 +25,7 @@ from fencepost.rows.path import RowPath
 from fencepost.rows.row_by_row import check_row_by_row, partitions_read
 from fencepost.rows.transform import analysis_errors
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
-from fencepost.schemas.freeze import parts_with_registry
+from fencepost.schemas.freeze import output_parts
 from fencepost.spark.session import build_session, session_of_its_own
 from fencepost.testing.given_tables import TableRows, given_tables
 from fencepost.testing.input_rows import Place, given_records
@@ -197,9 +197,7 @@ def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
 
 
 def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
-    return all(
-        getattr(schemas, part) is not None for part in parts_with_registry(pipeline) if part.startswith("output")
-    )
+    return all(schemas.written(is_key=part.is_key) is not None for part in output_parts(pipeline))
 
 
 def _with_rows(

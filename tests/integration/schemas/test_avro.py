@@ -139,10 +139,11 @@ def test_a_batch_of_two_schemas_and_its_keys_go_from_the_sdk_through_the_steps_t
     assert batch.state is State.PUBLISHED
     schemas = batch.plan.schemas
     assert schemas is not None
-    assert schemas.source is not None
+    values = schemas.of(pipeline.source.topic).value
+    assert values is not None
     assert schemas.output is not None
-    versions = {w.version: w.id for w in schemas.source.writers}
-    assert (schemas.source.reader.subject, schemas.source.reader.version) == (f"{source}-value", 2)
+    versions = {w.version: w.id for w in values.writers}
+    assert (values.reader.subject, values.reader.version) == (f"{source}-value", 2)
     assert versions == {1: records_id(records[0]), 2: records_id(records[-2])}
     assert (schemas.output.subject, schemas.output.version, schemas.output.id) == (f"{out}-value", 1, out_id)
 
@@ -201,9 +202,10 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     assert [r.value for r in kept] == [values[i] for i in sorted(reasons)]
     schemas = latest(pipeline, day(1)).plan.schemas
     assert schemas is not None
-    assert schemas.source is not None
-    assert {w.id for w in schemas.source.writers} == {good, wider}
-    assert set(schemas.source.refused) == {text, other, 2**31 - 1}
+    values = schemas.of(pipeline.source.topic).value
+    assert values is not None
+    assert {w.id for w in values.writers} == {good, wider}
+    assert set(values.refused) == {text, other, 2**31 - 1}
 
 
 @pytest.mark.deep
@@ -248,8 +250,9 @@ def test_a_replay_decodes_with_the_schemas_of_now(
     assert (batch.adds_to, batch.state) == (1, State.PUBLISHED)
     schemas = batch.plan.schemas
     assert schemas is not None
-    assert schemas.source is not None
-    assert schemas.source.reader.version == 2
+    values = schemas.of(pipeline.source.topic).value
+    assert values is not None
+    assert values.reader.version == 2
     assert client(schema_registry).get_versions(f"{out}-value") == [1, 2]
 
 
@@ -545,7 +548,7 @@ def test_the_report_on_schemas_says_what_can_be_read_and_written(
     pipeline = make(
         "def transform(frame):\n    return frame.selectExpr('_key', 'n', 'true AS ok')\n", output={"format": "avro"}
     )
-    source, out = pipeline.subject("source"), pipeline.subject("output")
+    source, out = pipeline.source_parts[0].subject, pipeline.output_parts[0].subject
     old = register(schema_registry, source, n_of() | {"fields": [{"name": "n", "type": "string"}]})
     new = register(schema_registry, source, n_of())
     written_with = register(schema_registry, out, n_of(ok="string"))

@@ -173,8 +173,9 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_an_unknown
     }
     schemas = latest(pipeline, day(1)).plan.schemas
     assert schemas is not None
-    assert schemas.source is not None
-    assert schemas.source.ids == {good, later, avro, 2**31 - 1}
+    values = schemas.of(pipeline.source.topic).value
+    assert values is not None
+    assert values.ids == {good, later, avro, 2**31 - 1}
 
 
 def test_a_schema_that_is_no_columns_type_is_refused_at_plan_with_its_place(

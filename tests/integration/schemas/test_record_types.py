@@ -64,8 +64,9 @@ def test_records_of_other_subjects_are_excluded_by_name_whatever_their_schemas_a
     assert (out(broker, pipeline), excluded(pipeline)) == (list(range(50)), {"other_types": 50})
     schemas = latest(pipeline, day(1)).plan.schemas
     assert schemas is not None
-    assert schemas.source is not None
-    assert (schemas.source.others, schemas.source.refused) == (tuple(sorted(ids[1:])), {})
+    values = schemas.of(pipeline.source.topic).value
+    assert values is not None
+    assert (values.others, values.refused) == (tuple(sorted(ids[1:])), {})
     for only, says in (
         (["acme.OrderShipped"], "source.only names acme.OrderShipped, and record acme.OrderCreated does not read that"),
         (["acme.OrderCreated", "acme.Nope"], "source.only names acme.Nope, and record acme.OrderCreated does not"),
@@ -94,7 +95,7 @@ def test_of_one_subject_with_versions_of_several_types_the_newest_of_the_type_is
         framed(ids[4], written(other, {"n": 5})),
     ]
     produce(broker.bootstrap, topic, [(b"k", value, 0, at(1)) for value in values])
-    assert read_schemas(pipeline, "source").reader.id == ids[3]
+    assert read_schemas(pipeline, pipeline.source_parts[0]).reader.id == ids[3]
     assert [one.problem for part in report_schemas(spark, pipeline) for one in part.versions] == [None] * 2
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert (out(broker, pipeline), excluded(pipeline)) == ([1, 4], {"other_types": 3})

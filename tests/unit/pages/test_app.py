@@ -21,7 +21,7 @@ from fencepost.pages import comparisons as comparisons_module
 from fencepost.pages.app import app
 from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.pipelines import Pipelines
-from makers import a_table, a_topic, planned
+from makers import a_table, a_topic, of_source, planned
 from waiting import await_true
 
 from .conftest import SETTINGS, FakeComparisons, FakeLedgers, Get
@@ -375,7 +375,7 @@ def test_what_went_to_quarantine_is_counted_in_the_list_the_trend_and_by_rule(ge
 def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids(get: Get, ledgers: FakeLedgers) -> None:
     made = batch(1)
     one, two = (RegisteredSchema(subject=f"in{EVIL}", id=5 + n, version=1 + n, text="{}") for n in range(2))
-    schemas = Schemas(source=ReadSchemas(reader=two, writers=(one, two)), output_key=one)
+    schemas = Schemas(sources=of_source(ReadSchemas(reader=two, writers=(one, two))), output_key=one)
     ledgers.content["orders"] = [made.model_copy(update={"plan": made.plan.model_copy(update={"schemas": schemas})})]
     text = get(f"/pipelines/orders/{hour(1)}").text
     assert "(version 2, id 6); records of ids 5, 6" in text

@@ -21,7 +21,7 @@ from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from makers import a_table, a_topic, planned
+from makers import a_table, a_topic, of_source, planned
 from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, differing, report
 
 
@@ -398,7 +398,7 @@ def test_the_template_loads_when_the_package_is_a_zip(tmp_path: Path) -> None:
 
 def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids() -> None:
     one, two = (RegisteredSchema(subject=f"in{EVIL}", id=5 + n, version=1 + n, text="{}") for n in range(2))
-    schemas = Schemas(source=ReadSchemas(reader=two, writers=(one, two)), output=one)
+    schemas = Schemas(sources=of_source(ReadSchemas(reader=two, writers=(one, two))), output=one)
     made = report(*PASSING)
     plan = made.batch.plan.model_copy(update={"schemas": schemas})
     made = made.model_copy(update={"batch": made.batch.model_copy(update={"plan": plan})})
