@@ -223,6 +223,34 @@ def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Brok
     assert written.malformed_at == tuple((pipeline.source.topic, 1, i) for i in range(13))
 
 
+EMPTY = """
+def transform(frame):
+    return frame.select("_key", "n", "name"){}
+"""
+
+
+@pytest.mark.parametrize("empties", ['.where("false")', ".limit(0)"])
+def test_a_result_that_spark_knows_to_be_empty_is_written_without_rows(
+    spark: Any, broker: Broker, make_pipeline: Make, empties: str
+) -> None:
+    """Spark plans no task for it, and reads nothing. The records are counted and the malformed ones kept all the same."""
+    rule = '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "n"}, "severity": "quarantine"}]'
+    sections: dict[str, Any] = {"output": {"layout": "output"}, "source": {"on_malformed": "quarantine"}}
+    pipeline = make_pipeline(
+        EMPTY.format(empties), f'{{"expectations": {rule}}}', quality={"quarantine_limit": "none"}, **sections
+    )
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records: list[Any] = [(b"k%d" % n, {"n": n, "name": "a"}, n % 2, at(1)) for n in range(10)]
+    produce(broker.bootstrap, pipeline.source.topic, [*records, (b"bad", b"{", 1, at(1))])
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert batch.state is State.PUBLISHED
+    assert batch.written is not None
+    assert (batch.written.rows_in, batch.written.rows, batch.written.results) == (11, 0, 0)
+    assert batch.written.quarantined == {"malformed": 1}
+    assert read_all(broker.bootstrap, pipeline.output.topic) == []
+
+
 def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     keep = (
         'def transform(frame):\n    return frame.select("_key", "_timestamp", "_headers", "_tombstone", "n", "name")\n'

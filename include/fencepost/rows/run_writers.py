@@ -56,9 +56,19 @@ def run_writers(
         )
         return Answers(committed, read_all=False)
     answered = rows.mapInArrow(writer_of(job), ANSWER_SCHEMA)
+    if tasks is None and not answered._jdf.queryExecution().toRdd().getNumPartitions():
+        answered = _without_rows(rows, len(job.writers.marks)).mapInArrow(writer_of(job), ANSWER_SCHEMA)
     answers = _collect(answered, job.nonce, _task_partitions(answered, job, tasks), meaning)
     receipts = [Receipt.model_validate_json(answer["receipt"]) for answer in answers]
     return Answers(receipts, read_all=not any(answer["skipped"] for answer in answers))
+
+
+def _without_rows(rows: DataFrame, partitions: int) -> DataFrame:
+    """Returns a DataFrame with the same columns, and without rows in each of its Spark partitions. Spark plans no task if
+    it knows that there are no rows, and each task-partition needs its mark all the same.
+    """
+    spark = rows.sparkSession
+    return spark.createDataFrame(spark.sparkContext.parallelize([], partitions), rows.schema)
 
 
 def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> Sequence[int]:

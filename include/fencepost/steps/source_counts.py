@@ -21,6 +21,7 @@ from fencepost.protocol.ranges import credible_until
 from fencepost.rows.decode import is_excluded, is_malformed, read_source, refused_tombstone
 from fencepost.rows.encode import PLACES
 from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
+from fencepost.rows.observed import observed_values
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.suite.catalogue import FRESHNESS
 
@@ -93,7 +94,9 @@ def observed_counts(
     """
     if not read_all:
         return count_again(raw, pipeline, batch)
-    counts = seen.get
+    counts = observed_values(seen)
+    if counts is None:
+        return count_source(raw, pipeline, batch)
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
     # The first malformed records are listed unless they are in quarantine, which takes another read.
     if sure and (counts["malformed"] == 0 or batch.plan.quarantines_malformed):

@@ -20,6 +20,7 @@ from fencepost.outputs.output import output_of
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES
+from fencepost.rows.observed import observed_values
 from fencepost.rows.path import RowPath
 from fencepost.rows.placing import place_by_key, shuffled_again
 from fencepost.rows.quarantined import source_sample
@@ -176,10 +177,9 @@ class _Rows:
         promised = sum(receipt.rows + receipt.withheld for receipt in answers.receipts)
         if not tables_read:
             return promised
-        if answers.read_all:
-            found = int(self.seen.get["results"])
-            if found == promised:
-                return found
+        seen = observed_values(self.seen) if answers.read_all else None
+        if seen is not None and seen["results"] == promised:
+            return promised
         return self.flagged.count()
 
 
