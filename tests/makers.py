@@ -18,6 +18,7 @@ from fencepost.model import (
     Receipt,
     SideTableState,
     SourceSchemas,
+    SourceSummary,
     State,
     Tally,
     TaskBlock,
@@ -142,7 +143,15 @@ def a_written(*receipts: Receipt, **changes: Any) -> WriteSummary:
     """The end of a write that brought these receipts, and read as many records as it wrote."""
     rows = sum(t.rows for r in receipts for t in r.topics.values())
     values = {"rules": (), "output": a_topic(rows, topic="out"), "rows_in": rows, "seconds": 0, "written_at": NOW}
-    return WriteSummary.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
+    said = {**values, **changes}
+    counts = {name: said.pop(name) for name in SourceSummary.model_fields if name in said}
+    return WriteSummary.of(receipts or (a_receipt(rows=0),), sources={"in": SourceSummary(**counts)}, **said)
+
+
+def counted(written: WriteSummary, **changes: Any) -> WriteSummary:
+    """The summary with other counts of its only source."""
+    ((topic, summary),) = written.sources.items()
+    return written.model_copy(update={"sources": {topic: summary.model_copy(update=changes)}})
 
 
 def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:

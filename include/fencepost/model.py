@@ -665,6 +665,28 @@ NOTHING = Tally()
 WRITTEN_AS = "fencepost.field"
 
 
+class SourceSummary(Frozen):
+    """What a batch has read of one source. `excluded` has the records that the source does not read, by `ExcludedKind`.
+    `malformed_at` has the topic, partition and offset of the first few records that were dropped as malformed.
+    `tombstones` are records without a value that were dropped. `newest` is the latest timestamp of a record that is not
+    excluded.
+
+    `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
+    """
+
+    rows_in: int | None = Field(default=None, ge=0)
+    malformed: int = Field(default=0, ge=0)
+    malformed_at: tuple[tuple[str, int, int], ...] = ()
+    tombstones: int = Field(default=0, ge=0)
+    excluded: dict[str, int] = Field(default_factory=dict)
+    newest: AwareDatetime | None = None
+
+    @property
+    def included(self) -> int | None:
+        """Returns how many of the records read are not excluded, or None if they were not counted."""
+        return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
+
+
 class WriteSummary(Frozen):
     """A summary of what all task-partitions of a batch have committed, with the ends of the batch's topics after the
     write. All of the batch's records lie before these ends.
@@ -675,11 +697,9 @@ class WriteSummary(Frozen):
     suite's order. `results` is then the number of rows of the transform's result, as Spark counted them before anything
     was written.
 
-    `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
-
-    An addition's `rows_in` is the number of records that it replayed. `result_rows` is the number of result rows among
-    them. The rules judged result rows without the transform. Result rows that no longer fit the output's format count
-    as malformed.
+    `sources` has what was read of each source, by its topic. An addition has there the records that it replayed.
+    `result_rows` is the number of result rows that it replayed, which the rules judged without the transform.
+    `unreadable_results` is the number of result rows that no longer fit the output's format. They count as malformed.
     """
 
     tasks: int = Field(ge=1)
@@ -687,15 +707,11 @@ class WriteSummary(Frozen):
     rules: dict[str, int] = Field(default_factory=dict)
     withheld: int = Field(default=0, ge=0)
     output: TopicEnds
-    rows_in: int | None = Field(default=None, ge=0)
-    malformed: int = Field(default=0, ge=0)
-    malformed_at: tuple[tuple[str, int, int], ...] = ()  # (topic, partition, offset) of the first few dropped records
-    tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
-    excluded: dict[str, int] = Field(default_factory=dict)  # records that the source does not read, by `ExcludedKind`
+    sources: dict[str, SourceSummary] = Field(default_factory=dict)
     result_rows: int = Field(default=0, ge=0)
+    unreadable_results: int = Field(default=0, ge=0)
     quarantine: TopicEnds | None = None
     results: int | None = Field(default=None, ge=0)
-    newest: AwareDatetime | None = None  # the latest timestamp of a source record that is not excluded
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
     seconds: float = Field(ge=0)
     written_at: AwareDatetime
@@ -743,9 +759,43 @@ class WriteSummary(Frozen):
         return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
 
     @property
+    def rows_in(self) -> int | None:
+        """Returns the number of records that were read, or None if they were not counted. Result rows of a replay are
+        included.
+        """
+        found = [one.rows_in for one in self.sources.values() if one.rows_in is not None]
+        return None if len(found) < len(self.sources) else sum(found) + self.result_rows
+
+    @property
+    def malformed(self) -> int:
+        """Returns the number of malformed records. Unreadable result rows are included."""
+        return sum(one.malformed for one in self.sources.values()) + self.unreadable_results
+
+    @property
+    def malformed_at(self) -> tuple[tuple[str, int, int], ...]:
+        """Returns the topic, partition and offset of the first few records of each source that were dropped as malformed."""
+        return tuple(place for one in self.sources.values() for place in one.malformed_at)
+
+    @property
+    def tombstones(self) -> int:
+        """Returns the number of records without a value that were dropped."""
+        return sum(one.tombstones for one in self.sources.values())
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """Returns the number of records that no source reads, by `ExcludedKind`."""
+        kinds = {kind: None for one in self.sources.values() for kind in one.excluded}
+        return {kind: sum(one.excluded.get(kind, 0) for one in self.sources.values()) for kind in kinds}
+
+    @property
     def included(self) -> int | None:
         """Returns how many of the records read are not excluded, or None if they were not counted."""
         return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
+
+    @property
+    def newest(self) -> datetime | None:
+        """Returns the latest timestamp of a record of any source that is not excluded."""
+        return max((one.newest for one in self.sources.values() if one.newest is not None), default=None)
 
     @property
     def bypassed(self) -> int:

@@ -440,7 +440,7 @@ class Coordinator:
             written = product.a_written(receipts, ends, topic)
             if self.quarantines:
                 kept = makers.a_topic(end, topic="quarantine")
-                written = written.model_copy(update={"quarantine": kept, "malformed": aside})
+                written = makers.counted(written, malformed=aside).model_copy(update={"quarantine": kept})
             return record_written(view, when, revision, written, receipts)
         if word == "copied":
             _, _, revision, lease, rows, end = operation

@@ -107,7 +107,7 @@ def recorded(lease: Lease, receipts: tuple[Lease, ...], writers: int, malformed:
     plan = batch.plan.model_copy(update={"tasks": makers.task_blocks(writers, malformed)})
     batch = batch.model_copy(update={"plan": plan})
     made = tuple(a_receipt(t, n, ledger=ledger) for t, (ledger, n) in enumerate(receipts))
-    result = a_written(made).model_copy(update={"malformed": malformed})
+    result = makers.counted(a_written(made), malformed=malformed)
     try:
         assert record_written(View.of([batch]), batch.interval, batch.revision, result, made)[0].state is State.WRITTEN
     except FencepostError as refusal:

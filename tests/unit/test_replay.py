@@ -33,6 +33,7 @@ from makers import (
     a_verdict,
     a_written,
     an_announcement,
+    counted,
     publish_prepared,
     task_blocks,
 )
@@ -99,7 +100,9 @@ def test_an_addition_under_way_is_kept_so_that_two_requests_make_one(state: Stat
 def test_results_of_a_transform_are_left_to_replay_too() -> None:
     base = a_base(left=3)
     assert base.written is not None
-    results = base.model_copy(update={"written": base.written.model_copy(update={"malformed": 0, "result_rows": 3})})
+    results = base.model_copy(
+        update={"written": counted(base.written, malformed=0).model_copy(update={"result_rows": 3})}
+    )
     assert left_to_replay(results) == 3
     assert link_of(results) == results
     assert results.written is not None
@@ -210,7 +213,7 @@ def test_an_addition_is_written_when_what_fails_again_is_committed_too() -> None
     assert (done.state, done.adds_to) == (State.WRITTEN, 1)
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
         record_written(view, DAY, 2, result, receipts[:1])
-    results = result.model_copy(update={"malformed": 0, "result_rows": 1})
+    results = counted(result, malformed=0).model_copy(update={"result_rows": 1})
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
         record_written(view, DAY, 2, results, receipts[:1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.formats.framing import ExcludedKind
-from fencepost.model import Batch, Layout, describe_topics
+from fencepost.model import Batch, Layout, SourceSummary, describe_topics
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
 from fencepost.rows.decode import is_excluded, is_malformed, read_source, refused_tombstone
@@ -45,12 +45,6 @@ class SourceCounts:
     at: Places = ()
     why: str = ""
     newest: datetime | None = None
-    results: int = 0  # in a replay: result rows
-
-    @property
-    def bypassed(self) -> int:
-        """Returns the number of records that bypass the transform. A second job writes them."""
-        return self.malformed + self.results
 
     @property
     def truncations(self) -> int:
@@ -67,10 +61,17 @@ class SourceCounts:
         ]
         return any(refused)
 
-    def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
-        """Returns the counts with result rows added. The other counts do not include result rows."""
-        rows = None if self.rows is None else self.rows + results
-        return replace(self, rows=rows, malformed=self.malformed + malformed, results=self.results + results)
+    @property
+    def summary(self) -> SourceSummary:
+        """Returns the counts in the form that the ledger keeps."""
+        return SourceSummary(
+            rows_in=self.rows,
+            malformed=self.malformed,
+            malformed_at=self.at,
+            tombstones=self.tombstones,
+            excluded=dict(self.excluded),
+            newest=self.newest,
+        )
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: Places = (), why: str = "") -> SourceCounts:

@@ -161,20 +161,15 @@ def _current_inputs(deployment: Deployment, batch: Batch, tables: tuple[SideTabl
 
 def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: float) -> StepResult:
     """Records `written`. The topics' ends are read after every commit, so the whole batch lies before them."""
-    source = wrote.source
     result = WriteSummary.of(
         wrote.receipts,
         wrote.rules,
         output=written_to(deployment, batch).now(),
         quarantine=QuarantineTopic(deployment, batch).now() if batch.plan.quarantine else None,
         results=wrote.results,
-        rows_in=source.rows,
-        malformed=source.malformed,
-        malformed_at=source.at,
-        tombstones=source.tombstones,
-        excluded=dict(source.excluded),
-        result_rows=source.results,
-        newest=source.newest,
+        sources={deployment.pipeline.source.topic: wrote.source.summary},
+        result_rows=wrote.result_rows,
+        unreadable_results=wrote.unreadable_results,
         value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),

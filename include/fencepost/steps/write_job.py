@@ -49,7 +49,7 @@ class ShuffledAgain(WriteFailed):
 @dataclass(frozen=True)
 class WriteResult:
     """The result of a write: receipts, counts of the source, the value's schema, and the fields of `WriteSummary` about
-    rules.
+    rules and about result rows.
     """
 
     receipts: list[Receipt]
@@ -57,6 +57,13 @@ class WriteResult:
     schema: str = ""
     rules: tuple[str, ...] = ()
     results: int | None = None
+    result_rows: int = 0
+    unreadable_results: int = 0
+
+    @property
+    def bypassed(self) -> int:
+        """Returns the number of records that bypass the transform. A second job writes them."""
+        return self.source.malformed + self.result_rows
 
 
 def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:
@@ -93,15 +100,15 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tab
 
 def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:
     result, batch = _write_rows(spark, deployment, batch, tables)
-    if not (batch.plan.quarantines_malformed and result.source.bypassed):
+    if not (batch.plan.quarantines_malformed and result.bypassed):
         return result
     reached("write.results-answered")
-    if not result.source.results:
+    if not result.result_rows:
         return replace(result, receipts=[*result.receipts, *write_malformed(spark, deployment, batch)])
     receipts, unread = write_replayed(spark, deployment, batch, result.schema)
-    results = None if result.results is None else result.results + result.source.results - unread
-    source = result.source.with_results(0, malformed=unread)
-    return replace(result, receipts=[*result.receipts, *receipts], source=source, results=results)
+    results = None if result.results is None else result.results + result.result_rows - unread
+    every = [*result.receipts, *receipts]
+    return replace(result, receipts=every, results=results, unreadable_results=unread)
 
 
 def _write_rows(
@@ -134,7 +141,7 @@ def _write_rows(
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
-    counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline).with_results(result_rows)
+    counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline)
     # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
     if counts.are_refused(pipeline):
         refused = refused_records(deployment.pipeline, batch, source_records)
@@ -142,7 +149,7 @@ def _write_rows(
             raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     results = rows.results(answers, tables_read=tables.committed is None)
-    return WriteResult(answers.receipts, counts, schema, names, results), batch
+    return WriteResult(answers.receipts, counts, schema, names, results, result_rows), batch
 
 
 def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:

@@ -20,6 +20,7 @@ from makers import (
     a_verdict,
     a_written,
     an_output,
+    counted,
     task_blocks,
 )
 
@@ -97,9 +98,11 @@ def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) 
     assert made.written is not None
     bad = a_topic(0, topic=topic)
     topics = {**made.written.topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
-    written = {"topics": topics, "quarantine": bad, "rules": rules, "malformed": malformed}
+    written = {"topics": topics, "quarantine": bad, "rules": rules}
     plan = made.plan.model_copy(update={"quarantine": bad, "tasks": task_blocks(PARTITIONS, PARTITIONS)})
-    return made.model_copy(update={"written": made.written.model_copy(update=written), "plan": plan})
+    return made.model_copy(
+        update={"written": counted(made.written, malformed=malformed).model_copy(update=written), "plan": plan}
+    )
 
 
 def replaying(base: Batch, revision: int, rows: int, left: int, state: State = State.PUBLISHED) -> Batch:
@@ -111,7 +114,7 @@ def replaying(base: Batch, revision: int, rows: int, left: int, state: State = S
     made = quarantining(made, left, topic) if made.written else made
     replays = Replayed(batch=str(base.id), tally=taken, attempt=base.plan.attempt + 1)
     plan = made.plan.model_copy(update={"inputs": (a_source((0, taken.rows), topic=topic),), "replays": replays})
-    written = made.written.model_copy(update={"rows_in": taken.rows}) if made.written else None
+    written = counted(made.written, rows_in=taken.rows) if made.written else None
     return made.model_copy(update={"adds_to": base.adds_to or base.revision, "plan": plan, "written": written})
 
 

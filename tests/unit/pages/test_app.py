@@ -21,7 +21,7 @@ from fencepost.pages import comparisons as comparisons_module
 from fencepost.pages.app import app
 from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.pipelines import Pipelines
-from makers import a_table, a_topic, of_source, planned
+from makers import a_table, a_topic, counted, of_source, planned
 from waiting import await_true
 
 from .conftest import SETTINGS, FakeComparisons, FakeLedgers, Get
@@ -209,7 +209,7 @@ def test_the_page_names_the_intervals_of_the_schedule_that_have_no_run(
 def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:
     retried = batch(3)
     assert retried.written is not None
-    retried = retried.model_copy(update={"written": retried.written.model_copy(update={"rows_in": None})})
+    retried = retried.model_copy(update={"written": counted(retried.written, rows_in=None)})
     ledgers.content["orders"] = [*ledger(3), retried]
     for path in ("/pipelines/orders?sort=rows_in", f"/pipelines/orders/{hour(3)}"):
         text = get(path).text
@@ -223,7 +223,7 @@ def test_excluded_records_are_shown_by_kind(get: Get, ledgers: FakeLedgers) -> N
     path = f"/pipelines/orders/{hour(1)}"
     ledgers.content["orders"] = [made]
     assert "Excluded" not in get(path).text
-    written = made.written.model_copy(update={"excluded": {"other_types": 1_050, "messages": 2}})
+    written = counted(made.written, excluded={"other_types": 1_050, "messages": 2})
     ledgers.content["orders"] = [made.model_copy(update={"written": written})]
     assert "<dt>Excluded</dt><dd>1,050 records of other types, 2 logical messages</dd>" in get(path).text
 

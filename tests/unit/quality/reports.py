@@ -15,6 +15,7 @@ from fencepost.model import (
     Outcome,
     Receipt,
     Replayed,
+    SourceSummary,
     State,
     Tally,
     WriteSummary,
@@ -26,7 +27,7 @@ from fencepost.quality.quarantine import Accounts, OfRule, QuarantineCheck, Quar
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
-from makers import a_batch, a_plan, a_receipt, a_source, a_topic, a_verdict, an_output
+from makers import a_batch, a_plan, a_receipt, a_source, a_topic, a_verdict, an_output, counted
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -156,9 +157,13 @@ def written(tasks: int, rows: int, malformed: int = 0) -> WriteSummary:
     return WriteSummary.of(
         receipts(tasks, rows),
         output=a_topic(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
-        rows_in=rows + malformed,
-        malformed=malformed,
-        malformed_at=tuple(("flights", 1, 5_100 + i) for i in range(min(malformed, 3))),
+        sources={
+            "flights": SourceSummary(
+                rows_in=rows + malformed,
+                malformed=malformed,
+                malformed_at=tuple(("flights", 1, 5_100 + i) for i in range(min(malformed, 3))),
+            )
+        },
         seconds=7.25,
         written_at=NOON,
     )
@@ -305,7 +310,7 @@ def replayed() -> Report:
     link = Replayed(batch=str(made.batch.id), tally=Tally(rows=20), attempt=2)
     plan = made.batch.plan.model_copy(update={"replays": link})
     assert made.batch.written is not None
-    written = made.batch.written.model_copy(update={"rows_in": 20})
+    written = counted(made.batch.written, rows_in=20)
     batch = made.batch.model_copy(update={"revision": 2, "adds_to": 1, "plan": plan, "written": written})
     return made.model_copy(update={"batch": batch, "quarantined": found})
 

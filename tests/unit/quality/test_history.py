@@ -17,7 +17,7 @@ from fencepost.quality.gate import judge
 from fencepost.quality.history import History, PastBatch, history_of, liken
 from fencepost.suite.catalogue import FRESHNESS, VOLUME
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
-from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
+from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written, counted
 
 
 def volume(rows: int, before: Sequence[int], **kwargs: Any) -> Status | None:
@@ -140,11 +140,11 @@ def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not
     now = batch(3, State.WRITTEN, 0)
     assert now.written is not None
     assert history_of(now, now.written, [now]).batch == PastBatch(rows=0, older_than=timedelta(days=1))
-    uncounted = now.written.model_copy(update={"rows_in": None})
+    uncounted = counted(now.written, rows_in=None)
     assert history_of(now, uncounted, [now]).batch == PastBatch(rows=0)
-    all_of_another_kind = now.written.model_copy(update={"rows_in": 50, "excluded": {"other_types": 50}})
+    all_of_another_kind = counted(now.written, rows_in=50, excluded={"other_types": 50})
     assert history_of(now, all_of_another_kind, [now]).batch == PastBatch(rows=0, older_than=timedelta(days=1))
-    some = now.written.model_copy(update={"rows_in": 51, "excluded": {"other_types": 50}})
+    some = counted(now.written, rows_in=51, excluded={"other_types": 50})
     assert history_of(now, some, [now]).batch == PastBatch(rows=0)
 
 

@@ -21,7 +21,7 @@ from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from makers import a_table, a_topic, of_source, planned
+from makers import a_table, a_topic, counted, of_source, planned
 from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, differing, report
 
 
@@ -212,7 +212,7 @@ def counting(name: str, written: dict[str, Any], accounts: dict[str, int]) -> Re
     """That report, with these counts in the summary of the write and in the accounts."""
     told = REPORTS[name]
     assert told.batch.written is not None
-    batch = told.batch.model_copy(update={"written": told.batch.written.model_copy(update=written)})
+    batch = told.batch.model_copy(update={"written": counted(told.batch.written, **written)})
     found = told.quarantined
     if found is not None:
         found = found.model_copy(update={"accounts": found.accounts.model_copy(update=accounts)})
@@ -283,8 +283,8 @@ def test_rows_that_do_not_add_up_are_told() -> None:
 def test_records_nobody_counted_are_not_shown_as_none() -> None:
     told = REPORTS["passed"]
     assert told.batch.written is not None
-    counted = told.batch.written.model_copy(update={"rows_in": None})
-    report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": counted})})
+    uncounted = counted(told.batch.written, rows_in=None)
+    report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": uncounted})})
     assert "in: not counted, because a retry found the rows already written" in Page(render_html(report)).text
     said = "records: input not counted, because a retry found the rows already written, 0 malformed dropped, 842 out"
     assert said in render_plain(report)
