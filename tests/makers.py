@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -114,8 +115,6 @@ def the_facts(**changes: Any) -> PlanFacts:
         "ledger_topic_id": "ledger-0",
         "layout": Layout.SOURCE,
         "lanes": 64,
-        "accept_loss": True,
-        "quarantines_malformed": False,
         "digests": {"transform": "0"},
         "software": "model",
         "output_format": "json",
@@ -123,7 +122,11 @@ def the_facts(**changes: Any) -> PlanFacts:
         "now": NOW,
         "clock": MILLIS,
     }
-    return PlanFacts(**{**values, **changes})
+    said = {**values, **changes}
+    if (source := said.pop("source", None)) is not None:
+        settings = {"accept_loss": True, "quarantines_malformed": False}
+        said["sources"] = (replace(source, **{name: said.pop(name, value) for name, value in settings.items()}),)
+    return PlanFacts(**{"sources": (), **said})
 
 
 def a_table(name: str = "airlines", fingerprint: str = "f" * 32, **changes: Any) -> SideTableState:

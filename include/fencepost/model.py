@@ -491,11 +491,11 @@ class Plan(Frozen):
     header identifies the batch's records. In the staging topic a header would cost a writer of small records as much
     time as everything else *(measured: librdkafka allocates its memory in one thread and frees it in another)*.
 
-    `tasks` has a block of task-partitions for each kind. The task-partitions are numbered through all blocks. The first
-    block is for rows. Under layout `source` it has the partitions of the input, and under `output` the partitions of
-    the written topic. `quarantine` is set if the pipeline quarantines records. With `on_malformed: quarantine` a second
-    block, with the partitions of the input, writes the malformed records if there are any. The second block begins when
-    the whole first block has committed. Under layout `source` it uses the same transactional ids.
+    `tasks` has a block of task-partitions for each kind and topic. The task-partitions are numbered through all blocks. The
+    first blocks are for rows. Under layout `source` each has the partitions of an input, and under `output` the only one
+    has the partitions of the written topic. `quarantine` is set if the pipeline quarantines records. With `on_malformed:
+    quarantine` a further block, with the partitions of the input, writes the malformed records if there are any. It begins
+    when the rows of all blocks have committed. Under layout `source` it uses the same transactional ids.
 
     An addition's input is the quarantine topic, where it reads the records that `replays` names. Records that are still malformed
     or cannot be replayed are quarantined again by the task-partitions for malformed records, which an addition always has.
@@ -534,13 +534,16 @@ class Plan(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _has_one_block_of_a_kind(self) -> Self:
-        """Checks that no two blocks have the same kind. Blocks of one kind would be written at the same time under the
-        same transactional ids.
+    def _has_one_block_of_a_kind_and_topic(self) -> Self:
+        """Checks that no two blocks have the same kind and topic. They would be written at the same time under the same
+        transactional ids.
         """
-        kinds = [block.kind for block in self.tasks]
-        if kinds[0] is not TaskKind.ROWS or len({*kinds}) != len(kinds):
-            raise ValueError(f"tasks has to begin with the block of rows, and to have one block of each kind: {kinds}")
+        blocks = [(block.kind, block.topic) for block in self.tasks]
+        rows_first = sorted(blocks, key=lambda one: one[0] is not TaskKind.ROWS)
+        if blocks[0][0] is not TaskKind.ROWS or blocks != rows_first or len({*blocks}) != len(blocks):
+            raise ValueError(
+                f"tasks has to begin with the blocks of rows, and to have one block of each kind and topic: {blocks}"
+            )
         return self
 
     @property
@@ -571,9 +574,12 @@ class Plan(Frozen):
         return tuple(found)
 
     def tasks_by_range(self, kind: TaskKind) -> dict[OffsetRange, int]:
-        """Returns the number of the task-partition of that kind for each range of the input."""
+        """Returns the number of the task-partition of that kind for each range of an input that has such
+        task-partitions.
+        """
         numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
-        return {part: numbers[part.partition_id] for part in self.ranges}
+        topics = {topic for topic, _ in numbers}
+        return {part: numbers[part.partition_id] for part in self.ranges if part.topic in topics}
 
     @property
     def row_task_count(self) -> int:

@@ -93,8 +93,37 @@ def test_a_task_partition_that_reads_no_range_of_its_plan_gets_no_mark() -> None
             job(DEPLOYMENT, batch)
 
 
-@pytest.mark.parametrize("kinds", [(TaskKind.MALFORMED,), (TaskKind.ROWS, TaskKind.ROWS)])
-def test_a_plan_has_one_block_of_task_partitions_for_each_kind_those_of_rows_first(kinds: tuple[TaskKind, ...]) -> None:
-    blocks = tuple(TaskBlock(kind=kind, topic=topic, partitions=1) for kind, topic in zip(kinds, "ab", strict=False))
-    with pytest.raises(ValidationError, match="one block of each kind"):
-        a_plan((0, 1), tasks=blocks)
+ROWS, MALFORMED = TaskKind.ROWS, TaskKind.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [(MALFORMED, "a")],
+        [(ROWS, "a"), (ROWS, "a")],
+        [(ROWS, "a"), (MALFORMED, "a"), (MALFORMED, "a")],
+        [(ROWS, "a"), (MALFORMED, "a"), (ROWS, "b")],
+    ],
+)
+def test_a_plan_has_one_block_of_task_partitions_for_each_kind_and_topic_those_of_rows_first(
+    blocks: list[tuple[TaskKind, str]],
+) -> None:
+    made = tuple(TaskBlock(kind=kind, topic=topic, partitions=1) for kind, topic in blocks)
+    with pytest.raises(ValidationError, match="one block of each kind and topic"):
+        a_plan((0, 1), tasks=made)
+
+
+def test_task_partitions_of_two_topics_are_numbered_through_and_have_ids_of_their_own() -> None:
+    blocks = [(ROWS, "a", 2), (ROWS, "b", 1), (MALFORMED, "b", 1)]
+    tasks = tuple(TaskBlock(kind=kind, topic=topic, partitions=n) for kind, topic, n in blocks)
+    inputs = (a_source((0, 5), (0, 4), topic="a"), a_source((0, 3), topic="b"))
+    plan = a_plan(inputs=inputs, tasks=tasks, lane="4", quarantine=QUARANTINE)
+    batch = a_batch(lease=11, plan=plan)
+    rows, malformed = rows_job(DEPLOYMENT, batch).writers, malformed_job(DEPLOYMENT, batch).writers
+    assert rows.transactional_ids == ("p.4.a.0", "p.4.a.1", "p.4.b.0")
+    assert rows.marks == (("a", 0, 5), ("a", 1, 4), ("b", 0, 3))
+    assert (malformed.transactional_ids, malformed.marks, malformed.first) == (("p.4.b.0",), (("b", 0, 3),), 3)
+    assert (plan.row_task_count, plan.receipt_count(bypassed=1)) == (3, 4)
+    first, second, third = plan.ranges
+    assert plan.tasks_by_range(ROWS) == {first: 0, second: 1, third: 2}
+    assert plan.tasks_by_range(MALFORMED) == {third: 3}

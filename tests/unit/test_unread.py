@@ -109,7 +109,7 @@ def test_a_partition_that_is_added_while_the_first_interval_is_planned_does_not_
     monkeypatch.setattr(steps_plan, "source_facts", lambda *_: source((10,), (10,)))
     monkeypatch.setattr(steps_plan, "_facts", lambda *arguments: arguments[2])
     facts: object = steps_plan.facts_of_plan(TopicThatGrows(), Neighbours(), a_day(5), None)  # type: ignore[arg-type]
-    assert facts == source((10,), (10,))
+    assert facts == (source((10,), (10,)),)
 
 
 def test_what_retention_deletes_is_not_unread() -> None:

@@ -8,7 +8,7 @@ The plan after it would then read the fifth partition from its beginning a secon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
@@ -87,7 +87,11 @@ def _bounds(batch: Batch | None) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """Offsets of a source topic, one for each partition that the broker knows.
+    """What a plan needs to know of a source: its settings, and offsets of its topic, one for each partition that the broker
+    knows.
+
+    `accept_loss` says that the pipeline continues without expired records (`on_expired: skip`), and `quarantines_malformed`
+    that malformed records go to quarantine.
 
     `by_start` is the first record at or after the interval's start. `by_start` is None if an earlier interval is
     planned. `by_end` is the first record at or after the interval's end, from the range's start on. `by_start` and
@@ -98,6 +102,8 @@ class SourceFacts:
 
     topic: str
     topic_id: str
+    accept_loss: bool = False
+    quarantines_malformed: bool = False
     earliest: tuple[int, ...]
     stable: tuple[int, ...] = ()
     by_start: tuple[int | None, ...] | None = None
@@ -117,9 +123,9 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """Everything besides the ledger that a plan depends on. `source` was gathered for `neighbours`.
+    """Everything besides the ledger that a plan depends on. `sources` were gathered for `neighbours`.
 
-    For an addition, `link` is the batch whose quarantined records it replays. `source` is None then, because those
+    For an addition, `link` is the batch whose quarantined records it replays. `sources` is empty then, because those
     records were checked already. `unkept` says why a topic would refuse the batch's records or delete them before they
     are judged. With `unkept` only a batch without offsets is planned. `quarantine` is None if the pipeline quarantines
     nothing. `clock` is `now` in milliseconds since 1970.
@@ -127,7 +133,7 @@ class PlanFacts:
 
     pipeline: str
     neighbours: Neighbours
-    source: SourceFacts | None
+    sources: tuple[SourceFacts, ...]
     link: Batch | None = None
     output: PlannedOutput
     staging: TopicEnds | None
@@ -135,8 +141,6 @@ class PlanFacts:
     ledger_topic_id: str
     layout: Layout
     lanes: int
-    accept_loss: bool
-    quarantines_malformed: bool
     digests: Mapping[str, str]
     software: str
     output_format: str
@@ -192,9 +196,8 @@ def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
     return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
 
 
-def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tuple[TopicInput, Interval | None]:
-    """Returns the input of the interval's next batch. It also returns the time before the interval that the batch
-    covers too, if there is any.
+def input_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> TopicInput:
+    """Returns the input of the interval's next batch from a source.
 
     A new revision keeps the ranges of the interval's last batch. Expired parts of these ranges are recorded as lost.
 
@@ -206,27 +209,35 @@ def source_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> tupl
         check_same_source(batch, source.topic, source.topic_id, source.partitions)
     lost: tuple[OffsetRange, ...] = ()
     unread: tuple[UnreadRange, ...] = ()
-    gap = None
     if near.own is not None:
-        own = near.own.plan
-        ranges, lost, unread, gap = own.ranges, own.lost, own.unread, own.also_covers
+        (own,) = (one for one in near.own.plan.inputs if one.topic == source.topic)
+        ranges, lost, unread = own.ranges, own.lost, own.unread
     else:
         starts = starts_of(near, source)
         ranges = frozen_ranges(interval, source.topic, starts, near.after, source.stable, source.by_end)
         if near.before is None:
             unread = before_ranges(ranges, source.begins, source.last_timestamps)
-        if near.before is not None and near.before.interval.end < interval.start and any(r.length for r in ranges):
-            gap = Interval(start=near.before.interval.end, end=interval.start)
     ranges, expired = without_expired(ranges, source.begins)
-    if expired and not facts.accept_loss:
+    if expired and not source.accept_loss:
         raise SourceDataExpired(
             f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "
             f"{describe_ranges(expired)}: retention deleted them before the batch was written. {ACCEPT_LOSS}"
         )
-    read = TopicInput(
+    return TopicInput(
         topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired), unread=unread
     )
-    return read, gap
+
+
+def also_covered(interval: Interval, near: Neighbours, inputs: Sequence[TopicInput]) -> Interval | None:
+    """Returns the time before the interval that its next batch covers too, or None. The batch has records, and no interval
+    was planned for that time.
+    """
+    if near.own is not None:
+        return near.own.plan.also_covers
+    if near.before is None or near.before.interval.end >= interval.start:
+        return None
+    has_records = any(part.length for one in inputs for part in (*one.ranges, *one.lost))
+    return Interval(start=near.before.interval.end, end=interval.start) if has_records else None
 
 
 def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
@@ -238,12 +249,12 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
         TopicRecreated, KafkaUnavailable, SourceDataExpired: the source topic does not have the ranges.
         NeedsOperator: a topic would not keep the records until they are judged.
     """
-    if not facts.neighbours.bound_alike(Neighbours.of(view, interval)) or facts.source is None:
+    if not facts.neighbours.bound_alike(Neighbours.of(view, interval)) or not facts.sources:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
-    read, gap = source_of(interval, facts, facts.source)
+    inputs = tuple(input_of(interval, facts, source) for source in facts.sources)
     lane = free_lane(view, facts.lanes, view.last(interval))
-    plan = _frozen(view, lane, read, facts, malformed=facts.quarantines_malformed)
-    return plan.model_copy(update={"also_covers": gap})
+    plan = _frozen(view, lane, inputs, facts, {one.topic for one in facts.sources if one.quarantines_malformed})
+    return plan.model_copy(update={"also_covers": also_covered(interval, facts.neighbours, inputs)})
 
 
 def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
@@ -262,24 +273,28 @@ def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
         ranges=link.quarantine_ranges(link.require_written),
     )
     lane = replay_lane(view, view.last(interval))
-    plan = _frozen(view, lane, read, facts, malformed=True)
+    plan = _frozen(view, lane, (read,), facts, {read.topic})
     return plan.model_copy(update={"replays": replayed(link)})
 
 
-def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malformed: bool) -> Plan:
-    """Returns a plan with this input and lane. Everything else comes from the facts.
+def _frozen(view: View, lane: str, inputs: tuple[TopicInput, ...], facts: PlanFacts, malformed: Set[str]) -> Plan:
+    """Returns a plan with these inputs and this lane. Everything else comes from the facts.
 
-    `malformed` says that the plan has task-partitions for malformed records.
+    `malformed` has the topics whose malformed records have task-partitions.
     """
-    kinds = (TaskKind.ROWS, TaskKind.MALFORMED) if malformed else (TaskKind.ROWS,)
+    by_kind = {TaskKind.ROWS: inputs, TaskKind.MALFORMED: [one for one in inputs if one.topic in malformed]}
     plan = Plan(
-        inputs=(read,),
+        inputs=inputs,
         output=facts.output,
         staging=facts.staging,
         staging_timestamp=None if facts.staging is None else _moment_of_its_own(view, facts.clock),
         ledger_topic_id=facts.ledger_topic_id,
         layout=facts.layout,
-        tasks=tuple(TaskBlock(kind=kind, topic=read.topic, partitions=len(read.ranges)) for kind in kinds),
+        tasks=tuple(
+            TaskBlock(kind=kind, topic=one.topic, partitions=len(one.ranges))
+            for kind, each in by_kind.items()
+            for one in each
+        ),
         lane=lane,
         unfinished_ids=unfinished_ids(view, lane),
         digests=dict(facts.digests),
@@ -293,7 +308,8 @@ def _frozen(view: View, lane: str, read: TopicInput, facts: PlanFacts, *, malfor
     if facts.layout is Layout.OUTPUT:
         written = plan.write_topic
         rows = TaskBlock(kind=TaskKind.ROWS, topic=written.topic, partitions=len(written.ends))
-        plan = plan.model_copy(update={"tasks": (rows, *plan.tasks[1:])})
+        others = (block for block in plan.tasks if block.kind is not TaskKind.ROWS)
+        plan = plan.model_copy(update={"tasks": (rows, *others)})
     if facts.unkept is not None and not plan.is_empty:
         raise facts.unkept
     return plan

@@ -248,7 +248,7 @@ def facts_of_plan(deployment: Deployment, near: Neighbours, interval: Interval, 
     source = source_facts(deployment, near, interval)
     if near.own is None and near.before is None:
         source = replace(source, last_timestamps=_last_timestamps(deployment, source, starts_of(near, source)))
-    return _facts(deployment, near, source, None, interval, output)
+    return _facts(deployment, near, (source,), None, interval, output)
 
 
 def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -> SourceFacts:
@@ -257,8 +257,15 @@ def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -
     topic = cluster.describe(pipeline.source.topic)
     for batch in near.planned:
         check_same_source(batch, topic.name, topic.id, topic.partitions)
+    known = SourceFacts(
+        topic=topic.name,
+        topic_id=topic.id,
+        accept_loss=pipeline.source.on_expired == "skip",
+        quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
+        earliest=(0,) * topic.partitions,
+    )
     if near.own is not None:
-        return SourceFacts(topic=topic.name, topic_id=topic.id, earliest=tuple(cluster.earliest(topic)))
+        return replace(known, earliest=tuple(cluster.earliest(topic)))
     stable = tuple(cluster.last_stable(topic))  # first: a record that arrives meanwhile belongs to the next batch
     until = credible_until(interval, utc_now())
     limit = None if until is None else _milliseconds(until)
@@ -269,9 +276,7 @@ def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -
     by_start = None
     if not near.before:  # an interval that begins in 1970 also has the records without a timestamp
         by_start = tuple(cluster.earliest(topic)) if interval.start <= EPOCH else first_at(interval.start)
-    known = SourceFacts(
-        topic=topic.name, topic_id=topic.id, stable=stable, by_start=by_start, earliest=(0,) * len(stable)
-    )
+    known = replace(known, stable=stable, by_start=by_start)
     by_end = first_at(interval.end, starts_of(near, known))
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
 
@@ -305,18 +310,18 @@ def facts_of_addition(deployment: Deployment, link: Batch, interval: Interval, o
     )
     if stopped is not None:
         raise stopped.error(link)
-    return _facts(deployment, Neighbours(), None, link, interval, output)
+    return _facts(deployment, Neighbours(), (), link, interval, output)
 
 
 def _facts(
     deployment: Deployment,
     near: Neighbours,
-    source: SourceFacts | None,
+    sources: tuple[SourceFacts, ...],
     link: Batch | None,
     interval: Interval,
     output: Destination,
 ) -> PlanFacts:
-    """Returns the present facts for a plan with this source or link. It creates missing topics."""
+    """Returns the present facts for a plan with these sources or this link. It creates missing topics."""
     pipeline, digests = deployment.pipeline, deployment.pipeline.write_digests()
     now, staging = output.now()
     unkept = None
@@ -328,7 +333,7 @@ def _facts(
     return PlanFacts(
         pipeline=pipeline.name,
         neighbours=near,
-        source=source,
+        sources=sources,
         link=link,
         output=now,
         staging=staging,
@@ -336,8 +341,6 @@ def _facts(
         ledger_topic_id=deployment.ledger.topic_id,
         layout=pipeline.output.layout,
         lanes=pipeline.lanes,
-        accept_loss=pipeline.source.on_expired == "skip",
-        quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
         digests=digests,
         software=software(),
         output_format=pipeline.output.records.format,
