@@ -268,7 +268,7 @@ class Ranges:
         """The facts of a plan that is gathered against this view, from a cluster that answers so."""
         near = Neighbours.of(view, when)
         deployment: Any = SimpleNamespace(
-            pipeline=SimpleNamespace(group="p", source=Source(topic="in")), cluster=_Cluster(answers)
+            pipeline=SimpleNamespace(group="p", source=Source(topic="in", format="bytes")), cluster=_Cluster(answers)
         )
         return makers.the_facts(neighbours=near, source=source_facts(deployment, near, when))
 
