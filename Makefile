@@ -47,8 +47,8 @@ test: browser ## each claim once (ARGS="-k name": those of all tests that it nam
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
 .PHONY: test-all
-test-all: browser ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
-	@$(BIN)/python tests/side_by_side.py --deep
+test-all: browser ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel (PARTS="cluster changes": some)
+	@$(BIN)/python tests/side_by_side.py --deep $(PARTS)
 
 .PHONY: compose
 compose: packages ## docker-compose.yaml with a Docker engine: build, start, a day of the pipelines, read back, down with its data

@@ -6,6 +6,7 @@ How each ended is said last, and of one that failed its last lines once more, or
 
 python tests/side_by_side.py          what proves each claim once
 python tests/side_by_side.py --deep   the rest: matrices, clusters, and whatever else takes long
+python tests/side_by_side.py --deep cluster changes     these parts of it (`PARTS`, `DEEP`)
 python tests/side_by_side.py [arguments of one ordinary pytest]
 """
 
@@ -149,7 +150,7 @@ class Part:
 
 def main(arguments: list[str]) -> int:
     """The worst of the exit codes. Interrupted, it ends all and waits until they have cleaned up."""
-    deep = arguments == ["--deep"]
+    deep, names = arguments[:1] == ["--deep"], arguments[1:]
     if arguments and not deep:
         os.chdir(ROOT)
         subprocess.run(ARCHIVE, check=True)
@@ -159,6 +160,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
     together = DEEP if deep else PARTS
+    if unknown := [name for name in names if name not in together]:
+        sys.exit(f"no part {unknown[0]}; the parts are {', '.join(together)}")
+    together = {name: together[name] for name in names} or together
     commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in together.items()}
     parts: list[Part] = []
     try:

@@ -12,8 +12,9 @@ RUN = """
 import sys, side_by_side
 side_by_side.PYTEST = [sys.executable, "-c"]
 side_by_side.ARCHIVE = [sys.executable, "-c", ""]
-side_by_side.PARTS = {name: [code] for name, code in zip(sys.argv[1::2], sys.argv[2::2])}
-sys.exit(side_by_side.main([]))
+parts = {name: [code] for name, code in zip(sys.argv[2::2], sys.argv[3::2])}
+side_by_side.PARTS = side_by_side.DEEP = parts
+sys.exit(side_by_side.main(sys.argv[1].split()))
 """
 CRASHES = """
 import faulthandler, sys
@@ -25,17 +26,16 @@ faulthandler._sigsegv()
 TALKS = f"[print('line', number) for number in range({2 * LAST})]"
 
 
-def run(**parts: str) -> tuple[int, list[str]]:
+def run(only: str = "", **parts: str) -> tuple[int, list[str]]:
     arguments = [argument for part in parts.items() for argument in part]
     ended = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
+        [sys.executable, "-c", RUN, only, *arguments],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert not ended.stderr
-    return ended.returncode, ended.stdout.splitlines()
+    return ended.returncode, [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
 
 
 def test_a_part_that_crashed_is_named_last_with_the_place_where_it_crashed() -> None:
@@ -53,6 +53,14 @@ def test_a_part_that_failed_says_its_last_lines_once_more() -> None:
     assert code == 3
     again = [f"bad   | line {number}" for number in range(LAST, 2 * LAST)]
     assert lines[-LAST - 2 :] == ["good  | ended with exit code 0", *again, "bad   | ended with exit code 3"]
+
+
+def test_parts_of_the_rest_run_alone_and_one_that_does_not_exist_is_named() -> None:
+    code, lines = run("--deep one two", one="print(1)", two="print(2)", three="print(3)")
+    assert code == 0
+    assert sorted(line for line in lines if line.endswith(("| 1", "| 2", "| 3"))) == ["one   | 1", "two   | 2"]
+    code, lines = run("--deep one four", one="print(1)")
+    assert (code, lines) == (1, ["no part four; the parts are one"])
 
 
 WAITS = """
