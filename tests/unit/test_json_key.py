@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fencepost.config.record_parts import with_registry
 from fencepost.drafting.drift import drift_of
 from fencepost.errors import SettingsError
 from fencepost.formats.declared import Encoding, FieldOf
 from fencepost.formats.format import taken_names
 from fencepost.formats.framing import AnyId
 from fencepost.formats.json_key_decoder import JsonKeyDecoder
-from fencepost.schemas.freeze import source_parts
 from registry_tools import framed
 from unit.test_record_types import pipeline_of
 
@@ -174,7 +174,7 @@ def test_the_keys_fields_are_known_by_their_own_names_and_json_keys_need_no_regi
     pipeline = pipeline_of(tmp_path, key_format="json_schema", key=keys)
     assert pipeline.source.key_fields == {"id", "@of"}
     assert not pipeline.uses_registry
-    assert source_parts(pipeline) == []
+    assert with_registry(pipeline.source_parts) == []
 
 
 def test_no_value_has_a_column_with_a_name_of_the_keys_columns() -> None:

@@ -4,7 +4,9 @@ in a registry.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fencepost.config.output_settings import RecordSettings
 from fencepost.config.source import Source
@@ -79,6 +81,14 @@ class OutputPart(RecordPart):
     """The values or the keys of the output."""
 
     section: RecordSettings
+
+
+P = TypeVar("P", bound=RecordPart)
+
+
+def with_registry(parts: Iterable[P]) -> list[P]:
+    """Returns those of the parts whose schemas are in a registry."""
+    return [part for part in parts if part.in_registry]
 
 
 def parts_of_source(source: Source, setting: str = "source", key_setting: str = "key") -> tuple[SourcePart, SourcePart]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.record_parts import OutputPart, RecordPart, SourcePart
+from fencepost.config.record_parts import OutputPart, RecordPart, SourcePart, with_registry
 from fencepost.errors import SettingsError
 from fencepost.formats import (
     REGISTRY_FORMATS,
@@ -31,16 +31,6 @@ NOT_LOOKED_UP = f"not looked up, because the batch has more than {MOST_LOOKED_UP
 NOT_THERE = "the registry does not have it"
 
 
-def source_parts(pipeline: Pipeline) -> list[SourcePart]:
-    """Returns the parts of the pipeline's source whose schemas are in the registry."""
-    return [part for part in pipeline.source_parts if part.in_registry]
-
-
-def output_parts(pipeline: Pipeline) -> list[OutputPart]:
-    """Returns the parts of the pipeline's output whose schemas are in the registry."""
-    return [part for part in pipeline.output_parts if part.in_registry]
-
-
 def format_of(part: RecordPart) -> RegistryFormat:
     """Returns the format of a part whose schema is in the registry."""
     return REGISTRY_FORMATS[part.format]
@@ -59,7 +49,7 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
             cannot read another version of the subject. The message names the field.
         RegistryUnavailable, AccessDenied: see `Registry`.
     """
-    read, written = source_parts(pipeline), output_parts(pipeline)
+    read, written = with_registry(pipeline.source_parts), with_registry(pipeline.output_parts)
     if not (read or written):
         return None
     found = Schemas()

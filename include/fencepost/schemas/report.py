@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.record_parts import RecordPart
+from fencepost.config.record_parts import RecordPart, with_registry
 from fencepost.model import RegisteredSchema, Schemas
 from fencepost.rows.decode import CONNECTOR
 from fencepost.rows.path import RowPath
-from fencepost.schemas.freeze import output_parts, output_schema, read_schemas, source_parts
+from fencepost.schemas.freeze import output_schema, read_schemas
 from fencepost.schemas.resolve import misfit, written_types
 
 
@@ -56,14 +56,14 @@ def report_schemas(
     """
     found = list[PartReport]()
     read = Schemas()
-    for part in source_parts(pipeline):
+    for part in with_registry(pipeline.source_parts):
         schemas = read_schemas(pipeline, part, strict=False)
         read = read.with_read(part.topic, schemas, is_key=part.is_key)
         versions = [VersionReport(w.id, w.version, None) for w in schemas.writers]
         versions += [VersionReport(number, None, why) for number, why in schemas.refused.items()]
         found.append(PartReport(part, schemas.reader, tuple(sorted(versions, key=lambda known: known.id))))
     types = _types_of_result(spark, RowPath(pipeline, read, tables=tables or {}))
-    for out in output_parts(pipeline):
+    for out in with_registry(pipeline.output_parts):
         takes, kind = output_schema(pipeline, out), types.get(out.name)
         known: tuple[VersionReport, ...] = ()
         if takes is not None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.record_parts import OutputPart, SourcePart
+from fencepost.config.record_parts import OutputPart, SourcePart, with_registry
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.formats import Unfit
@@ -30,7 +30,6 @@ from fencepost.schemas.freeze import (
     format_of,
     look_up_ids,
     named,
-    output_parts,
     output_schema,
     read_schemas,
     registered,
@@ -94,7 +93,7 @@ def would_resolve(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tupl
 def written_types(pipeline: Pipeline, result: DataFrame) -> list[tuple[OutputPart, DataType]]:
     """Returns the types of a transform's result, for the parts of the output that have a registry."""
     key, found = pipeline.output.records.key, list[tuple[OutputPart, DataType]]()
-    for part in output_parts(pipeline):
+    for part in with_registry(pipeline.output_parts):
         if not part.is_key:
             found.append((part, value_schema(pipeline, result)))
         elif key in result.columns:
@@ -171,12 +170,11 @@ IdsOfPart = tuple[SourcePart, set[int]]  # the schema ids in the records of a so
 def ids_in_source(raw: DataFrame, parts: Iterable[SourcePart]) -> list[IdsOfPart]:
     """Returns the schema ids of records, from the connector's columns. `parts` are those of their source."""
     found = list[IdsOfPart]()
-    for part in parts:
-        if part.in_registry:
-            column = F.col("key" if part.is_key else "value")
-            framed = raw.where((F.length(column) >= HEADER) & (F.substring(column, 1, 1) == F.lit(bytearray(1))))
-            ids = framed.select(F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).alias("id")).distinct().collect()
-            found.append((part, {int(row["id"]) for row in ids}))
+    for part in with_registry(parts):
+        column = F.col("key" if part.is_key else "value")
+        framed = raw.where((F.length(column) >= HEADER) & (F.substring(column, 1, 1) == F.lit(bytearray(1))))
+        ids = framed.select(F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).alias("id")).distinct().collect()
+        found.append((part, {int(row["id"]) for row in ids}))
     return found
 
 

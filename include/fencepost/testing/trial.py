@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import with_registry
 from fencepost.errors import RecordRefused, TombstonesRefused, TruncationsRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
@@ -25,7 +26,6 @@ from fencepost.rows.path import RowPath
 from fencepost.rows.row_by_row import check_row_by_row, partitions_read
 from fencepost.rows.transform import analysis_errors
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
-from fencepost.schemas.freeze import output_parts
 from fencepost.spark.session import build_session, session_of_its_own
 from fencepost.testing.given_tables import TableRows, given_tables
 from fencepost.testing.input_rows import Place, given_records
@@ -197,7 +197,7 @@ def _values(path: RowPath, result: DataFrame) -> dict[str, Column]:
 
 
 def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
-    return all(schemas.written(is_key=part.is_key) is not None for part in output_parts(pipeline))
+    return all(schemas.written(is_key=part.is_key) is not None for part in with_registry(pipeline.output_parts))
 
 
 def _with_rows(
