@@ -134,7 +134,8 @@ def test_a_day_on_which_the_schema_changes_is_read_by_both_and_any_day_by_what_i
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCHEMA_REGISTRY_URL", running.start_registry())
         schemas = [batch.plan.schemas for batch in running.ledger("nyc_weather")]
-    frozen = [(s.source.reader.id, s.source.ids) for s in schemas if s and s.source]
+    values = [found for s in schemas if s and (found := s.of("weather").value)]
+    frozen = [(one.reader.id, one.ids) for one in values]
     assert frozen == [(new, {old, new})] * len(days_run(running, WEATHER))
     changing = [r for r in read_topic(running.bootstrap, "weather") if day_of(r.timestamp) == SECOND]
     ids = Counter(int.from_bytes((record.value or b"")[1:5], "big") for record in changing)
