@@ -134,9 +134,9 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
     rules = quarantine_rules(pipeline)
     assert rules is not None
     path = RowPath(pipeline, rules=rules, tables=side_tables(spark, pipeline))
-    decoded = path.decode(source_rows(spark, flights))
+    decoded = path.decode({"source": source_rows(spark, flights)})
     rows = path.route(path.flag(path.transform(decoded)), Layout.SOURCE).collect()
-    return rows, with_record(decoded.frame).where(is_malformed()).select("_record", "_malformed").collect()
+    return rows, with_record(decoded["source"].frame).where(is_malformed()).select("_record", "_malformed").collect()
 
 
 def side_tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
 def test_the_transform_does_not_shuffle(spark: Any) -> None:
     pipeline = find_pipeline("nyc_flights")
     path = RowPath(pipeline, tables=side_tables(spark, pipeline))
-    result = path.transform(path.decode(source_rows(spark, whole_year()[DAYS[0]])))
+    result = path.transform(path.decode({"source": source_rows(spark, whole_year()[DAYS[0]])}))
     plan = result._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastExchange") == 2
     assert "Exchange hash" not in plan

@@ -11,10 +11,14 @@ import pytest
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, RecordRefused, SettingsError
+from fencepost.kafka.client_settings import ClientSettings
 from fencepost.ledger.deployment import Deployment
+from fencepost.model import OffsetRange
 from fencepost.preview.trace import location_of, trace_source
 from fencepost.preview.trial import Trial, try_pipeline
 from fencepost.preview.trial_input import newest, of_interval
+from fencepost.rows.row_by_row import RowsMoved, partitions_read, require_read
+from fencepost.rows.source import read_ranges
 from fencepost.schemas.report import report_schemas
 from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
@@ -196,3 +200,25 @@ def test_a_transform_gets_the_source_record_only_where_rules_may_need_it(spark: 
     assert report_schemas(spark, make_pipeline(keeps, RULES)) == []
     with pytest.raises(SettingsError, match="_record"):
         report_schemas(spark, make_pipeline(keeps))
+
+
+def test_a_union_of_topics_has_the_ranges_of_each_and_of_nothing_else(spark: Any, broker: Broker) -> None:
+    """Also of a range without records. So the task-partition of each Spark partition is known before a job runs."""
+    ranges = []
+    for topic, partitions in (("union-a", 2), ("union-b", 3)):
+        create_topic(broker.bootstrap, topic, partitions)
+        produce(broker.bootstrap, topic, [(b"k", {"n": n}, n % partitions, at(1)) for n in range(6)])
+        ranges += [OffsetRange(topic=topic, partition=p, start=0, end=2 if p < 2 else 0) for p in range(partitions)]
+    settings = ClientSettings({"bootstrap.servers": broker.bootstrap})
+    one, other = (
+        read_ranges(spark, settings, [part for part in ranges if part.topic == topic], headers=False)
+        for topic in ("union-a", "union-b")
+    )
+    both = other.where("length(value) > 0").select("value").union(one.select("value"))
+    assert partitions_read(both) == [*ranges[2:], *ranges[:2]]
+    written = both.mapInArrow(lambda batches: batches, "value binary")
+    assert require_read(written, ranges) == [*ranges[2:], *ranges[:2]]
+    assert written.count() == 8
+    for wrong in (both.union(one.select("value")), both.union(spark.range(2).selectExpr("binary('x') AS value"))):
+        with pytest.raises(RowsMoved):
+            require_read(wrong, ranges)

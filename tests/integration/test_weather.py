@@ -117,8 +117,8 @@ def test_the_transform_gives_what_the_csv_says_of_both_schemas(spark: Any) -> No
     pipeline = find_pipeline("nyc_weather")
     days = sorted(DAYS)
     path = RowPath(pipeline, registered())
-    decoded = path.decode(source_rows(spark, [o for day in days for o in whole_year()[day]]))
-    assert decoded.frame.where(is_malformed()).count() == 0
+    decoded = path.decode({"source": source_rows(spark, [o for day in days for o in whole_year()[day]])})
+    assert decoded["source"].frame.where(is_malformed()).count() == 0
     result = path.transform(decoded)
     found = [row.asDict() for row in result.drop("_key", "_record").collect()]
     for row in found:

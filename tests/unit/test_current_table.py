@@ -180,8 +180,7 @@ def test_truncations_fail_a_batch_beside_a_current_table_or_if_the_settings_say_
     tmp_path: Path, current: dict[str, Any] | None, source: dict[str, Any], why: str
 ) -> None:
     pipeline = pipeline_of(tmp_path / "customers", current, **source)
-    assert pipeline.why_truncations_fail == why
-    assert pipeline.refuses_truncations == bool(why)
+    assert pipeline.why_truncations_fail(pipeline.source) == why
 
 
 def truncated(day: int, state: State = State.PUBLISHED, table: str = "public.changes", **changes: Any) -> Any:

@@ -276,8 +276,8 @@ def test_a_retry_that_finds_all_written_counts_the_source_again_if_it_excludes_r
     batch = a_batch(plan=a_plan((0, 9)))
     plain, reading = pipeline_of(tmp_path), pipeline_of(tmp_path, only={"field": "type", "values": ["A"]})
     nothing: Any = None
-    assert source_counts.count_again(nothing, plain, batch) == SourceCounts(rows=None)
-    assert source_counts.count_again(nothing, reading, batch) == SourceCounts(rows=9)
+    assert source_counts.count_again(nothing, plain, batch, plain.source) == SourceCounts(rows=None)
+    assert source_counts.count_again(nothing, reading, batch, reading.source) == SourceCounts(rows=9)
 
 
 def test_counts_of_kinds_are_those_that_were_found() -> None:

@@ -49,7 +49,7 @@ def recorded(*now: Batch, source: SourceCounts | None = None) -> Any:
     pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
     deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(*now))
     found, mine = source or SourceCounts(rows=400), PLANNED if now[-1].revision == 1 else now[-1]
-    return _record(deployment, mine, WriteResult([*RECEIPTS], found), time.monotonic())
+    return _record(deployment, mine, WriteResult([*RECEIPTS], {"orders-in": found}), time.monotonic())
 
 
 @pytest.mark.parametrize(

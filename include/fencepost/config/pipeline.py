@@ -32,7 +32,7 @@ from fencepost.config.services.postgres import POSTGRES
 from fencepost.config.services.schema_registry import SCHEMA_REGISTRY
 from fencepost.config.services.service import Service
 from fencepost.config.side_tables import FileTable, QueryTable, SideTable, TopicTable, check_names
-from fencepost.config.source import Source
+from fencepost.config.source import SOURCE, Source
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
 
@@ -158,17 +158,16 @@ class Pipeline(ClientConfig):
         return self
 
     @property
-    def refuses_truncations(self) -> bool:
-        """Returns whether a truncation of the source table fails a batch. By default it does if the output has a current
-        table, which would keep the rows that the truncation removed.
-        """
-        return bool(self.why_truncations_fail)
+    def sources(self) -> dict[str, Source]:
+        """Returns the sources by name."""
+        return {SOURCE: self.source}
 
-    @property
-    def why_truncations_fail(self) -> str:
-        """Returns which setting lets a truncation fail a batch. The text is empty if none does."""
-        said = self.source.truncations
-        if said is None and self.source.envelope is not None and self.output.current_table is not None:
+    def why_truncations_fail(self, source: Source) -> str:
+        """Returns which setting lets a truncation of a source table fail a batch. The text is empty if none does. By default
+        a truncation fails it if the output has a current table, which would keep the rows that the truncation removed.
+        """
+        said = source.truncations
+        if said is None and source.envelope is not None and self.output.current_table is not None:
             return "source.truncations is fail, the default with output.current"
         return "source.truncations is fail" if said == "fail" else ""
 
@@ -186,8 +185,8 @@ class Pipeline(ClientConfig):
 
     @property
     def source_parts(self) -> tuple[SourcePart, ...]:
-        """Returns the values and the keys of the source."""
-        return parts_of_source(self.source)
+        """Returns the values and the keys of each source."""
+        return tuple(part for source in self.sources.values() for part in parts_of_source(source))
 
     @property
     def output_parts(self) -> tuple[OutputPart, ...]:

@@ -43,6 +43,7 @@ def _table_name(name: str) -> str:
 TableName = Annotated[str, AfterValidator(_table_name)]
 SourceKeyFormat = Literal["bytes", "json", "json_schema", "avro"]
 JSON_KEYS = ("json", "json_schema")
+SOURCE = "source"  # the name of a pipeline's only source
 OF_ENVELOPES = (ExcludedKind.TRUNCATIONS, ExcludedKind.MESSAGES, ExcludedKind.DELETION_TOMBSTONES)
 EncodingName = Literal["epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos", "epoch_days", "base64", "text"]
 
@@ -116,7 +117,7 @@ class Source(Section):
     declares only fields whose types do not come from the registry. `key` declares the fields of keys in the same way.
     `only` has the types of the records that are read, or None if all are. With `envelope` each value is a change of a row,
     and `captured_table` (in YAML: `table`) is the only table whose changes are read. If `truncations` is None, the output
-    decides (`Pipeline.refuses_truncations`).
+    decides (`Pipeline.why_truncations_fail`).
 
     `subject` and `version` say which schema of the registry a value is read with. `key_subject` and `key_version` say
     the same for a key.

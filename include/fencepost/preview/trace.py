@@ -16,6 +16,7 @@ from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fencepost.config.source import SOURCE
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats.framing import ExcludedKind
@@ -316,15 +317,17 @@ def _made(
 
 def _excluded(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> ExcludedKind | None:
     """Returns why the source does not read the record, by today's settings, or None if it reads the record."""
-    found = _decoded(spark, deployment, batch, place)[1].frame.select("_excluded").head()
+    found = _decoded(spark, deployment, batch, place)[1][SOURCE].frame.select("_excluded").head()
     return None if found is None or found[0] is None else ExcludedKind(found[0])
 
 
 def _decoded(
     spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation
-) -> tuple[RowPath, Decoded]:
+) -> tuple[RowPath, dict[str, Decoded]]:
     # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
     # rules say.
     path = RowPath(deployment.pipeline, batch.plan.schemas, rules=None)
-    raw = read_ranges(spark, deployment.cluster.settings, [place.range], headers=path.reads_headers)
-    return path, path.decode(raw)
+    raw = read_ranges(
+        spark, deployment.cluster.settings, [place.range], headers=path.reads_headers(deployment.pipeline.source)
+    )
+    return path, path.decode({SOURCE: raw})

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.source import SOURCE
 from fencepost.counts import count_of
 from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.quoting import column_named
@@ -118,10 +119,12 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
     with spark_reads(doing):  # 1
         tables = read_tables(own, pipeline, deployment.cluster)
         path = RowPath(pipeline, rules=rules, tables=frames_of(own, pipeline, tables))
-    raw = with_size(read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers))
+    raw = with_size(
+        read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers(pipeline.source))
+    )
     with spark_reads(doing), carried_error(nonce):
         schemas = _schemas(pipeline, raw)
-        decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,))
+        decoded = replace(path, schemas=schemas).decode({SOURCE: raw}, beside=(SIZE,))
         result = path.transform(decoded)  # 2
         schema = value_schema(pipeline, result)
         schemas, notes = would_resolve(pipeline, result, schemas)
@@ -131,7 +134,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
             check_row_by_row(pipeline, flagged, trial_input.ranges)
         made = flagged = flagged.persist()  # once: the transform may take long, or give different rows the next time
         try:
-            source = source_sample(decoded.frame, pipeline, trial_input)
+            source = source_sample(decoded[SOURCE].frame, pipeline, trial_input)
             unfit = unfit_rows(flagged)
             if unfit:
                 flagged = flagged.where(unfit_reason(flagged).isNull())
@@ -284,10 +287,11 @@ def _stops(pipeline: Pipeline, source: SourceSample, unfit: Sequence[Unpublished
             f"{one.first})"
             for one in source.tombstones
         ]
-    if pipeline.refuses_truncations and (truncations := source.excluded.get(ExcludedKind.TRUNCATIONS)) is not None:
+    why, truncations = pipeline.why_truncations_fail(pipeline.source), source.excluded.get(ExcludedKind.TRUNCATIONS)
+    if why and truncations is not None:
         found.append(
             f"{count_of(truncations.rows, 'record is a truncation', 'records are truncations')} of the source table, and "
-            f"{pipeline.why_truncations_fail} (first at {truncations.first})"
+            f"{why} (first at {truncations.first})"
         )
     found += [
         f"{count_of(one.rows, 'row does', 'rows do')} not fit the output's format or schema: {one.reason}"

@@ -20,7 +20,8 @@ ONE_SIDED = frozenset(("LeftSemi", "LeftAnti"))  # joins that add nothing to a r
 def may_multiply(result: DataFrame, observed: str) -> bool:
     """Returns whether the result may have several rows for a source record, by Spark's analysed plan.
 
-    `observed` is the name of the observation on the source. Nodes below the observation do not belong to the transform.
+    `observed` begins the names of the observations on the sources. Nodes below an observation do not belong to the
+    transform.
     A node counts as multiplying unless it is known to give at most one row for each row. So generators, joins, unions,
     and Python functions on whole partitions count.
     """
@@ -28,7 +29,7 @@ def may_multiply(result: DataFrame, observed: str) -> bool:
     while plans:
         plan = plans.pop()
         name = plan.nodeName()
-        if name == "CollectMetrics" and plan.name() == observed:
+        if name == "CollectMetrics" and plan.name().startswith(observed):
             continue
         children = [plan.left()] if name == "Join" else _listed(plan.children())
         if not _keeps(plan, name) or not (children or name == "CTERelationRef"):

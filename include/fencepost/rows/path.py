@@ -10,7 +10,7 @@ rows:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.source import SOURCE, Source
 from fencepost.model import Layout, Schemas
 from fencepost.rows.decode import (
     is_excluded,
@@ -32,7 +33,7 @@ from fencepost.rows.multiplying import may_multiply
 from fencepost.rows.route import to_routed
 from fencepost.rows.transform import analysis_errors, apply_transform, check_fields
 
-OBSERVED = "fencepost_source"  # the name in Spark's plans of the records that a transform gets
+OBSERVED = "fencepost_source_"  # begins the names in Spark's plans of the records that a transform gets
 REFUSED = "fencepost: refused source record"  # the error of a job for a record that the settings refuse
 
 
@@ -46,9 +47,9 @@ class Decoded:
     beside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
-        """Observes the result of `read_source`. `counts` are aggregates over all its rows."""
-        observation = Observation(OBSERVED)
+    def of(cls, name: str, frame: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Self:
+        """Observes the result of `read_source` for the source with this name. `counts` are aggregates over all its rows."""
+        observation = Observation(f"{OBSERVED}{name}")
         observed = frame.observe(observation, *(counts or [F.count(F.lit(1)).alias("rows")]))
         return cls(frame, observed, observation, tuple(beside))
 
@@ -74,23 +75,33 @@ class RowPath:
         """
         return bool(self.pipeline.suite.rules)
 
-    @property
-    def reads_headers(self) -> bool:
-        """Returns whether `decode` needs the records' headers."""
-        return self.pipeline.source.headers or self.keeps_records
+    def reads_headers(self, source: Source) -> bool:
+        """Returns whether `decode` needs the headers of a source's records."""
+        return source.headers or self.keeps_records
 
-    def decode(self, raw: DataFrame, *counts: Column, beside: Sequence[str] = ()) -> Decoded:
-        """1. Decodes the connector's rows as source records. Malformed records and tombstones are included.
+    def decode(
+        self,
+        raw: Mapping[str, DataFrame],
+        counts: Callable[[Source], Sequence[Column]] | None = None,
+        *,
+        beside: Sequence[str] = (),
+    ) -> dict[str, Decoded]:
+        """1. Decodes the connector's rows as records of their source, by the source's name. Malformed records and
+           tombstones are included.
 
-        `counts` are aggregates over all records. The columns `beside` stay in `frame` with `_` in front, and no
-        transform gets them.
+        `counts` gives aggregates over all records of a source. The columns `beside` stay in `frame` with `_` in front, and
+        no transform gets them.
         """
-        frame = read_source(raw, self.pipeline.source, self.schemas, record=self.keeps_records, beside=beside)
-        return Decoded.of(frame, *counts, beside=beside)
+        found = {}
+        for name, rows in raw.items():
+            source = self.pipeline.sources[name]
+            frame = read_source(rows, source, self.schemas, record=self.keeps_records, beside=beside)
+            found[name] = Decoded.of(name, frame, *(counts(source) if counts is not None else ()), beside=beside)
+        return found
 
-    def transform(self, decoded: Decoded, *, refuses: bool = False) -> DataFrame:
-        """2. Applies the transform to the records. The transform gets no malformed and no excluded records, and no
-           tombstones that the settings exclude.
+    def transform(self, decoded: Mapping[str, Decoded], *, refuses: bool = False) -> DataFrame:
+        """2. Applies the transform to the records of the sources. The transform gets no malformed and no excluded records,
+           and no tombstones that the settings exclude.
 
         With `refuses`, a record that the settings do not allow fails the job, with `REFUSED`. The record fails its own
         task, so no task-partition with such a record commits.
@@ -99,22 +110,28 @@ class RowPath:
             SettingsError: the transform cannot be loaded, fails, or returns no DataFrame. Another cause is a field of
                 its result that would not be written.
         """
-        settings = self.pipeline.source
-        malformed, tombstone = is_malformed(), refused_tombstone(settings)
+        records = {
+            name: self._given(self.pipeline.sources[name], one, refuses=refuses) for name, one in decoded.items()
+        }
+        result = apply_transform(self.pipeline, records[SOURCE], self.tables)
+        for source in self.pipeline.sources.values():
+            read = self.schemas.of(source.topic).value if self.schemas is not None else None
+            if read is not None:
+                check_fields(self.pipeline, source, result, read.reader)
+        return result
+
+    def _given(self, source: Source, decoded: Decoded, *, refuses: bool) -> DataFrame:
+        """Returns the records of a source that the transform gets."""
+        malformed, tombstone = is_malformed(), refused_tombstone(source)
         good = ~(malformed | tombstone | is_excluded())
         if refuses:
             refused = F.lit(False)
-            refused = refused | malformed if settings.on_malformed == "fail" else refused
-            refused = refused | tombstone if settings.tombstones == "fail" else refused
-            refused = refused | is_truncation() if self.pipeline.refuses_truncations else refused
+            refused = refused | malformed if source.on_malformed == "fail" else refused
+            refused = refused | tombstone if source.tombstones == "fail" else refused
+            refused = refused | is_truncation() if self.pipeline.why_truncations_fail(source) else refused
             good = F.when(refused, F.raise_error(F.lit(REFUSED)).cast("boolean")).otherwise(good)
         without = ("_malformed", "_excluded", *(f"_{name}" for name in decoded.beside))
-        records = with_record(decoded.observed.where(good), *without)
-        result = apply_transform(self.pipeline, records, self.tables)
-        read = self.schemas.of(settings.topic).value if self.schemas is not None else None
-        if read is not None:
-            check_fields(self.pipeline, result, read.reader)
-        return result
+        return with_record(decoded.observed.where(good), *without)
 
     def flag(self, result: DataFrame, *, encoded: bool = True, beside: Mapping[str, Column] | None = None) -> DataFrame:
         """3. Encodes the result as the output's columns, and adds the first rule that each row fails. The arguments are

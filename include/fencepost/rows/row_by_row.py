@@ -25,13 +25,16 @@ def partitions_read(frame: DataFrame) -> list[Read]:
     """Returns the input of each Spark partition of a DataFrame. An input is an offset range, or otherwise the kind and
     the number of Spark's own partition.
 
-    The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
+    The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast
+    joins. A union has the partitions of each of its inputs.
     """
     return [_read_by(partition) for partition in frame._jdf.queryExecution().toRdd().partitions()]
 
 
 def _read_by(partition: Any) -> Read:
     kind = partition.getClass().getSimpleName()
+    if kind == "UnionPartition":
+        return _read_by(partition.parentPartition())
     inputs = partition.inputPartitions() if kind == "DataSourceRDDPartition" else None
     if inputs is None or inputs.size() != 1 or inputs.head().getClass().getSimpleName() != "KafkaBatchInputPartition":
         return f"{kind} {partition.index()}"

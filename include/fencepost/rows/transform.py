@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.source import Source
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.formats.column_names import twins, without_case
@@ -178,7 +179,7 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
                 f"{file}: its result has the column {field.name} of type {field.dataType.simpleString()}. The column that makes "
                 f"a row a tombstone is {TOMBSTONE}, of type boolean. Rename or cast it."
             )
-    if pipeline.source.passes_tombstones and not found:
+    if any(source.passes_tombstones for source in pipeline.sources.values()) and not found:
         raise SettingsError(
             f"{file}: its result has no column {TOMBSTONE}, and source.tombstones is pass: a record without a value would become "
             f"a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or set "
@@ -186,14 +187,14 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
         )
 
 
-def check_fields(pipeline: Pipeline, result: DataFrame, source: RegisteredSchema) -> None:
-    """Checks that every field of the source's registered schema that is in the result would be written.
+def check_fields(pipeline: Pipeline, source: Source, result: DataFrame, schema: RegisteredSchema) -> None:
+    """Checks that every field of a source's registered schema that is in the result would be written.
 
     Raises:
         SettingsError: the name of a field begins with _, and the output does not use the field.
     """
-    form, output, declared = REGISTRY_FORMATS[pipeline.source.format], pipeline.output.records, pipeline.source.declared
-    columns = {column for column, _ in declared.with_registered_types(form.fields(source, declared))}
+    form, output, declared = REGISTRY_FORMATS[source.format], pipeline.output.records, source.declared
+    columns = {column for column, _ in declared.with_registered_types(form.fields(schema, declared))}
     used = {output.key, output.timestamp, output.headers}
     if lost := [name for name in result.columns if name.startswith("_") and name in columns and name not in used]:
         raise SettingsError(

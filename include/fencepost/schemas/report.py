@@ -75,5 +75,5 @@ def report_schemas(
 
 def _types_of_result(spark: SparkSession, path: RowPath) -> dict[str, DataType]:
     """Returns the types of the transform's result, by part. Spark analyses the transform on no records, and runs nothing."""
-    result = path.transform(path.decode(spark.createDataFrame([], CONNECTOR)))
+    result = path.transform(path.decode(dict.fromkeys(path.pipeline.sources, spark.createDataFrame([], CONNECTOR))))
     return {part.name: kind for part, kind in written_types(path.pipeline, result)}

@@ -179,12 +179,14 @@ def _prepare(deployment: Deployment, batch: Batch) -> PreparedBatch:
 
 def _check_truncations(pipeline: Pipeline, batch: Batch) -> None:
     """Checks the truncations that the batch left out when it was written. A current table may have been added since."""
-    left_out = batch.require_written.excluded.get(ExcludedKind.TRUNCATIONS, 0)
-    if left_out and pipeline.refuses_truncations:
-        raise TruncationsRefused(
-            f"batch {batch.id}: it left out {left_out:,} {ExcludedKind.TRUNCATIONS.noun(left_out)} of the source table, and "
-            f"{pipeline.why_truncations_fail}. {after_truncation(pipeline.output.current_table)}"
-        )
+    for source in pipeline.sources.values():
+        counts = batch.require_written.sources.get(source.topic)
+        left_out = counts.excluded.get(ExcludedKind.TRUNCATIONS, 0) if counts is not None else 0
+        if left_out and (why := pipeline.why_truncations_fail(source)):
+            raise TruncationsRefused(
+                f"batch {batch.id}: it left out {left_out:,} {ExcludedKind.TRUNCATIONS.noun(left_out)} of the source table, "
+                f"and {why}. {after_truncation(pipeline.output.current_table)}"
+            )
 
 
 def _finish(deployment: Deployment, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.errors import (
     FencepostError,
@@ -40,7 +41,7 @@ def write_failure(
     error: Exception,
     deployment: Deployment,
     batch: Batch,
-    source_records: DataFrame,
+    source_records: Mapping[str, DataFrame],
     nonce: str,
     judged: Callable[[], DataFrame] | None = None,
 ) -> FencepostError:
@@ -69,7 +70,9 @@ def write_failure(
     )
 
 
-def _of_a_record(text: str, pipeline: Pipeline, batch: Batch, source_records: DataFrame) -> FencepostError | None:
+def _of_a_record(
+    text: str, pipeline: Pipeline, batch: Batch, source_records: Mapping[str, DataFrame]
+) -> FencepostError | None:
     if UNKNOWN_ID in text:
         return _unknown(batch)
     if REFUSED in text and (refused := refused_records(pipeline, batch, source_records)) is not None:
@@ -84,43 +87,49 @@ def _of_a_record(text: str, pipeline: Pipeline, batch: Batch, source_records: Da
     )
 
 
-def refused_records(pipeline: Pipeline, batch: Batch, source_records: DataFrame) -> FencepostError | None:
-    """Returns the error for records that the settings refuse, or None if there are none. Malformed records come first.
-    It reads the source again.
+def refused_records(pipeline: Pipeline, batch: Batch, source_records: Mapping[str, DataFrame]) -> FencepostError | None:
+    """Returns the error for records that the settings refuse, or None if there are none. It reads the sources again.
+    `source_records` are by the name of their source.
     """
     pipeline = settings_of(pipeline, batch.plan)
+    each = (_refused_of(pipeline, pipeline.sources[name], batch, raw) for name, raw in source_records.items())
+    return next((one for one in each if one is not None), None)
+
+
+def _refused_of(pipeline: Pipeline, source: Source, batch: Batch, raw: DataFrame) -> FencepostError | None:
+    """Returns the error for records of a source that the settings refuse. Malformed records come first."""
     try:
-        found = count_source(source_records, pipeline, batch)
+        found = count_source(raw, batch, source)
     except Exception as error:
         if UNKNOWN_ID in str(error):  # unknown ids are looked up first, because such records may be malformed too
             return _unknown(batch)
         raise
-    topic = pipeline.source.topic
+    topic = source.topic
 
     def first(wanted: Column) -> str:
-        return _listed(first_of(wanted, source_records, pipeline, batch))
+        return _listed(first_of(wanted, raw, batch, source))
 
-    if found.malformed and pipeline.source.on_malformed == "fail":
-        schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
+    if found.malformed and source.on_malformed == "fail":
+        schema = "reader's" if FORMATS[source.format].has_registry else "declared"
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not "
             f"fit the {schema} schema; partition:offset of the first: {_listed(found.at)}. Cause at the first record: "
             f"{found.why}. No offset moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine "
             "keeps such records in a topic of their own; drop leaves them out, and the report counts them."
         )
-    if found.tombstones and pipeline.source.tombstones == "fail":
+    if found.tombstones and source.tombstones == "fail":
         return TombstonesRefused(
             f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
-            f"partition:offset of the first: {first(refused_tombstone(pipeline.source))}. No offset moved. Change "
+            f"partition:offset of the first: {first(refused_tombstone(source))}. No offset moved. Change "
             "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
             "pass gives them to the transform, whose result then needs the column _tombstone."
         )
-    if found.truncations and pipeline.refuses_truncations:
+    if found.truncations and (why := pipeline.why_truncations_fail(source)):
         return TruncationsRefused(
             f"batch {batch.id}: {found.truncations:,} of {count_of(found.rows or 0, 'record')} of topic {topic} "
             f"{'is a truncation' if found.truncations == 1 else 'are truncations'} of the source table, and "
-            f"{pipeline.why_truncations_fail}; partition:offset of the first: {first(is_truncation())}. "
+            f"{why}; partition:offset of the first: {first(is_truncation())}. "
             f"{after_truncation(pipeline.output.current_table)}"
         )
     return None

@@ -7,13 +7,14 @@ task-partitions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from fencepost.config.source import SOURCE
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import NO_SCHEMAS, Batch, Receipt, TaskKind
 from fencepost.quality.rules import quarantine_rules
@@ -41,10 +42,16 @@ def write_malformed(spark: SparkSession, deployment: Deployment, batch: Batch) -
     """Reads the frozen ranges again and writes malformed records to quarantine. Returns the receipts of the
     task-partitions.
     """
-    pipeline, plan = deployment.pipeline, batch.plan
-    source_records = read_records(spark, deployment.cluster, batch, headers=True)
-    frame = read_source(source_records, pipeline.source, plan.schemas, record=True)
-    records = to_malformed(with_record(frame.where(is_malformed())))
+    sources, topics = deployment.pipeline.sources, {task.topic for task in batch.plan.tasks_of(TaskKind.MALFORMED)}
+    source_records = read_records(spark, deployment, batch, lambda _: True)
+    malformed = [
+        to_malformed(
+            with_record(read_source(raw, sources[name], batch.plan.schemas, record=True).where(is_malformed()))
+        )
+        for name, raw in source_records.items()
+        if batch.plan.replays or sources[name].topic in topics
+    ]
+    records = reduce(DataFrame.unionByName, malformed)
     return _write(deployment, batch, records, source_records, malformed_job(deployment, batch))
 
 
@@ -60,8 +67,8 @@ def write_replayed(
     """
     pipeline, plan = deployment.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES
-    source_records = set_apart(read_input(spark, deployment.cluster, batch, headers=True))
-    frame = read_source(source_records, pipeline.source, plan.schemas, record=True, beside=SET_APART)
+    source_records = {SOURCE: set_apart(read_input(spark, deployment, batch, lambda _: True)[SOURCE])}
+    frame = read_source(source_records[SOURCE], pipeline.source, plan.schemas, record=True, beside=SET_APART)
     schema = StructType.fromJson(json.loads(value_schema))
     wanted = with_record(frame.where(is_malformed() | F.col("_result")))
     with analysis_errors(pipeline):
@@ -79,7 +86,7 @@ def _write(
     deployment: Deployment,
     batch: Batch,
     records: DataFrame,
-    source_records: DataFrame,
+    source_records: Mapping[str, DataFrame],
     job: WriteJob,
     judged: Callable[[], DataFrame] | None = None,
 ) -> list[Receipt]:

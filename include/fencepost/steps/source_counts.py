@@ -1,4 +1,4 @@
-"""Counts a batch's source: records, malformed records, tombstones, excluded records, and the newest timestamp."""
+"""Counts a batch's sources: records, malformed records, tombstones, excluded records, and the newest timestamp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
@@ -31,7 +31,7 @@ Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """The counts of a batch's source. `at` are the coordinates of the first malformed records, and `why` is the reason
+    """What was counted of one source of a batch. `at` are the coordinates of the first malformed records, and `why` is the reason
     of the first. `excluded` has the number of records that the source does not read, by `ExcludedKind`. `newest` is the latest
     timestamp of another record that is not ahead of the clock.
 
@@ -51,13 +51,12 @@ class SourceCounts:
         """Returns the number of truncations of the source table."""
         return self.excluded.get(ExcludedKind.TRUNCATIONS, 0)
 
-    def are_refused(self, pipeline: Pipeline) -> bool:
-        """Returns whether the settings refuse at least one of these records."""
-        source = pipeline.source
+    def are_refused(self, pipeline: Pipeline, source: Source) -> bool:
+        """Returns whether the settings refuse at least one of these records of the source."""
         refused = [
             self.malformed and source.on_malformed == "fail",
             self.tombstones and source.tombstones == "fail",
-            self.truncations and pipeline.refuses_truncations,
+            self.truncations and pipeline.why_truncations_fail(source),
         ]
         return any(refused)
 
@@ -85,36 +84,38 @@ class SourceCounts:
 
 
 def observed_counts(
-    read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
+    read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline, source: Source
 ) -> SourceCounts:
-    """Returns the counts that Spark observed, if they are certainly complete. Otherwise it reads the source again.
+    """Returns the counts of a source that Spark observed, if they are certainly complete. Otherwise it reads the source
+    again.
 
     `read_all` says that no task was skipped. Under layout `source` each task has then read its range to the end. Before
     a shuffle a task may run again, or stop early at a LIMIT. Then the counts are complete if there are as many rows as
     offsets.
     """
     if not read_all:
-        return count_again(raw, pipeline, batch)
+        return count_again(raw, pipeline, batch, source)
     counts = observed_values(seen)
     if counts is None:
-        return count_source(raw, pipeline, batch)
-    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
+        return count_source(raw, batch, source)
+    offsets = sum(part.length for part in batch.plan.ranges if batch.plan.replays or part.topic == source.topic)
+    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == offsets
     # The first malformed records are listed unless they are in quarantine, which takes another read.
-    if sure and (counts["malformed"] == 0 or batch.plan.quarantines_malformed):
+    if sure and (counts["malformed"] == 0 or source.on_malformed == QUARANTINE):
         return SourceCounts.of(counts)
-    return count_source(raw, pipeline, batch)
+    return count_source(raw, batch, source)
 
 
-def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
-    """Returns the counts after an earlier attempt's counts were lost. The source is read again only if the counts are
+def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch, source: Source) -> SourceCounts:
+    """Returns the counts of a source after an earlier attempt's counts were lost. The source is read again only if the counts are
     needed.
 
     The counts have three uses. The report shows the dropped and the excluded records. The quarantine limit is a share of
     the records read. A freshness check needs the newest record.
     """
-    drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones) or pipeline.source.excludes
+    drops = "drop" in (source.on_malformed, source.tombstones) or source.excludes
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
-        return count_source(raw, pipeline, batch)
+        return count_source(raw, batch, source)
     return SourceCounts(rows=None)
 
 
@@ -133,22 +134,22 @@ def count_columns(source: Source, batch: Batch) -> list[Column]:
     ]
 
 
-def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
-    """Returns the counts of the frozen ranges, with the coordinates of the first malformed records."""
-    frame = read_source(raw, pipeline.source, batch.plan.schemas)
-    total = frame.agg(*count_columns(pipeline.source, batch)).head()
+def count_source(raw: DataFrame, batch: Batch, source: Source) -> SourceCounts:
+    """Returns the counts of a source in the frozen ranges, with the coordinates of the first malformed records."""
+    frame = read_source(raw, source, batch.plan.schemas)
+    total = frame.agg(*count_columns(source, batch)).head()
     assert total is not None
     at: Places = ()
     why = ""
-    if total["malformed"] and pipeline.source.on_malformed != "quarantine":
+    if total["malformed"] and source.on_malformed != QUARANTINE:
         first = _first(frame, is_malformed())
         at, why = _places(first), first[0]["_malformed"]
     return SourceCounts.of(total.asDict(), at, why)
 
 
-def first_of(wanted: Column, raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
-    """Returns the coordinates of the first wanted records, in order of topic, partition and offset."""
-    return _places(_first(read_source(raw, pipeline.source, batch.plan.schemas), wanted))
+def first_of(wanted: Column, raw: DataFrame, batch: Batch, source: Source) -> Places:
+    """Returns the coordinates of the first wanted records of a source, in order of topic, partition and offset."""
+    return _places(_first(read_source(raw, source, batch.plan.schemas), wanted))
 
 
 def _first(frame: DataFrame, wanted: Column) -> list[Row]:

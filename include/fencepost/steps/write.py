@@ -167,7 +167,7 @@ def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: flo
         output=written_to(deployment, batch).now(),
         quarantine=QuarantineTopic(deployment, batch).now() if batch.plan.quarantine else None,
         results=wrote.results,
-        sources={deployment.pipeline.source.topic: wrote.source.summary},
+        sources={topic: counts.summary for topic, counts in wrote.sources.items()},
         result_rows=wrote.result_rows,
         unreadable_results=wrote.unreadable_results,
         value_schema=wrote.schema,

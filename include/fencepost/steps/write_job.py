@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.record_parts import parts_of_source
+from fencepost.config.source import SOURCE
 from fencepost.errors import WriteFailed
 from fencepost.failpoints import reached
 from fencepost.ledger.deployment import Deployment
@@ -48,12 +50,12 @@ class ShuffledAgain(WriteFailed):
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The result of a write: receipts, counts of the source, the value's schema, and the fields of `WriteSummary` about
-    rules and about result rows.
+    """The result of a write: receipts, counts of the sources by topic, the value's schema, and the fields of
+    `WriteSummary` about rules and about result rows.
     """
 
     receipts: list[Receipt]
-    source: SourceCounts = field(default_factory=SourceCounts)
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)
     schema: str = ""
     rules: tuple[str, ...] = ()
     results: int | None = None
@@ -63,7 +65,7 @@ class WriteResult:
     @property
     def bypassed(self) -> int:
         """Returns the number of records that bypass the transform. A second job writes them."""
-        return self.source.malformed + self.result_rows
+        return sum(one.malformed for one in self.sources.values()) + self.result_rows
 
 
 def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:
@@ -92,9 +94,8 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tab
         )
         return _write_all(spark, deployment, batch, tables)
     except UnknownSchemas:
-        ids = ids_in_source(
-            read_records(spark, deployment.cluster, batch, headers=False), deployment.pipeline.source_parts
-        )
+        records, sources = read_records(spark, deployment, batch, lambda _: False), deployment.pipeline.sources
+        ids = [one for name, raw in records.items() for one in ids_in_source(raw, parts_of_source(sources[name]))]
         return _write_all(spark, deployment, look_up(deployment, batch, ids), tables)
 
 
@@ -130,8 +131,8 @@ def _write_rows(
         asked = executor.submit(job.writers.committed_receipts) if asks else None
         path = RowPath(pipeline, batch.plan.schemas, rules, tables.frames)
         source_records, result_rows = _read(spark, deployment, batch, path)  # 1
-        source = path.decode(source_records, *count_columns(pipeline.source, batch))
-        result = path.transform(source, refuses=True)  # 2
+        decoded = path.decode(source_records, lambda source: count_columns(source, batch))
+        result = path.transform(decoded, refuses=True)  # 2
         fields = value_schema(pipeline, result)
         if (columns := output_of(deployment, batch).columns) is not None:
             columns.check_result(batch.interval, fields)
@@ -141,25 +142,29 @@ def _write_rows(
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
-    counts = observed_counts(answers.read_all, source.counts, source_records, batch, pipeline)
-    # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
-    if counts.are_refused(pipeline):
-        refused = refused_records(deployment.pipeline, batch, source_records)
-        if refused is not None:
-            raise refused
+    counts = {}
+    for name, source in pipeline.sources.items():
+        raw, seen = source_records[name], decoded[name].counts
+        found = observed_counts(answers.read_all, seen, raw, batch, pipeline, source)
+        # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
+        if found.are_refused(pipeline, source):
+            refused = refused_records(deployment.pipeline, batch, source_records)
+            if refused is not None:
+                raise refused
+        counts[source.topic] = found
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     results = rows.results(answers, tables_read=tables.committed is None)
     return WriteResult(answers.receipts, counts, schema, names, results, result_rows), batch
 
 
-def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[DataFrame, int]:
-    """Returns the records for the transform, with the connector's columns. It also returns the number of result rows
-    that bypass the transform in a replay.
+def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[dict[str, DataFrame], int]:
+    """Returns the records for the transform by the name of their source, with the connector's columns. It also returns the
+    number of result rows that bypass the transform in a replay.
     """
-    source_records = read_input(spark, deployment.cluster, batch, headers=path.reads_headers)
+    records = read_input(spark, deployment, batch, path.reads_headers)
     if batch.plan.replays is None:
-        return source_records, 0
-    return source_sample(source_records), count_taken(source_records, batch)
+        return records, 0
+    return {name: source_sample(raw) for name, raw in records.items()}, count_taken(records[SOURCE], batch)
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ def _write(
     batch: Batch,
     pipeline: Pipeline,
     rows: DataFrame,
-    source_records: DataFrame,
+    source_records: Mapping[str, DataFrame],
     job: WriteJob,
     committed: list[Receipt] | None,
     judged: Callable[[], DataFrame],

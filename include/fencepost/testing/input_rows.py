@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.source import SOURCE
 from fencepost.errors import SettingsError
 from fencepost.formats.envelope import OPERATIONS
 from fencepost.rows.decode import CONNECTOR
@@ -59,7 +60,7 @@ def given_records(spark: SparkSession, path: RowPath, rows: Sequence[Row]) -> tu
     positions: dict[Place, int] = {}
     for number, place in enumerate(zip(*(table.column(name).to_pylist() for name in PLACES), strict=True)):
         positions.setdefault(place, number)
-    return Decoded.of(spark.createDataFrame(table, schema=columns)), positions
+    return Decoded.of(SOURCE, spark.createDataFrame(table, schema=columns)), positions
 
 
 def _is_raw(row: Row) -> bool:
@@ -97,7 +98,7 @@ def _decoded(spark: SparkSession, path: RowPath, rows: Sequence[tuple[int, Row]]
     """Returns records decoded by the pipeline's own decoder."""
     records = [_record(path.pipeline, number, row) for number, row in rows]
     table = _table(records, CONNECTOR, [number for number, _ in rows])
-    return path.decode(spark.createDataFrame(table, schema=_nullable(CONNECTOR))).frame
+    return path.decode({SOURCE: spark.createDataFrame(table, schema=_nullable(CONNECTOR))})[SOURCE].frame
 
 
 def _typed(pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> pa.Table:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.record_parts import with_registry
+from fencepost.config.source import SOURCE
 from fencepost.errors import RecordRefused, TombstonesRefused, TruncationsRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
@@ -163,9 +164,9 @@ def _outcome(
         raise TombstonesRefused(
             f"row {tombstones[0]}: a tombstone, and source.tombstones is fail: a run would fail. Set it to drop or pass."
         )
-    if pipeline.refuses_truncations:
-        _check_truncations(pipeline, source.frame, positions)
-    result = path.transform(source)  # 2
+    if why := pipeline.why_truncations_fail(pipeline.source):
+        _check_truncations(why, source.frame, positions)
+    result = path.transform({SOURCE: source})  # 2
     flagged = path.flag(result, encoded=_can_be_encoded(pipeline, schemas), beside=_values(path, result))  # 3
     if pipeline.output.layout is Layout.SOURCE:
         check_row_by_row(pipeline, flagged, partitions_read(source.observed))
@@ -177,14 +178,13 @@ def _outcome(
     return _with_rows(outcome, path, flagged, positions)  # 4
 
 
-def _check_truncations(pipeline: Pipeline, given: DataFrame, positions: Mapping[Place, int]) -> None:
-    """Raises TruncationsRefused if a given record is a truncation."""
+def _check_truncations(why: str, given: DataFrame, positions: Mapping[Place, int]) -> None:
+    """Raises TruncationsRefused if a given record is a truncation. `why` says which setting refuses it."""
     found = given.where(is_truncation()).select(*PLACES).collect()
     if found:
         first = min(positions[one["_topic"], one["_partition"], one["_offset"]] for one in found)
         raise TruncationsRefused(
-            f"row {first}: a truncation of the source table, and {pipeline.why_truncations_fail}: a run would fail. Set it "
-            "to drop."
+            f"row {first}: a truncation of the source table, and {why}: a run would fail. Set it to drop."
         )
 
 

@@ -59,7 +59,9 @@ class PostgresCurrent:
         """Returns the sentence about published truncations, if the settings refuse such batches. Otherwise the text is
         empty.
         """
-        return describe_truncated(truncated_intervals(view, self._of.name), self._of.pipeline.why_truncations_fail)
+        pipeline = self._of.pipeline
+        why = next(filter(None, map(pipeline.why_truncations_fail, pipeline.sources.values())), "")
+        return describe_truncated(truncated_intervals(view, self._of.name), why)
 
     def rebuild(self, read: Callable[[], View]) -> str:
         """Computes the current table from all rows of the output table. Creates it if it is missing."""
