@@ -201,7 +201,7 @@ def test_a_narrower_batch_ends_what_a_wider_one_left_open(spark: Any, broker: Br
     narrow = make_pipeline(name=wide.name, output={"layout": "source"})
     write_batch(spark, narrow, day(1))
     batch = latest(narrow, day(1))
-    assert (batch.revision, batch.plan.row_task_count, batch.plan.unfinished_ids) == (2, 2, {narrow.output.topic: 3})
+    assert (batch.revision, batch.plan.row_task_count, batch.plan.unfinished_ids) == (2, 2, {wide.staging_topic: 3})
     assert cluster.last_stable(topic) == cluster.high_watermarks(topic)
     plan_batch(narrow, day(2))
     assert latest(narrow, day(2)).plan.unfinished_ids == {}, "a written batch leaves nothing open"

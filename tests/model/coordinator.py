@@ -298,6 +298,8 @@ class Coordinator:
             write_digests=lambda: {"transform": str(digest)},
             quarantines=self.quarantines,
             quarantine_topic="quarantine",
+            source_parts=(),
+            output_parts=(),
             source=SimpleNamespace(
                 format="json",
                 key_format="bytes",
@@ -307,7 +309,6 @@ class Coordinator:
             ),
             output=TopicSettings(topic="out", partitions=1, staging_hours=72),
         )
-        pipeline.encoded = lambda part: pipeline.source if part.startswith("source") else pipeline.output
         ledger = SimpleNamespace(topic_id="ledger-0")
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, ledger=ledger)
         staging = StagingTopic(fake, "staging") if self.parts else None

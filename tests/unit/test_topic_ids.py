@@ -52,7 +52,7 @@ def deployment_of(held: Batch, ids: dict[str, str]) -> Any:
         high_watermarks=lambda _: [9_300] * 4,
         earliest=lambda _: [0] * 4,
     )
-    pipeline = SimpleNamespace(name=held.pipeline, source=source, output=output)
+    pipeline = SimpleNamespace(name=held.pipeline, source=source, sources={}, output=output)
     return SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerOf(held))
 
 
