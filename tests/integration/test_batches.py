@@ -229,12 +229,13 @@ def transform(frame):
 """
 
 
+@pytest.mark.parametrize("severity", ["quarantine", "critical"])
 @pytest.mark.parametrize("empties", ['.where("false")', ".limit(0)"])
 def test_a_result_that_spark_knows_to_be_empty_is_written_without_rows(
-    spark: Any, broker: Broker, make_pipeline: Make, empties: str
+    spark: Any, broker: Broker, make_pipeline: Make, empties: str, severity: str
 ) -> None:
     """Spark plans no task for it, and reads nothing. The records are counted and the malformed ones kept all the same."""
-    rule = '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "n"}, "severity": "quarantine"}]'
+    rule = f'[{{"type": "expect_column_values_to_not_be_null", "kwargs": {{"column": "n"}}, "severity": "{severity}"}}]'
     sections: dict[str, Any] = {"output": {"layout": "output"}, "source": {"on_malformed": "quarantine"}}
     pipeline = make_pipeline(
         EMPTY.format(empties), f'{{"expectations": {rule}}}', quality={"quarantine_limit": "none"}, **sections
@@ -246,7 +247,8 @@ def test_a_result_that_spark_knows_to_be_empty_is_written_without_rows(
     batch = latest(pipeline, day(1))
     assert batch.state is State.PUBLISHED
     assert batch.written is not None
-    assert (batch.written.rows_in, batch.written.rows, batch.written.results) == (11, 0, 0)
+    results = 0 if severity == "quarantine" else None
+    assert (batch.written.rows_in, batch.written.rows, batch.written.results) == (11, 0, results)
     assert batch.written.quarantined == {"malformed": 1}
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 

@@ -23,11 +23,13 @@ log = logging.getLogger("fencepost.rows.run_writers")
 @dataclass(frozen=True)
 class Answers:
     """The answers of the writers of all task-partitions. `read_all` says that each writer read all of its rows.
-    `read_all` is false if a task-partition was committed already.
+    `read_all` is false if a task-partition was committed already. `computed` is false if Spark knew that there are no rows,
+    and computed nothing. Then nothing was observed.
     """
 
     receipts: list[Receipt]
     read_all: bool
+    computed: bool = True
 
 
 def run_writers(
@@ -55,12 +57,13 @@ def run_writers(
             job.writers.first + len(committed) - 1,
         )
         return Answers(committed, read_all=False)
-    answered = rows.mapInArrow(writer_of(job), ANSWER_SCHEMA)
+    answered, computed = rows.mapInArrow(writer_of(job), ANSWER_SCHEMA), True
     if tasks is None and not answered._jdf.queryExecution().toRdd().getNumPartitions():
+        computed = False
         answered = _without_rows(rows, len(job.writers.marks)).mapInArrow(writer_of(job), ANSWER_SCHEMA)
     answers = _collect(answered, job.nonce, _task_partitions(answered, job, tasks), meaning)
     receipts = [Receipt.model_validate_json(answer["receipt"]) for answer in answers]
-    return Answers(receipts, read_all=not any(answer["skipped"] for answer in answers))
+    return Answers(receipts, not any(answer["skipped"] for answer in answers), computed)
 
 
 def _without_rows(rows: DataFrame, partitions: int) -> DataFrame:

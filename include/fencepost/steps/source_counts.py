@@ -84,18 +84,18 @@ class SourceCounts:
 
 
 def observed_counts(
-    read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline, source: Source
+    read_all: bool, seen: Observation | None, raw: DataFrame, batch: Batch, pipeline: Pipeline, source: Source
 ) -> SourceCounts:
     """Returns the counts of a source that Spark observed, if they are certainly complete. Otherwise it reads the source
     again.
 
     `read_all` says that no task was skipped. Under layout `source` each task has then read its range to the end. Before
     a shuffle a task may run again, or stop early at a LIMIT. Then the counts are complete if there are as many rows as
-    offsets.
+    offsets. `seen` is None if nothing was computed.
     """
     if not read_all:
         return count_again(raw, pipeline, batch, source)
-    counts = observed_values(seen)
+    counts = None if seen is None else observed_values(seen)
     if counts is None:
         return count_source(raw, batch, source)
     offsets = sum(part.length for part in batch.plan.ranges if batch.plan.replays or part.topic == source.topic)

@@ -22,7 +22,6 @@ from fencepost.outputs.output import output_of
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES
-from fencepost.rows.observed import observed_values
 from fencepost.rows.path import RowPath
 from fencepost.rows.placing import place_by_key, shuffled_again
 from fencepost.rows.quarantined import source_sample
@@ -144,7 +143,7 @@ def _write_rows(
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
     counts = {}
     for name, source in pipeline.sources.items():
-        raw, seen = source_records[name], decoded[name].counts
+        raw, seen = source_records[name], decoded[name].counts if answers.computed else None
         found = observed_counts(answers.read_all, seen, raw, batch, pipeline, source)
         # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
         if found.are_refused(pipeline, source):
@@ -189,9 +188,10 @@ class _Rows:
         promised = sum(receipt.rows + receipt.withheld for receipt in answers.receipts)
         if not tables_read:
             return promised
-        seen = observed_values(self.seen) if answers.read_all else None
-        if seen is not None and seen["results"] == promised:
-            return promised
+        if answers.read_all and answers.computed:
+            found = int(self.seen.get["results"])
+            if found == promised:
+                return found
         return self.flagged.count()
 
 
