@@ -462,6 +462,11 @@ class TaskPartition(NamedTuple):
     topic: str
     partition: int
 
+    @property
+    def partition_id(self) -> PartitionId:
+        """Returns the partition, by topic and number."""
+        return self.topic, self.partition
+
 
 class Replayed(Frozen):
     """The records that an addition replays. These are all records that `batch` sent to quarantine, with their tally.
@@ -577,7 +582,7 @@ class Plan(Frozen):
         """Returns the number of the task-partition of that kind for each range of an input that has such
         task-partitions.
         """
-        numbers = {(task.topic, task.partition): task.number for task in self.tasks_of(kind)}
+        numbers = {task.partition_id: task.number for task in self.tasks_of(kind)}
         topics = {topic for topic, _ in numbers}
         return {part: numbers[part.partition_id] for part in self.ranges if part.topic in topics}
 
@@ -686,11 +691,6 @@ class SourceSummary(Frozen):
     tombstones: int = Field(default=0, ge=0)
     excluded: dict[str, int] = Field(default_factory=dict)
     newest: AwareDatetime | None = None
-
-    @property
-    def included(self) -> int | None:
-        """Returns how many of the records read are not excluded, or None if they were not counted."""
-        return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
 
 
 class WriteSummary(Frozen):

@@ -22,7 +22,7 @@ from fencepost.formats.avro_schema import Incompatible, parse
 from fencepost.formats.declared import Only
 from fencepost.formats.framing import ExcludedKind, Framing
 from fencepost.formats.json_decoder import JsonDecoder
-from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, SourceSummary
 from fencepost.schemas import freeze
 from fencepost.schemas.registry import SchemaVersion
 from fencepost.steps import source_counts
@@ -272,17 +272,17 @@ def test_only_a_source_that_names_its_types_excludes_others(tmp_path: Path) -> N
 def test_a_retry_that_finds_all_written_counts_the_source_again_if_it_excludes_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_counts, "count_source", lambda *_: SourceCounts(rows=9))
+    monkeypatch.setattr(source_counts, "count_source", lambda *_: SourceCounts(SourceSummary(rows_in=9)))
     batch = a_batch(plan=a_plan((0, 9)))
     plain, reading = pipeline_of(tmp_path), pipeline_of(tmp_path, only={"field": "type", "values": ["A"]})
     nothing: Any = None
-    assert source_counts.count_again(nothing, plain, batch, plain.source) == SourceCounts(rows=None)
-    assert source_counts.count_again(nothing, reading, batch, reading.source) == SourceCounts(rows=9)
+    assert source_counts.count_again(nothing, plain, batch, plain.source) == SourceCounts(SourceSummary(rows_in=None))
+    assert source_counts.count_again(nothing, reading, batch, reading.source) == SourceCounts(SourceSummary(rows_in=9))
 
 
 def test_counts_of_kinds_are_those_that_were_found() -> None:
     counts = {"rows": 9, "malformed": 1, "tombstones": 0, "newest": None, "other_types": 3, "truncations": 0}
-    assert SourceCounts.of(counts).excluded == {"other_types": 3}
+    assert SourceCounts.of(counts).summary.excluded == {"other_types": 3}
 
 
 class FakeRegistry:

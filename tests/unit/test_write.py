@@ -14,7 +14,7 @@ from fencepost.formats.framing import ExcludedKind, describe_excluded
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded
 from fencepost.ledger.ledger import recorded as recorded_in
-from fencepost.model import Batch, Decision, State
+from fencepost.model import Batch, Decision, SourceSummary, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
 from fencepost.protocol.view import View
 from fencepost.steps.source_counts import SourceCounts
@@ -48,7 +48,7 @@ def recorded(*now: Batch, source: SourceCounts | None = None) -> Any:
     )
     pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
     deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(*now))
-    found, mine = source or SourceCounts(rows=400), PLANNED if now[-1].revision == 1 else now[-1]
+    found, mine = source or SourceCounts(SourceSummary(rows_in=400)), PLANNED if now[-1].revision == 1 else now[-1]
     return _record(deployment, mine, WriteResult([*RECEIPTS], {"orders-in": found}), time.monotonic())
 
 
@@ -66,7 +66,7 @@ def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str)
 
 
 def test_a_write_says_how_many_records_its_source_excluded() -> None:
-    source = SourceCounts(rows=453, excluded={"other_types": 50, "truncations": 3, "messages": 1})
+    source = SourceCounts(SourceSummary(rows_in=453, excluded={"other_types": 50, "truncations": 3, "messages": 1}))
     result = recorded(PLANNED, source=source)
     assert (
         result.message

@@ -191,11 +191,10 @@ class Pipeline(ClientConfig):
     @property
     def output_parts(self) -> tuple[OutputPart, ...]:
         """Returns the values and the keys of the output."""
-        value, key = (
+        return tuple(
             OutputPart(setting="output", section=self.output.records, topic=self.output.name, is_key=is_key)
             for is_key in (False, True)
         )
-        return value, key
 
     def table_parts(self, name: str) -> tuple[SourcePart, ...]:
         """Returns the values and the keys of a side table that is a topic."""

@@ -100,6 +100,7 @@ def _refused_of(pipeline: Pipeline, source: Source, batch: Batch, raw: DataFrame
     """Returns the error for records of a source that the settings refuse. Malformed records come first."""
     try:
         found = count_source(raw, batch, source)
+        summary = found.summary
     except Exception as error:
         if UNKNOWN_ID in str(error):  # unknown ids are looked up first, because such records may be malformed too
             return _unknown(batch)
@@ -109,17 +110,17 @@ def _refused_of(pipeline: Pipeline, source: Source, batch: Batch, raw: DataFrame
     def first(wanted: Column) -> str:
         return _listed(first_of(wanted, raw, batch, source))
 
-    if found.malformed and source.on_malformed == "fail":
+    if summary.malformed and source.on_malformed == "fail":
         schema = "reader's" if FORMATS[source.format].has_registry else "declared"
         return MalformedRecords(
-            f"batch {batch.id}: {found.malformed:,} of {count_of(found.rows or 0, 'record')} of topic {topic} do not "
-            f"fit the {schema} schema; partition:offset of the first: {_listed(found.at)}. Cause at the first record: "
-            f"{found.why}. No offset moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine "
+            f"batch {batch.id}: {summary.malformed:,} of {count_of(summary.rows_in or 0, 'record')} of topic {topic} do not "
+            f"fit the {schema} schema; partition:offset of the first: {_listed(summary.malformed_at)}. Cause at the first "
+            f"record: {found.why}. No offset moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine "
             "keeps such records in a topic of their own; drop leaves them out, and the report counts them."
         )
-    if found.tombstones and source.tombstones == "fail":
+    if summary.tombstones and source.tombstones == "fail":
         return TombstonesRefused(
-            f"batch {batch.id}: {found.tombstones:,} of {count_of(found.rows or 0, 'record')} of topic {topic} are "
+            f"batch {batch.id}: {summary.tombstones:,} of {count_of(summary.rows_in or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
             f"partition:offset of the first: {first(refused_tombstone(source))}. No offset moved. Change "
             "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
@@ -127,7 +128,7 @@ def _refused_of(pipeline: Pipeline, source: Source, batch: Batch, raw: DataFrame
         )
     if found.truncations and (why := pipeline.why_truncations_fail(source)):
         return TruncationsRefused(
-            f"batch {batch.id}: {found.truncations:,} of {count_of(found.rows or 0, 'record')} of topic {topic} "
+            f"batch {batch.id}: {found.truncations:,} of {count_of(summary.rows_in or 0, 'record')} of topic {topic} "
             f"{'is a truncation' if found.truncations == 1 else 'are truncations'} of the source table, and "
             f"{why}; partition:offset of the first: {first(is_truncation())}. "
             f"{after_truncation(pipeline.output.current_table)}"

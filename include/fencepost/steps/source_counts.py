@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,56 +31,44 @@ Places = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """What was counted of one source of a batch. `at` are the coordinates of the first malformed records, and `why` is the reason
-    of the first. `excluded` has the number of records that the source does not read, by `ExcludedKind`. `newest` is the latest
-    timestamp of another record that is not ahead of the clock.
+    """What was counted of one source of a batch. `why` is the reason of the first malformed record, if there is one that does
+    not go to quarantine.
 
-    `rows` is None if the source was not counted, which is possible only if a malformed record would have failed the batch.
+    `summary.rows_in` is None if the source was not counted, which is possible only if a malformed record would have failed
+    the batch.
     """
 
-    rows: int | None = 0
-    malformed: int = 0
-    tombstones: int = 0  # only those that must not reach the transform
-    excluded: Mapping[str, int] = field(default_factory=dict)
-    at: Places = ()
+    summary: SourceSummary
     why: str = ""
-    newest: datetime | None = None
 
     @property
     def truncations(self) -> int:
         """Returns the number of truncations of the source table."""
-        return self.excluded.get(ExcludedKind.TRUNCATIONS, 0)
+        return self.summary.excluded.get(ExcludedKind.TRUNCATIONS, 0)
 
     def are_refused(self, pipeline: Pipeline, source: Source) -> bool:
         """Returns whether the settings refuse at least one of these records of the source."""
         refused = [
-            self.malformed and source.on_malformed == "fail",
-            self.tombstones and source.tombstones == "fail",
+            self.summary.malformed and source.on_malformed == "fail",
+            self.summary.tombstones and source.tombstones == "fail",
             self.truncations and pipeline.why_truncations_fail(source),
         ]
         return any(refused)
-
-    @property
-    def summary(self) -> SourceSummary:
-        """Returns the counts in the form that the ledger keeps."""
-        return SourceSummary(
-            rows_in=self.rows,
-            malformed=self.malformed,
-            malformed_at=self.at,
-            tombstones=self.tombstones,
-            excluded=dict(self.excluded),
-            newest=self.newest,
-        )
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: Places = (), why: str = "") -> SourceCounts:
         """Returns the counts in the values of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
-        newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
-        malformed, tombstones = counts["malformed"], counts["tombstones"]
-        excluded = {kind.value: counts[kind] for kind in ExcludedKind if counts.get(kind)}
-        return cls(counts["rows"], malformed, tombstones, excluded, at=at, why=why, newest=newest)
+        summary = SourceSummary(
+            rows_in=counts["rows"],
+            malformed=counts["malformed"],
+            malformed_at=at,
+            tombstones=counts["tombstones"],
+            excluded={kind.value: counts[kind] for kind in ExcludedKind if counts.get(kind)},
+            newest=datetime.fromtimestamp(millis / 1000, UTC) if known else None,
+        )
+        return cls(summary, why)
 
 
 def observed_counts(
@@ -107,8 +95,8 @@ def observed_counts(
 
 
 def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch, source: Source) -> SourceCounts:
-    """Returns the counts of a source after an earlier attempt's counts were lost. The source is read again only if the counts are
-    needed.
+    """Returns the counts of a source after an earlier attempt's counts were lost. The source is read again only if the
+    counts are needed.
 
     The counts have three uses. The report shows the dropped and the excluded records. The quarantine limit is a share of
     the records read. A freshness check needs the newest record.
@@ -116,7 +104,7 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch, source: Source
     drops = "drop" in (source.on_malformed, source.tombstones) or source.excludes
     if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
         return count_source(raw, batch, source)
-    return SourceCounts(rows=None)
+    return SourceCounts(SourceSummary())
 
 
 def count_columns(source: Source, batch: Batch) -> list[Column]:

@@ -107,7 +107,7 @@ def write_batch(
 
 def _fence(deployment: Deployment, plan: Plan) -> None:
     """Ends the transactions that earlier batches of the lane may have left open under ids that this batch does not use."""
-    used = {(task.topic, task.partition) for task in plan.tasks_of(TaskKind.ROWS)}
+    used = {task.partition_id for task in plan.tasks_of(TaskKind.ROWS)}
     open_ones = [(topic, p) for topic, partitions in plan.unfinished_ids.items() for p in range(partitions)]
     ids = [deployment.pipeline.writer_id(plan.lane, *place) for place in open_ones if place not in used]
     fence_unused(deployment.cluster.settings, ids)

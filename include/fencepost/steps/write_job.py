@@ -64,7 +64,7 @@ class WriteResult:
     @property
     def bypassed(self) -> int:
         """Returns the number of records that bypass the transform. A second job writes them."""
-        return sum(one.malformed for one in self.sources.values()) + self.result_rows
+        return sum(one.summary.malformed for one in self.sources.values()) + self.result_rows
 
 
 def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tables: SettledTables) -> WriteResult:

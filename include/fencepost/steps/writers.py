@@ -78,15 +78,15 @@ def _writers(deployment: Deployment, batch: Batch, kind: TaskKind) -> Writers:
     pipeline, plan, tasks = deployment.pipeline, batch.plan, batch.plan.tasks_of(kind)
     marked = {part.partition_id: part.end for part in plan.ranges}
     if kind is TaskKind.ROWS and plan.layout is Layout.OUTPUT:
-        marked = dict.fromkeys(((task.topic, task.partition) for task in tasks), 0)
+        marked = dict.fromkeys((task.partition_id for task in tasks), 0)
     return Writers(
         settings=deployment.cluster.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
         lease=batch.require_lease,
         group=pipeline.lane_group(plan.lane) if kind is TaskKind.ROWS else pipeline.malformed_group(plan.lane),
-        transactional_ids=tuple(pipeline.writer_id(plan.lane, task.topic, task.partition) for task in tasks),
-        marks=tuple((task.topic, task.partition, marked[task.topic, task.partition]) for task in tasks),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, *task.partition_id) for task in tasks),
+        marks=tuple((*task.partition_id, marked[task.partition_id]) for task in tasks),
         first=tasks[0].number,
     )
 
