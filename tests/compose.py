@@ -34,7 +34,7 @@ DOWN = ("down", "--volumes", "--remove-orphans", "--timeout", "30")
 DAY = datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York"))
 FIRST, BEHIND = (
     {"nyc_flights": 842, "nyc_weather": 67},
-    {"nyc_delays": 160, "nyc_weather_lake": 67},
+    {"nyc_delays": 160, "nyc_airport_hours": 54, "nyc_weather_lake": 67},
 )  # records of that day; rows, made of these records
 PUBLISHED = FIRST | BEHIND
 PATIENCE = 1200.0  # seconds for Airflow to have its DAGs, and for runs side by side
@@ -73,7 +73,7 @@ from fencepost.outputs.iceberg.catalog import catalog_of
 pipeline = find_pipeline("nyc_weather_lake")
 print(pipeline.name, catalog_of(pipeline).load_table(pipeline.output.table).scan().count())
 """
-# As the user of people who read the table; docker-compose.yaml names this way to it.
+# As the user of people who read the tables; docker-compose.yaml names this way to them.
 READ_TABLE = "exec -T postgres psql --username reader reporting --no-align --tuples-only --command".split()
 
 
@@ -180,6 +180,7 @@ def published(compose: Compose) -> dict[str, int]:
     read = compose.answer("exec", "-T", "airflow-scheduler", "python", "-", *FIRST, text=READ)
     read += compose.answer("exec", "-T", "airflow-scheduler", "python", "-", text=READ_LAKE)
     read += compose.answer(*READ_TABLE, "SELECT 'nyc_delays ' || count(*) FROM delays_by_hour")
+    read += compose.answer(*READ_TABLE, "SELECT 'nyc_airport_hours ' || count(*) FROM airport_hours")
     return {name: int(count) for name, count in (line.split() for line in read.splitlines())}
 
 

@@ -208,6 +208,8 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
             "kafka": {"bootstrap.servers": broker.bootstrap},
             "quality": {"open_transaction_wait_seconds": 20},
         }
+        if "sources" in changes:
+            del settings["source"]
         for section, values in changes.items():
             if isinstance(values, dict):
                 replaces = "kind" in values or "connection" in values
@@ -216,7 +218,8 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
             else:
                 settings[section] = values
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
-        (folder / "transform.py").write_text(transform)
+        is_sql = transform.lstrip().startswith(("SELECT", "WITH"))
+        (folder / ("transform.sql" if is_sql else "transform.py")).write_text(transform)
         (folder / "expectations.yaml").write_text(expectations)
         return load_pipeline(folder)
 

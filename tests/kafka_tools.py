@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as Group
 from confluent_kafka.admin import (
     AdminClient,
+    NewPartitions,  # type: ignore[attr-defined]
     NewTopic,  # type: ignore[attr-defined]
     OffsetSpec,
 )
@@ -56,6 +57,14 @@ def create_topic(
     admin.create_topics([new])[topic].result()
     while topic not in admin.list_topics(timeout=10).topics:
         time.sleep(0.05)
+
+
+def widen_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """The topic has so many partitions when this returns."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+    there = admin.list_topics
+    await_true(lambda: len(there(topic, timeout=10).topics[topic].partitions) == partitions, f"{topic} to be wider", 30)
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:

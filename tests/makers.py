@@ -126,7 +126,8 @@ def the_facts(**changes: Any) -> PlanFacts:
     if (source := said.pop("source", None)) is not None:
         settings = {"accept_loss": True, "quarantines_malformed": False}
         said["sources"] = (replace(source, **{name: said.pop(name, value) for name, value in settings.items()}),)
-    return PlanFacts(**{"sources": (), **said})
+    said.setdefault("sources", ())
+    return PlanFacts(**{"reads": tuple(one.topic for one in said["sources"]) or ("in",), **said})
 
 
 def a_table(name: str = "airlines", fingerprint: str = "f" * 32, **changes: Any) -> SideTableState:

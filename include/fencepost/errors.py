@@ -24,7 +24,7 @@
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         │   └── TableRefusedData      the output table does not accept the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
-            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
+            ├── SourceDataExpired, TopicRecreated, SourcesChanged, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
             ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, TableRefused,
             ├── TopicMissing, TruncationsRefused, SideTableRefused
@@ -174,6 +174,12 @@ class TopicRecreated(NeedsOperator):
 class AnotherCluster(NeedsOperator):
     """The pipeline's Kafka is not the cluster of its last publication, and nobody has confirmed that the pipeline
     moved.
+    """
+
+
+class SourcesChanged(NeedsOperator):
+    """The pipeline reads other topics than its newest batch, and nobody has confirmed the change. Or a batch needs a topic that
+    the pipeline no longer reads.
     """
 
 

@@ -37,6 +37,9 @@ BATCH_HEADER = "fencepost-batch"
 TIMESTAMP_HEADER = "fencepost-timestamp"  # a staged record's header: its row's own timestamp, in milliseconds, as text
 MALFORMED = "malformed"  # the rule's name for malformed records
 QUARANTINE_LIMIT = "quality.quarantine_limit"  # the check's name if too many records went to quarantine
+EMPTY_SOURCE = (
+    ".empty"  # the end of the check's name if a source gave no record: `source.empty`, `sources.orders.empty`
+)
 
 
 class Frozen(BaseModel):
@@ -202,6 +205,11 @@ class TopicInput(Frozen):
     ranges: tuple[OffsetRange, ...]
     lost: tuple[OffsetRange, ...] = ()
     unread: tuple[UnreadRange, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        """Returns the number of offsets in the ranges."""
+        return sum(part.length for part in self.ranges)
 
     @model_validator(mode="after")
     def _of_this_topic(self) -> Self:
@@ -508,11 +516,15 @@ class Plan(Frozen):
     `also_covers` is set if the batch has records and the preceding planned interval ended before this interval begins.
     No interval was planned for the time between, so its records belong to this batch too.
 
+    `looked_back` has the ranges that earlier intervals consumed and that the transform gets again, for each source that looks
+    back. No offset of them is consumed.
+
     The write job may add schemas to `schemas` before it writes, because the plan may not know the ids of all records. It
     also adds the states of the side tables to `tables` before it writes.
     """
 
     inputs: tuple[PlannedInput, ...] = Field(min_length=1)
+    looked_back: tuple[PlannedInput, ...] = ()
     output: AnyPlannedOutput
     staging: TopicEnds | None = None
     staging_timestamp: int | None = Field(default=None, gt=0)
@@ -602,6 +614,20 @@ class Plan(Frozen):
         """Returns whether the plan has task-partitions for malformed records."""
         return any(block.kind is TaskKind.MALFORMED for block in self.tasks)
 
+    def keeps_malformed(self, topic: str) -> bool:
+        """Returns whether malformed records of this source topic go to quarantine. In an addition all of them do."""
+        malformed = {block.topic for block in self.tasks if block.kind is TaskKind.MALFORMED}
+        return self.replays is not None or topic in malformed
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """Returns the topics of the inputs. In an addition it is the quarantine topic."""
+        return tuple(one.topic for one in self.inputs)
+
+    def input_of(self, topic: str) -> PlannedInput:
+        """Returns the input from this topic, which has to be one of the inputs'."""
+        return next(one for one in self.inputs if one.topic == topic)
+
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
         """Returns the ranges of all inputs."""
@@ -640,8 +666,23 @@ class Plan(Frozen):
         return sum(part.length for part in self.ranges)
 
     @property
+    def looked_back_lost(self) -> tuple[OffsetRange, ...]:
+        """Returns the ranges that the transform would have got again, and that had been deleted by then."""
+        return tuple(part for one in self.looked_back for part in one.lost)
+
+    @property
+    def looked_back_ranges(self) -> tuple[OffsetRange, ...]:
+        """Returns the ranges that the transform gets again, of all sources that look back."""
+        return tuple(part for one in self.looked_back for part in one.ranges)
+
+    @property
+    def offsets_looked_back(self) -> int:
+        """Returns the number of offsets that the transform gets again."""
+        return sum(part.length for part in self.looked_back_ranges)
+
+    @property
     def is_empty(self) -> bool:
-        """Returns whether the batch reads no offsets. Then it is written without Spark."""
+        """Returns whether the batch reads no offsets of its own. Then it is written without Spark."""
         return self.offsets == 0
 
 
@@ -683,6 +724,9 @@ class SourceSummary(Frozen):
     excluded.
 
     `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again.
+
+    `looked_back` is the number of records of earlier intervals that were read again, or None if the source does not look back.
+    `looked_back_malformed` of them were left out.
     """
 
     rows_in: int | None = Field(default=None, ge=0)
@@ -691,6 +735,13 @@ class SourceSummary(Frozen):
     tombstones: int = Field(default=0, ge=0)
     excluded: dict[str, int] = Field(default_factory=dict)
     newest: AwareDatetime | None = None
+    looked_back: int | None = Field(default=None, ge=0)
+    looked_back_malformed: int = Field(default=0, ge=0)
+
+    @property
+    def included(self) -> int | None:
+        """Returns how many of the records read are not excluded, or None if they were not counted."""
+        return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
 
 
 class WriteSummary(Frozen):
@@ -706,6 +757,8 @@ class WriteSummary(Frozen):
     `sources` has what was read of each source, by its topic. An addition has there the records that it replayed.
     `result_rows` is the number of result rows that it replayed, which the rules judged without the transform.
     `unreadable_results` is the number of result rows that no longer fit the output's format. They count as malformed.
+    `rows_of_earlier` is the number of rows of the transform's result that come from looked-back records alone, and were left
+    out. It is None if no source looks back.
     """
 
     tasks: int = Field(ge=1)
@@ -716,6 +769,7 @@ class WriteSummary(Frozen):
     sources: dict[str, SourceSummary] = Field(default_factory=dict)
     result_rows: int = Field(default=0, ge=0)
     unreadable_results: int = Field(default=0, ge=0)
+    rows_of_earlier: int | None = Field(default=None, ge=0)
     quarantine: TopicEnds | None = None
     results: int | None = Field(default=None, ge=0)
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
@@ -792,11 +846,6 @@ class WriteSummary(Frozen):
         """Returns the number of records that no source reads, by `ExcludedKind`."""
         kinds = {kind: None for one in self.sources.values() for kind in one.excluded}
         return {kind: sum(one.excluded.get(kind, 0) for one in self.sources.values()) for kind in kinds}
-
-    @property
-    def included(self) -> int | None:
-        """Returns how many of the records read are not excluded, or None if they were not counted."""
-        return None if self.rows_in is None else self.rows_in - sum(self.excluded.values())
 
     @property
     def newest(self) -> datetime | None:
@@ -977,6 +1026,22 @@ class Batch(Frozen):
         return between(self.plan.write_topic, written.output)
 
     @property
+    def rows_read(self) -> dict[str, int | None]:
+        """Returns the number of records that were read of each input, by topic. A number is None if they were not counted,
+        or if the batch is not written. In an addition the topic is the quarantine topic.
+        """
+        topics, written = self.plan.source_topics, self.written
+        if written is None or self.plan.replays is not None:
+            return dict.fromkeys(topics, written.rows_in if written else None)
+        return {topic: written.sources[topic].rows_in if topic in written.sources else None for topic in topics}
+
+    @property
+    def malformed_dropped(self) -> int:
+        """Returns the number of malformed records that the batch left out without quarantine."""
+        sources = {} if self.written is None else self.written.sources
+        return sum(one.malformed for topic, one in sources.items() if not self.plan.keeps_malformed(topic))
+
+    @property
     def require_written(self) -> WriteSummary:
         """Returns `written`, which has to be recorded.
 
@@ -1131,9 +1196,12 @@ class StepResult(Frozen):
 
 
 def offsets_of(details: object) -> int | None:
-    """Returns the number of source offsets in the details of a plan's result, or None for other details."""
+    """Returns the number of source offsets that a write reads, by the details of a plan's result. Looked-back offsets count.
+    Returns None for other details.
+    """
     found = details.get("offsets") if isinstance(details, Mapping) else None
-    return found if isinstance(found, int) else None
+    again = details.get("offsets_looked_back", 0) if isinstance(details, Mapping) else 0
+    return found + again if isinstance(found, int) and isinstance(again, int) else None
 
 
 def utc_now() -> datetime:

@@ -1,5 +1,5 @@
 """docker-compose.yaml runs `python -m fencepost_stack.compose prepare`, `broker NAME` and `users` for Kafka, and
-`reporting` for the tables of `nyc_delays` and `nyc_weather_lake`.
+`reporting` for the tables of `nyc_delays`, `nyc_airport_hours` and `nyc_weather_lake`.
 
 The brokers are those of `fencepost cluster`, each in a container of its own. `prepare` runs once before the brokers,
 and makes certificates and the secret of the Spark cluster. `users` runs once after the brokers, and makes the

@@ -1,6 +1,6 @@
-"""Makes the databases of the demo's tables: `reporting` with the table of `nyc_delays`, and `weather_lake` with the Iceberg
-catalog of `nyc_weather_lake`. Each has a role that writes there, and one role reads in both. The roles have no other
-right in the server.
+"""Makes the databases of the demo's tables: `reporting` with the tables of `nyc_delays` and `nyc_airport_hours`, and
+`weather_lake` with the Iceberg catalog of `nyc_weather_lake`. Each has a role that writes there, and one role reads in both.
+The roles have no other right in the server.
 
 A writer creates its tables itself, so it may create tables in the schema. The reader may read the writers' tables.
 Airflow's database is closed to all of them.
@@ -58,7 +58,7 @@ def ensure_reporting(connect: Connect, passwords: Mapping[str, str]) -> None:
 
 
 def variables(host: str, port: int, passwords: Mapping[str, str], warehouse: Path) -> dict[str, str]:
-    """Returns what `nyc_delays` and `nyc_weather_lake` read from the environment. `passwords` are those of the writers, by
+    """Returns what the pipelines with these tables read from the environment. `passwords` are those of the writers, by
     role, and `warehouse` is the folder of all warehouses.
     """
     return {

@@ -41,6 +41,32 @@ def as_scheduled(dag: DAG) -> Any:
     return DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
+SEVERAL = """
+sources:
+  orders: {topic: shop.orders, format: bytes}
+  payments: {topic: payments, format: bytes}
+  refunds: {topic: refunds, format: bytes}
+output: {topic: out, format: bytes}
+schedule: {start: 2013-03-01}
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+"""
+
+
+def test_the_documentation_of_a_dag_names_every_source_topic(
+    make_pipeline: Callable[..., Pipeline], pipeline: Pipeline
+) -> None:
+    assert "From topics `shop.orders`, `payments` and `refunds` to topic `out`." in describe(
+        make_pipeline("several", SEVERAL)
+    )
+    assert "From topic `in` to topic `out`." in describe(pipeline)
+
+
+def test_a_backfill_can_say_that_the_sources_have_changed(dag: DAG) -> None:
+    param = dag.params.get_param("sources_changed")
+    assert (param.value, param.schema["type"]) == (False, "boolean")
+    assert "confirms the present topics, once for each backfill" in str(param.description)
+
+
 def test_tasks_run_in_the_order_of_the_protocol(dag: DAG) -> None:
     assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
         "plan": {"write"},

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 FACET = json.loads((ROOT / "docs" / "lineage-batch.schema.json").read_text())
 DONE: dict[str, Any] = {
     "rows": 7,
-    "rows_in": 9,
+    "sources": {"in": 9},
     "quarantined": {"malformed": 2},
     "frontier": {"in": {"0": 5}},
     "published_at": "2013-03-02T06:00:00+00:00",
@@ -106,9 +106,23 @@ def test_an_advance_leads_from_source_to_output(pipeline: Pipeline, told: Told) 
 
 
 def test_an_addition_comes_from_quarantine(pipeline: Pipeline, told: Told) -> None:
-    found = told(pipeline, "advance", DONE | {"adds_to": 1}, State.PUBLISHED)
+    kept = {"fencepost.counted.quarantine": 2}
+    found = told(pipeline, "advance", DONE | {"adds_to": 1, "sources": kept}, State.PUBLISHED)
     assert names(found["inputs"]) == [("kafka://127.0.0.1:1", "fencepost.counted.quarantine")]
+    assert found["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 2
     assert found["facets"]["fencepost_batch"]["adds_to"] == 1
+
+
+@pytest.mark.parametrize(("step", "state"), [("write", State.WRITTEN), ("advance", State.PUBLISHED)])
+def test_each_topic_that_the_batch_has_read_is_an_input_with_its_own_rows(
+    pipeline: Pipeline, told: Told, step: str, state: State
+) -> None:
+    """A batch that was planned before a source was added has not read it, whatever the pipeline reads now."""
+    sources = {"orders": 9, "payments": 4, "refunds": None}
+    found = told(pipeline, step, DONE | {"sources": sources}, state)
+    assert names(found["inputs"]) == [("kafka://127.0.0.1:1", topic) for topic in sources]
+    rows = [one["inputFacets"].get("inputStatistics", {}).get("rowCount") for one in found["inputs"]]
+    assert rows == [9, 4, None], "of the third nothing was counted"
 
 
 @pytest.mark.parametrize(

@@ -60,22 +60,31 @@ def sends_to(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
 
 
-@pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int] | None], None]:
-    """Where the source ends; None if Kafka does not say."""
+Ends = list[int] | dict[str, list[int] | None] | None
 
-    def set_to(found: list[int] | None) -> None:
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ends], None]:
+    """Where the source ends, or each source that exists; None if Kafka does not say."""
+
+    def set_to(found: Ends) -> None:
         class FakeCluster:
             def __init__(self, settings: object, timeout: float) -> None:
                 assert timeout <= 5
 
-            def describe(self, topic: str) -> str:
+            def find(self, topic: str) -> str | None:
+                if isinstance(found, dict):
+                    return topic if topic in found else None
                 if found is None:
                     raise KafkaUnavailable("no answer")
                 return topic
 
-            def high_watermarks(self, topic: str) -> list[int] | None:
-                return found
+            def high_watermarks(self, topic: str) -> list[int]:
+                assert found is not None
+                said = found[topic] if isinstance(found, dict) else found
+                if said is None:
+                    raise KafkaUnavailable("no answer")
+                return said
 
         monkeypatch.setattr("fencepost.kafka.cluster.Cluster", FakeCluster)
 
@@ -173,7 +182,7 @@ def rejected() -> Batch:
 
 
 def test_an_advance_tells_where_the_frontier_is_and_how_far_behind(
-    statsd: UdpReceiver, run: Runs, ends: Callable[[list[int] | None], None]
+    statsd: UdpReceiver, run: Runs, ends: Callable[[Ends], None]
 ) -> None:
     run("advance", ADVANCED, State.PUBLISHED)
     assert statsd.lines(3)[1:] == [
@@ -192,7 +201,7 @@ def test_a_write_that_found_its_work_done_tells_nothing(statsd: UdpReceiver, run
 
 @pytest.mark.parametrize("state", [State.PUBLISHED, State.SKIPPED])
 def test_an_advance_that_found_a_persons_decision_tells_where_the_pipeline_stands_since(
-    statsd: UdpReceiver, run: Runs, ends: Callable[[list[int] | None], None], state: State
+    statsd: UdpReceiver, run: Runs, ends: Callable[[Ends], None], state: State
 ) -> None:
     run("advance", ADVANCED | {"verdict_final": True}, state, changed=False)
     assert statsd.lines(3) == [
@@ -202,6 +211,68 @@ def test_an_advance_that_found_a_persons_decision_tells_where_the_pipeline_stand
     ]
     run("advance", ADVANCED | {"verdict_final": False}, state, changed=False)
     assert "airflow.fencepost.counted.verdict_passed:0|g" in statsd.lines(3), "another batch is rejected since"
+
+
+REGIONS = """
+sources:
+  north: {topic: in.north, format: bytes}
+  south: {topic: in-south, format: bytes}
+output: {topic: out, format: bytes}
+schedule: {start: 2013-03-01}
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "frontier", "told"),
+    [
+        # Both topics have partitions 0 and 1. The second has a new one, which counts from offset 0.
+        (
+            {"in.north": [9, 4], "in-south": [7, 7, 3]},
+            {"in.north": {"0": 5, "1": 2}, "in-south": {"0": 7, "1": 1}},
+            {"lag_records": 15, "topic_lag_records.in_north": 6, "topic_lag_records.in-south": 9},
+        ),
+        # No batch has read the second yet: it was added.
+        (
+            {"in.north": [9, 4], "in-south": [7, 7, 3]},
+            {"in.north": {"0": 5, "1": 2}},
+            {"lag_records": 6, "topic_lag_records.in_north": 6},
+        ),
+        # The second does not exist, and one that left is not asked about.
+        (
+            {"in.north": [9, 4]},
+            {"in.north": {"0": 5, "1": 2}, "in-south": {"0": 1}, "gone": {"0": 8}},
+            {"topic_lag_records.in_north": 6},
+        ),
+        # Kafka does not answer about the second.
+        (
+            {"in.north": [9, 4], "in-south": None},
+            {"in.north": {"0": 5, "1": 2}, "in-south": {"0": 1}},
+            {"topic_lag_records.in_north": 6},
+        ),
+    ],
+    ids=["both", "added", "missing", "no answer"],
+)
+def test_an_advance_tells_how_far_behind_each_source_is_and_in_total_if_all_are_known(
+    make_pipeline: Callable[..., Pipeline],
+    ends: Callable[[Ends], None],
+    result: StepResult,
+    found: Ends,
+    frontier: dict[str, dict[str, int]],
+    told: dict[str, int],
+) -> None:
+    pipeline = make_pipeline("regions", REGIONS)
+    ends(found)
+    details: dict[str, Any] = {"frontier": frontier}
+    done = result.model_copy(update={"step": "advance", "details": details, "changed": False})
+    sent: list[tuple[str, float]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "has_tags", lambda: False)
+        patch.setattr(
+            metrics, "stats", SimpleNamespace(gauge=lambda name, value, tags: sent.append((name, value)), incr=None)
+        )
+        metrics.emit("regions", metrics.of_step(pipeline, done, 1.0, judged=False))
+    assert dict(sent) == {f"fencepost.regions.{name}": value for name, value in told.items()}
 
 
 @pytest.mark.parametrize("kind", ["INFLUXDB", "DATADOG"])

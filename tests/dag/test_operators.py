@@ -47,7 +47,13 @@ def test_plan_freezes_the_runs_own_interval(
     steps: FakeStep, pipeline: Pipeline, interval: Interval, context_of: ContextOf, result: StepResult
 ) -> None:
     done = PlanOperator(task_id="plan", pipeline=pipeline).execute(context_of(reprocess=True))
-    asked = {"reprocess": True, "another_cluster": False, "known_cluster": None, "request": "run run 1"}
+    asked = {
+        "reprocess": True,
+        "another_cluster": False,
+        "sources_changed": False,
+        "known_cluster": None,
+        "request": "run run 1",
+    }
     assert steps.calls == [((pipeline, interval), asked)]
     assert done == result.model_dump(mode="json")
 

@@ -25,7 +25,7 @@ def a_run(pipeline: Pipeline, conf: Any, backfill: int | None = 7, given: Any = 
     return SimpleNamespace(dag=build_dag(pipeline), conf=conf, backfill=made)
 
 
-@pytest.mark.parametrize("asked", ["reprocess", "replay", "another_cluster"])
+@pytest.mark.parametrize("asked", ["reprocess", "replay", "another_cluster", "sources_changed"])
 def test_what_a_backfill_asks_for_has_its_name(pipeline: Pipeline, asked: str) -> None:
     run = a_run(pipeline, {asked: True})
     on_dag_run_running(run, "started")
@@ -98,3 +98,30 @@ def test_that_a_pipeline_has_moved_counts_until_the_next_publication(
     context = {**context_of(), "params": {"reprocess": False, "another_cluster": True, "request": NAME}}
     PlanOperator(task_id="plan", pipeline=pipeline).execute(context)
     assert [(one["another_cluster"], one["request"]) for one in asked] == [(moved, NAME)]
+
+
+@pytest.mark.parametrize(
+    ("params", "confirmed", "request_name"),
+    [
+        ({"sources_changed": True, "request": NAME}, True, NAME),
+        ({"sources_changed": True}, True, "run run 1"),
+        ({"sources_changed": False, "request": NAME}, False, None),
+        ({}, False, None),
+    ],
+)
+def test_that_the_sources_have_changed_is_passed_to_the_plan_with_the_name_of_its_request(
+    pipeline: Pipeline,
+    context_of: Callable[..., Any],
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+    params: dict[str, Any],
+    confirmed: bool,
+    request_name: str | None,
+) -> None:
+    """The plan needs the name: a request that was answered with other sources confirms no further change."""
+    asked = list[dict[str, Any]]()
+    monkeypatch.setattr("fencepost.steps.plan.plan_batch", lambda *_, **kwargs: asked.append(kwargs) or result)
+    PlanOperator(task_id="plan", pipeline=pipeline).execute({**context_of(), "params": params})
+    (one,) = asked
+    assert (one["sources_changed"], one["request"]) == (confirmed, request_name)
+    assert (one["reprocess"], one["another_cluster"]) == (False, False)

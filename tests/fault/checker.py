@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -23,6 +23,8 @@ from waiting import await_true
 PARTITIONS = 2
 PER_PARTITION = 60
 KEYS = 7  # a partition; few, so that a key's order can be lost
+
+Sent = tuple[bytes, object, int, int]  # key, value, partition, and timestamp in milliseconds
 
 
 class Follower(Thread):
@@ -67,9 +69,10 @@ class Attacked:
 
     def __enter__(self) -> Self:
         self.struck.mkdir(parents=True, exist_ok=True)
-        create_topic(self.bootstrap, self.pipeline.source.topic, PARTITIONS)
+        for topic, records in self.sent().items():
+            create_topic(self.bootstrap, topic, len({partition for _, _, partition, _ in records}))
+            produce(self.bootstrap, topic, records)
         create_topic(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
-        produce(self.bootstrap, self.pipeline.source.topic, self._mixed())
         self.follower = Follower(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
         self.follower.start()
         if self.bad:
@@ -111,14 +114,18 @@ class Attacked:
         """An output record's value."""
         return record.json
 
-    def _mixed(self) -> list[tuple[bytes, object, int, int]]:
-        """Good and bad records as they lie in the source: the bad ones between the good ones of their day."""
-        good: list[tuple[bytes, object, int, int]] = [(k, self.encoded(v, p), p, t) for k, v, p, t in self.source()]
+    def sent(self) -> dict[str, list[Sent]]:
+        """The records of each source topic, in the order in which they were produced."""
+        good: list[Sent] = [(k, self.encoded(v, p), p, t) for k, v, p, t in self.source()]
+        return {self.pipeline.source.topic: self.mixed(good, self.bad_source())}
+
+    def mixed(self, good: Sequence[Sent], bad_ones: Sequence[Sent]) -> list[Sent]:
+        """Good and bad records as they lie in a topic: the bad ones between the good ones of their day."""
         each = len(good) // len(self.days)
-        mixed: list[tuple[bytes, object, int, int]] = []
+        mixed: list[Sent] = []
         for number, day_ in enumerate(self.days):
             own = good[number * each : (number + 1) * each]
-            bad = [record for record in self.bad_source() if record[3] == at(day_, 1)]
+            bad = [record for record in bad_ones if record[3] == at(day_, 1)]
             step = max(1, len(own) // (len(bad) + 1))
             for position, record in enumerate(own):
                 if position % step == step - 1 and bad:
@@ -147,7 +154,7 @@ class Attacked:
         aside = [(self.aside, self.pipeline.quarantine_topic)] if self.bad else []
         for follower, topic in ((self.follower, self.pipeline.output.topic), *aside):
             final = [(r.partition, r.offset, r.key, r.value) for r in read_all(self.bootstrap, topic)]
-            found += _differences_of_a_follower(follower, final)
+            found += differences_of_a_follower(follower, final)
         return found
 
     def differences(self) -> list[str]:
@@ -156,9 +163,10 @@ class Attacked:
         seen = read_all(self.bootstrap, output.topic)
         return [
             *self._differences_of_records([(r.partition, r.key, self.decoded(r)) for r in seen]),
-            *_differences_of_a_follower(self.follower, [(r.partition, r.offset, r.key, r.value) for r in seen]),
+            *differences_of_a_follower(self.follower, [(r.partition, r.offset, r.key, r.value) for r in seen]),
             *self._differences_of_quarantine(),
-            *self._differences_of_offsets(),
+            *self.differences_of_frontier(len(self.days)),
+            *self._differences_of_validated(),
             *self._differences_of_the_ledger(),
             *self._differences_of_the_announcements(),
             *self.open_transactions(),
@@ -191,13 +199,20 @@ class Attacked:
         batches = {r.headers[-1] for r in seen}
         found += [f"batches in quarantine: {batches}"] if len(batches) != len(self.days) else []
         final = [(r.partition, r.offset, r.key, r.value) for r in seen]
-        return found + _differences_of_a_follower(self.aside, final)
+        return found + differences_of_a_follower(self.aside, final)
 
-    def _differences_of_offsets(self) -> list[str]:
+    def differences_of_frontier(self, days: int) -> list[str]:
+        """The same of the group's offsets in each source topic, once so many days are published."""
+        found = []
+        for topic, records in self.sent().items():
+            there = Counter(partition for _, _, partition, _ in records)
+            wanted = {partition: number * days // len(self.days) for partition, number in there.items()}
+            frontier = group_offsets(self.bootstrap, self.pipeline.group, topic, sorted(wanted))
+            found += [f"group offsets {frontier} in {topic}"] if frontier != wanted else []
+        return found
+
+    def _differences_of_validated(self) -> list[str]:
         pipeline, found = self.pipeline, []
-        frontier = group_offsets(self.bootstrap, pipeline.group, pipeline.source.topic, range(PARTITIONS))
-        if frontier != dict.fromkeys(range(PARTITIONS), (PER_PARTITION + 2 * self.bad) * len(self.days)):
-            found.append(f"group offsets {frontier}")
         parts = range(pipeline.output.partitions)
         validated = group_offsets(self.bootstrap, f"{pipeline.name}.validated", pipeline.output.topic, parts)
         ends = {p: end_offset(self.bootstrap, pipeline.output.topic, p) for p in parts}
@@ -277,7 +292,7 @@ class Attacked:
         return found
 
 
-def _differences_of_a_follower(
+def differences_of_a_follower(
     follower: Follower, final: list[tuple[int, int, bytes | None, bytes | None]]
 ) -> list[str]:
     """Who read along saw exactly what is there in the end: nothing that vanished, nothing twice."""

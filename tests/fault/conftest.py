@@ -48,7 +48,7 @@ def start_step() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             **arming_environment(failpoint, case.struck),
             "FENCEPOST_PIPELINES": str(case.pipeline.folder.parent),
             "FENCEPOST_SPARK_MASTER": os.environ.get("FENCEPOST_SPARK_MASTER", "local[2]"),
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         }
         process = subprocess.Popen(
             [sys.executable, str(TESTS / "step_process.py"), step, case.pipeline.name, str(number)],

@@ -117,7 +117,8 @@ class LookedUp(Attacked):
             *found,
             *self._differences_of_records([(r.partition, r.key, self.decoded(r)) for r in own]),
             *self.differences_of_followers(),
-            *self._differences_of_offsets(),
+            *self.differences_of_frontier(len(self.days)),
+            *self._differences_of_validated(),
             *self._differences_of_the_announcements(),
             *self.open_transactions(),
         ]

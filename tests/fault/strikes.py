@@ -44,7 +44,10 @@ class Crash(Exception):
 
 
 # Modules of the driver's steps whose failpoints `at_failpoint` knows.
-STRUCK = ("steps.plan", "schemas.resolve", "steps.side_tables", "steps.write_job", "steps.write", "steps.advance")
+STRUCK = [
+    *("steps.plan", "schemas.resolve", "steps.side_tables", "steps.write_job", "steps.write", "steps.validate"),
+    "steps.advance",
+]
 
 
 @contextmanager

@@ -31,10 +31,16 @@ output: {topic: out}
 schedule: {start: 2026-01-01}
 kafka: {bootstrap.servers: "127.0.0.1:9092"}
 """
+SEVERAL = """
+sources:
+  orders: {topic: in, schema: {n: int}}
+  payments: {topic: paid, schema: {n: int}}
+""" + GOOD.partition("}}")[2]
 
 WORDS = st.sampled_from(
-    """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
-    on_malformed on_expired key timestamp partitions layout batch_header publish staging_topic staging_hours
+    """source sources orders payments output schedule kafka spark quality lanes description name folder topic format schema
+    columns headers on_malformed on_expired empty lookback for key timestamp partitions layout batch_header publish
+    staging_topic staging_hours
     atomic_megabytes rows seconds cron timezone
     start end catchup retries timeout_minutes sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
@@ -87,9 +93,14 @@ def outcome(folder: Path, content: str | bytes) -> Pipeline | SettingsError:
         return error
 
 
+def good_for(path: tuple[str, ...]) -> str:
+    """Good settings that may have the field."""
+    return SEVERAL if path[0] == "sources" else GOOD
+
+
 def changed(path: tuple[str, ...], value: Any) -> str:
     """The good settings with one field in its place."""
-    tree: dict[Any, Any] = yaml.safe_load(GOOD)
+    tree: dict[Any, Any] = yaml.safe_load(good_for(path))
     place = tree
     for part in path[:-1]:
         place = place.setdefault(part, {})
@@ -103,7 +114,8 @@ def fields() -> list[tuple[str, ...]]:
     for name, field in Pipeline.model_fields.items():
         kind, *_ = get_args(field.annotation) or (field.annotation,)  # of `X | None` the X
         inner = getattr(kind, "model_fields", None)
-        found += [(name, f.alias or n) for n, f in inner.items()] if inner else [(name,)]
+        found += [(name, f.alias or n) for n, f in inner.items()] if inner else [(field.alias or name,)]
+    found += [("sources", "payments", *path[1:]) for path in found if path[0] == "source"]
     return [*found, ("kafka", "acks"), ("kafka", "sasl.mechanism"), ("spark", "spark.x"), ("source", "schema", "n")]
 
 
@@ -280,7 +292,7 @@ def test_a_field_left_empty_is_as_if_it_were_not_there_or_refused(folder: Path, 
         content, url = changed(path, None), {}
     result = outcome(folder, content)
     if isinstance(result, Pipeline):
-        assert result == outcome(folder, GOOD + (f"schema_registry: {json.dumps(url)}" if url else ""))
+        assert result == outcome(folder, good_for(path) + (f"schema_registry: {json.dumps(url)}" if url else ""))
     else:
         assert ".".join(path[:1]) in str(result)
 
@@ -376,7 +388,15 @@ def test_a_spark_setting_names_no_variable_of_airflows_own(folder: Path, value: 
 
 
 @pytest.mark.parametrize(
-    "path", ["source.topic", "output.topic", "quality.quarantine_topic", "kafka/bootstrap.servers", "spark/spark.x"]
+    "path",
+    [
+        "source.topic",
+        "sources.payments.topic",
+        "output.topic",
+        "quality.quarantine_topic",
+        "kafka/bootstrap.servers",
+        "spark/spark.x",
+    ],
 )
 def test_a_url_with_a_password_is_taken_for_nothing_that_is_shown_whatever_its_variable_is_called(
     folder: Path, path: str, monkeypatch: pytest.MonkeyPatch

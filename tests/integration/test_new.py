@@ -20,7 +20,7 @@ from conftest import at, day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.inspection import Inspection
-from fencepost.doctor.topics import check_source
+from fencepost.doctor.topics import check_sources
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.draft import Draft, draft_pipeline
 from fencepost.drafting.draft_request import DraftRequest
@@ -499,7 +499,7 @@ def test_a_compacted_topic_is_warned_of_in_the_doctor_s_words(broker: Broker, ne
         produce(broker.bootstrap, topic, [(b"k", {"n": n}, 0, at(n)) for n in (1, 2)])
         draft = new(f"compacted_{policy.replace(',', '_')}", topic)
         said = [one for one in draft.warnings if "is compacted" in one]
-        found = check_source(Inspection(load_pipeline(draft.folder)))
+        (found,) = check_sources(Inspection(load_pipeline(draft.folder)))
         assert (len(said), found.level is Level.WARNING) == (int(warned), warned)
         assert not warned or said == [f"{found.found} {found.do}"]
 

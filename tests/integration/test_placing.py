@@ -40,3 +40,11 @@ def test_records_of_several_topics_are_ordered_by_topic_first(spark: Any) -> Non
     (placed,) = place_by_key(frame, 1).rdd.glom().collect()
     assert placed[0].asDict().keys() == {"key", "value"}
     assert [int(r.value) for r in placed] == [3, 9, 1, 7, 5, 11, 0, 6, 4, 10, 2, 8]
+
+
+def test_rows_of_a_replay_keep_the_sources_order_of_a_key_and_those_without_a_place_are_sorted(spark: Any) -> None:
+    """Rows 2, 6 and 10 are of no single record, so no place is known. The others come from two topics."""
+    rows = [(b"k", b"%02d" % n, *((None,) * 3 if n % 4 == 2 else ("ba"[n % 2], 0, 99 - n))) for n in range(12)]
+    frame = spark.createDataFrame(rows, "key binary, value binary, _topic string, _partition int, _offset long")
+    (placed,) = place_by_key(frame.repartition(3), 1, "key", "value").rdd.glom().collect()
+    assert [int(r.value) for r in placed] == [2, 6, 10, 11, 9, 7, 5, 3, 1, 8, 4, 0]

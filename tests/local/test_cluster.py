@@ -23,6 +23,7 @@ from fencepost_stack.reporting import WEATHER_LAKE
 from fencepost_stack.secured_kafka import SecuredKafka
 from kafka_tools import QUIET_LOG
 from lakes import scanned
+from oracle import airport_hours_truth
 from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
@@ -86,6 +87,7 @@ def test_every_flight_is_in_the_output_once_although_a_broker_and_a_worker_died_
     assert len(weather) == len({(r.key, r.timestamp) for r in weather}) == 67
     reader = ran.services["postgres"]["reader"]
     assert query(reader, TABLE) == expected_delays(DAYS)
+    assert query(reader, airport_hours_truth.TABLE) == airport_hours_truth.expected_hours(DAYS)
     found = scanned({**reader, "dbname": WEATHER_LAKE}, "weather.observations", "observed_at, origin")
     assert found == expected_observations(DAYS)
     [quarantined] = read_topic(admin, "fencepost.nyc_flights.quarantine")

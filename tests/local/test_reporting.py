@@ -19,6 +19,8 @@ from rigs.postgres_server import PASSWORD, PostgresServer, query
 
 MADE = "create table delays_by_hour (airline text, flights integer, departed integer, delay_minutes bigint)"
 FILLED = "insert into delays_by_hour values ('JetBlue', 2, 2, 25), ('JetBlue', 1, 0, 0), ('Delta', 1, 1, -3)"
+HOURS = "create table airport_hours (flights integer, departed integer, delay_minutes bigint, wind_kmh numeric(4, 1))"
+WINDY = "insert into airport_hours values (2, 2, 25, 9.9), (3, 2, 3, 0.0), (1, 1, -3, 20.0), (4, 4, 2, null)"
 OBSERVED = {"origin": ["LGA", "EWR", "LGA"], "temp_c": [1.0, None, 2.5], "wind_kmh": [10.0, 20.4, 12.6]}
 # A question to each database that has rows, and what its reader may not do.
 IN_BOTH = [
@@ -80,6 +82,20 @@ def test_the_demo_ends_with_a_question_to_the_table_its_answer_and_where_to_ask_
     shell = ["bash", "-c", f'{command} -At -c "$0"', demo.TABLES[demo.DELAYS].question]
     asked = subprocess.run(shell, capture_output=True, text=True, check=True)
     assert asked.stdout.splitlines() == ["JetBlue|3|12.5", "Delta|1|-3.0"]
+
+
+def test_and_with_one_to_the_table_of_airport_hours(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = login_of(postgres, reporting.REPORTING)
+    query(login, HOURS)
+    query(login, WINDY)
+    cells, _ = shown(postgres, demo.HOURS, monkeypatch)
+    query(login, "drop table airport_hours")
+    assert cells == [
+        ["wind_kmh_from", "flights", "minutes_late"],
+        ["0", "5", "7.0"],
+        ["20", "1", "-3.0"],
+        ["None", "4", "0.5"],
+    ]
 
 
 def test_and_with_one_to_the_iceberg_table(

@@ -46,6 +46,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import makers
+from fencepost.config.source import Source as SourceSettings
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, OffsetRange, Outcome, PartitionId, Receipt, State
@@ -77,7 +78,7 @@ from fencepost.protocol.marks import MarkState
 from fencepost.protocol.obstacle import AbandonedPublication, obstacle
 from fencepost.protocol.planning import Neighbours, PlanFacts, decide_plan, decide_replay, decide_revision
 from fencepost.protocol.publication import record_refused
-from fencepost.protocol.replay import left_to_replay, newest_link
+from fencepost.protocol.replay import CurrentSources, left_to_replay, newest_link
 from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.steps import plan as gathering_module
@@ -99,6 +100,7 @@ GATHERS = ("plan", "reprocess", "replay", "revise", "advance", "publish")  # the
 GOES_ON = re.compile(
     r"(skip|reprocess) \d+( \d+:|: closes|: finds the publication over|( \d+)* with its facts:)"
 )  # an operator's request has begun
+SOURCES = CurrentSources(frozenset({"in"}))
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
 
@@ -115,7 +117,7 @@ def routed(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
 
 def replay_of(view: View, when: Interval, gather: Callable[[View], PlanFacts | None]) -> tuple[Batch, ...]:
     """A replay as the product decides it, of facts that are gathered against the same view."""
-    return decide_replay(view, when, "p", gather(view))
+    return decide_replay(view, when, "p", SOURCES, gather(view))
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,8 @@ class Coordinator:
         written, shown = len(point.log), len(point.shown)
         self.cluster.ends = {"out": [shown if self.parts else written], "staging": [written] * self.parts}
         self.cluster.ends["quarantine"] = [written]
-        digest = point.digest
+        digest, on_malformed = point.digest, "quarantine" if self.quarantines else "fail"
+        source = SourceSettings(topic="in", format="bytes").model_copy(update={"on_malformed": on_malformed})
         pipeline = SimpleNamespace(
             name="p",
             group="p",
@@ -300,13 +303,8 @@ class Coordinator:
             quarantine_topic="quarantine",
             source_parts=(),
             output_parts=(),
-            source=SimpleNamespace(
-                format="json",
-                key_format="bytes",
-                on_expired="fail",
-                on_malformed="quarantine" if self.quarantines else "fail",
-                topic="in",
-            ),
+            sources={"source": source},
+            source_topics={"in": source},
             output=TopicSettings(topic="out", partitions=1, staging_hours=72),
         )
         ledger = SimpleNamespace(topic_id="ledger-0")
@@ -323,7 +321,7 @@ class Coordinator:
                 gathering_module, "_last_timestamps", return_value={}
             ),  # it reads records, for words alone
         ):
-            return facts_of_plan(fake, Neighbours.of(view, when), when, output)
+            return facts_of_plan(fake, Neighbours.of(view, when, SOURCES.topics), when, output)
 
     def _facts_of_addition(self, view: View, when: Interval, point: Point) -> PlanFacts | None:
         fake, output = self._fake(point)

@@ -49,6 +49,7 @@ from model.search import Fault
 OPEN, COMMITTED, ABORTED = range(3)
 Log = tuple[int, tuple[tuple[int, int], ...]]  # the earliest offset; (day, status) of every offset
 Answers = tuple[Any, ...]
+SOURCE = Source(topic="in", format="bytes")
 
 
 @dataclass(frozen=True)
@@ -266,11 +267,9 @@ class Ranges:
     @staticmethod
     def _facts(view: View, when: Interval, answers: Answers) -> PlanFacts:
         """The facts of a plan that is gathered against this view, from a cluster that answers so."""
-        near = Neighbours.of(view, when)
-        deployment: Any = SimpleNamespace(
-            pipeline=SimpleNamespace(group="p", source=Source(topic="in", format="bytes")), cluster=_Cluster(answers)
-        )
-        return makers.the_facts(neighbours=near, source=source_facts(deployment, near, when))
+        near = Neighbours.of(view, when, ["in"])
+        deployment: Any = SimpleNamespace(pipeline=SimpleNamespace(group="p"), cluster=_Cluster(answers))
+        return makers.the_facts(neighbours=near, source=source_facts(deployment, near, when, SOURCE))
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:

@@ -32,7 +32,7 @@ from fencepost.errors import FencepostError
 from fencepost.model import Batch, Outcome, SideTableState, State
 from fencepost.protocol.decisions import own_revision, record_tables, record_verdict, record_written
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan, decide_replay, decide_revision
-from fencepost.protocol.replay import newest_link
+from fencepost.protocol.replay import CurrentSources, newest_link
 from fencepost.protocol.revision import CurrentInputs, differing_tables, may_be_revised, revision_reason
 from fencepost.protocol.view import PASSED, View
 from model import product
@@ -40,6 +40,7 @@ from model.ledgers import Ledgers
 from model.search import Fault
 
 DAY = makers.a_day(0)
+SOURCES = CurrentSources(frozenset({"in"}))
 TASKS = 2
 LOOKS, SETTLES, READS, RECORDS, WRITES = range(5)
 PHASES = ("looks", "settles", "reads", "records", "writes")
@@ -294,7 +295,7 @@ class SideTables:
 
     def _planned(self, view: View, word: str) -> tuple[Batch, ...]:
         if word == "replay":
-            return decide_replay(view, DAY, "p", the_facts(view, True))
+            return decide_replay(view, DAY, "p", SOURCES, the_facts(view, True))
         facts = the_facts(view, False, quarantines="replay" in self.operations)
         return decide_plan(view, DAY, facts, reprocess=word == "reprocess")
 
@@ -377,7 +378,7 @@ def the_facts(view: View, is_addition: bool, quarantines: bool = False) -> Any:
     none, one = (0,) * TASKS, (1,) * TASKS
     source = SourceFacts(topic="in", topic_id="in-1", earliest=none, stable=one, by_start=none, by_end=one)
     return makers.the_facts(
-        neighbours=Neighbours.of(view, DAY),
+        neighbours=Neighbours.of(view, DAY, ["in"]),
         source=None if is_addition else source,
         link=newest_link(view, DAY) if is_addition else None,
         quarantine=makers.a_topic(*ends, topic="quarantine") if quarantines or before else None,

@@ -272,7 +272,7 @@ def whatever_was_prepared(
 
 def of_additions_too(view: View) -> Mapping[PartitionId, int]:
     """Mutation: an addition is taken for its interval's batch."""
-    return frontier(View.of(b.model_copy(update={"adds_to": None}) for b in view.all()))
+    return frontier(View.of(known.last.model_copy(update={"adds_to": None}) for known in view.revisions.values()))
 
 
 def in_the_first_replay_lane(view: View, but_for: Batch | None) -> str:

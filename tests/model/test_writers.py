@@ -34,6 +34,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "widths": (2, 2, 1),
         "empty": (1,),
     },
+    "a source leaves": {"leases": 2, "places": 1, "tasks": 2, "uses": ((0, 1), (1,))},
+    "a source comes": {"leases": 2, "places": 1, "tasks": 2, "uses": ((1,), (0, 1))},
     "the ledger is lost and created again": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 COSTLY = {
@@ -111,6 +113,11 @@ def records_or_not(before: tuple[tuple[int, bool, bool], ...]) -> int:
     return fence_up_to(tuple((width, written, False) for width, written, _ in before))
 
 
+def by_position(uses: tuple[int, ...], t: int) -> int:
+    """Mutation: a batch numbers its ids, whatever topic and partition a mark belongs to."""
+    return uses.index(t)
+
+
 PAIR = "fenced attempts linger"
 MOVED = "a retry's rows lie elsewhere"
 EXPIRY = "marks and ids expire, two attempts each"
@@ -139,6 +146,10 @@ LOST = "the ledger is lost and created again"
         pytest.param(
             PAIR, Rules(wait_for_stable=False), "lost", id="validate does not wait for the last stable offset"
         ),
+        pytest.param(
+            "a source leaves", Rules(id_of=by_position), "doubled", id="ids are numbered, and a source leaves"
+        ),
+        pytest.param("a source comes", Rules(id_of=by_position), "doubled", id="ids are numbered, and a source comes"),
         pytest.param(MOVED, Rules(compares=False), "doubled", id="what is committed is not compared"),
         pytest.param(
             MOVED, Rules(marks_alone=True), "doubled", id="marks of all are enough, whichever jobs wrote them"

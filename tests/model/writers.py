@@ -62,6 +62,9 @@ class Rules:
     mark_first: bool = False  # only where it is not in the transaction: before the commit, not after
     init_first: bool = True  # ... and the mark is read after it
     stable_id: bool = True
+    id_of: Callable[[tuple[int, ...], int], int] = lambda uses, t: (
+        t
+    )  # of a task-partition, among those that a batch uses
     end_is_high_watermark: bool = True
     wait_for_stable: bool = True
     check_receipts: bool = True
@@ -107,7 +110,8 @@ class Writers:
     names of batches. `stopped`: and that nothing of the lost one's runs is alive by then. Leases in `empty` have no record to
     read: no attempt of theirs runs, no id is fenced, and the driver records them as written. The last `malformed` task-partitions
     are those of a second job, which writes malformed records to quarantine once the first job has answered, under the ids of the
-    first job's task-partitions. `widths` gives the number of task-partitions of each lease.
+    first job's task-partitions. `widths` gives the number of task-partitions of each lease, or `uses` says which ones: a source
+    came or left.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Writers:
         malformed: int = 0,
         moves: bool = False,
         widths: tuple[int, ...] = (),
+        uses: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         self.rules = rules or Rules()
         self.results, self.malformed = tasks - malformed, malformed
@@ -136,6 +141,8 @@ class Writers:
         self.empty = empty
         self.keys = keys or (0,) * leases
         self.fences, self.widths = bool(widths), widths or (tasks,) * leases
+        self.uses = uses or tuple(tuple(range(width)) for width in self.widths)
+        self.ids = tuple({t: self.rules.id_of(used, t) for t in used} for used in self.uses)
         self.numbers: tuple[Lease, ...] = tuple((0, n) for n in range(leases))
         self.names = tuple(range(leases))
         if ledger_lost:
@@ -189,7 +196,7 @@ class Writers:
         lease = self.lease_of[place]
         if task.places[place]:
             return False
-        if t >= self.widths[lease] or plans[lease].fence:
+        if t not in self.ids[lease] or plans[lease].fence:
             return True
         later = range(lease + 1, len(plans))
         return self.fences and any(t >= self.widths[n] and not plans[n].fence for n in later if n not in self.empty)
@@ -241,15 +248,15 @@ class Writers:
             found = self._found(tasks, lease) if not self.moves or self.rules.marks_alone else tasks
             if found != tasks:
                 yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
-            width = self.widths[lease]
-            asked = tasks[:width] if self.rules.malformed_receipts else tasks[: self.results]
-            receipts = tuple(task.answers[lease] for task in asked)
+            used = self.uses[lease]
+            asked = used if self.rules.malformed_receipts else [t for t in used if t < self.results]
+            receipts = tuple(tasks[t].answers[lease] for t in asked)
             jobs = {answer // self.leases for answer in receipts}
             if -1 not in receipts and (len(jobs) == 1 or not self.rules.one_job):
                 named = tuple(self.numbers[answer % self.leases] for answer in receipts)
                 refusal = None
                 if self.rules.check_receipts:
-                    refusal = product.recorded(self.numbers[lease], named, width - self.malformed, self.malformed)
+                    refusal = product.recorded(self.numbers[lease], named, len(used) - self.malformed, self.malformed)
                 if refusal is not None:
                     yield f"driver of lease {lease}: all receipts are in", Fault("refused", refusal)
                     continue
@@ -267,12 +274,13 @@ class Writers:
         It looks for those of its second job once it has those of the first.
         """
         after = list(tasks)
-        width = self.widths[lease]
-        for job in (range(width - self.malformed), range(width - self.malformed, width)):
+        used, results = self.uses[lease], len(self.uses[lease]) - self.malformed
+        for job in (used[:results], used[results:]):
+            before = tuple(after)
             for t in job:
                 mark = tasks[t].marks[self.keys[lease]]
                 if mark is None or self.rules.standing(self.numbers[mark], self.numbers[lease]) is not MarkState.DONE:
-                    return (*after[: job.start], *tasks[job.start :])
+                    return before
                 after[t] = tasks[t]._replace(answers=_with(tasks[t].answers, lease, mark))
         return tuple(after)
 
@@ -332,7 +340,7 @@ class Writers:
             elif status < PREPARED:
                 after, moved = self._aborted(task, n, plans, t)
                 if self.rules.stable_id:
-                    after = after._replace(places=self._in_order(self._fenced(after.places, -1)))
+                    after = after._replace(places=self._in_order(self._fenced(t, after.places, -1, lease)))
                 else:
                     place = task.log[n][3]
                     if place >= 0:
@@ -345,7 +353,7 @@ class Writers:
                 word = f"broker: mark of lease {mark} expires"
                 yield word, task._replace(marks=_with(task.marks, key, None)), plans
         if plans and plans[0].age == 2 and all(status == DONE for _, _, status, _ in task.log):
-            fenced = self._in_order(self._fenced(task.places, -1))
+            fenced = self._in_order(self._fenced(t, task.places, -1))
             if fenced != task.places:
                 yield f"broker: transactional id of task {t} expires", task._replace(places=fenced), plans
 
@@ -412,26 +420,31 @@ class Writers:
     # What steps are made of.
 
     def _init(self, t: int, task: Task, place: int, plans: tuple[Planned, ...]) -> tuple[Task, tuple[Planned, ...]]:
-        """Settle whatever the id has under way, and fence everybody else who holds it."""
+        """Settle whatever the id has under way, and fence everybody else who holds it. Without a place: of all ids."""
         if not self.rules.stable_id:
             return task, plans
+        lease = None if place < 0 else self.lease_of[place]
         for n in reversed(range(len(task.log))):
+            if lease is not None and self.ids[task.log[n][0]][t] != self.ids[lease][t]:
+                continue
             if task.log[n][2] < PREPARED:
                 task, plans = self._aborted(task, n, plans, t)
             elif task.log[n][2] == PREPARED:
                 task = self._settled(task, n)
-        return task._replace(places=self._fenced(task.places, place)), plans
+        return task._replace(places=self._fenced(t, task.places, place, lease)), plans
 
     def _rows(self, t: int, place: int) -> int:
         """The rows of a task-partition as a job has them, as bits."""
         return 1 << (self.tasks - 1 - t if self.moves and place % self.per_lease % 2 else t)
 
-    def _fenced(self, places: tuple[int, ...], but: int) -> tuple[int, ...]:
-        """The places after an init by `but`, each still where it was: the caller puts them in order."""
-        held = []
+    def _fenced(self, t: int, places: tuple[int, ...], but: int, lease: int | None = None) -> tuple[int, ...]:
+        """The places after an init by `but`, each still where it was: the caller puts them in order. With a lease, of those
+        that hold its id."""
+        held, uses = [], None if lease is None else self.ids[lease][t]
         for n, code in enumerate(places):
             stands = code >> 1
-            if n == but or stands in (IDLE, COMMITTED, UNMARKED):
+            differs = uses is not None and stands != IDLE and self.ids[self.lease_of[n]][t] != uses
+            if n == but or differs or stands in (IDLE, COMMITTED, UNMARKED):
                 held.append(code)
             elif stands == INITED:
                 # Before its init an attempt holds no epoch that could be fenced.
@@ -551,7 +564,7 @@ class Writers:
                 high = stable
             own = self.names[lease]
             count += sum(1 for le, r, s, _ in task.log[low:high] if self.names[le] == own and r & bit and s == DONE)
-        if count == (lease not in self.empty and row < self.widths[lease]) or (
+        if count == (lease not in self.empty and row in self.ids[lease]) or (
             self.rules.gate and not product.gate_agrees(1, count)
         ):
             return None

@@ -15,12 +15,13 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from fencepost_stack.broken_flights import BROKEN
-from fencepost_stack.demo import DELAYS, FLIGHTS, LAKE, WEATHER
+from fencepost_stack.demo import DELAYS, FLIGHTS, HOURS, LAKE, WEATHER
 from fencepost_stack.flights import load_flights
 from fencepost_stack.nycflights import day_of, days_between, start_of
 from fencepost_stack.reporting import WEATHER_LAKE
 from fencepost_stack.weather import load_weather
 from lakes import scanned
+from oracle import airport_hours_truth
 from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
@@ -152,6 +153,14 @@ def test_a_day_of_delays_is_in_the_table_row_by_row(running: Running, second: Ru
     """It begins once its flights are published."""
     run_behind(running, DELAYS)
     assert query(running.stack.services()["postgres"]["reader"], TABLE) == expected_delays([SECOND])
+
+
+@pytest.mark.deep
+def test_a_day_of_airport_hours_is_in_the_table_row_by_row(running: Running, second: Runs) -> None:
+    """It begins once its flights and its weather are published, and joins them."""
+    run_behind(running, HOURS)
+    reader = running.stack.services()["postgres"]["reader"]
+    assert query(reader, airport_hours_truth.TABLE) == airport_hours_truth.expected_hours([SECOND])
 
 
 @pytest.mark.deep

@@ -28,6 +28,7 @@ from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.services.kafka import FIXED_KAFKA, KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.side_tables import KINDS
+from fencepost.config.source import SOURCE
 from fencepost.config.sql_types import is_sql_type
 from fencepost.doctor.run_check import name_of
 from fencepost.errors import FencepostError
@@ -331,7 +332,7 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Fiel
             continue
         models = [found for found in map(plain, (kind, *get_args(kind))) if isinstance(found, type)]
         models = [found for found in models if issubclass(found, BaseModel)] if not path else []
-        if models and (len(models) > 1 or models[0] is kind):
+        if models and (len(models) > 1 or models[0] is kind or shown == SOURCE):  # which may be left out, for `sources`
             if models == [OutputSettings]:
                 models = [settings_of(one) for one in OUTPUT_KINDS]
             for found in reversed(models):  # of a field in several, the first one's default is told

@@ -25,6 +25,7 @@ from makers import (
     a_plan,
     a_publication,
     a_receipt,
+    a_source,
     a_topic,
     a_verdict,
     a_written,
@@ -232,6 +233,35 @@ def of(batch: Batch) -> Announcement:
 
 def a_written_one(**changes: Any) -> Batch:
     return a_batch(State.WRITTEN, written=a_written(a_receipt(rows=2), value_schema=SCHEMA), **changes)
+
+
+def test_the_sources_of_a_batch_are_told_by_topic_though_their_partitions_have_the_same_numbers() -> None:
+    orders, payments = a_source((0, 5), (2, 2), topic="orders"), a_source((3, 7), (0, 9), topic="payments")
+    one = of(planned(a_written_one(), inputs=(orders, payments)))
+    assert one.json_value["sources"] == [
+        {"topic": "orders", "ranges": {"0": [0, 5]}},
+        {"topic": "payments", "ranges": {"0": [3, 7], "1": [0, 9]}},
+    ]
+    assert Announcement.of(json.loads(one.record())) == one
+
+
+@pytest.mark.parametrize("action", ["skip", "withdraw"])
+def test_a_batch_without_output_has_its_sources_too(action: str) -> None:
+    play = Play()
+    play.plan(0)
+    decide = decide_skip if action == "skip" else decide_withdraw
+    (one,) = play.commit(decide(play.view, a_day(0), play.decision(action)))
+    assert one.json_value["sources"] == [{"topic": "in", "ranges": {"0": [0, 3]}}]
+
+
+def test_an_addition_was_read_from_quarantine() -> None:
+    play = Play()
+    play.plan(0)
+    play.publish(0)
+    kept = a_source((4, 6), topic="bad")
+    play.commit([planned(play.plan(0, adds_to=1), inputs=(kept,))])
+    (one,) = play.publish(0)
+    assert (one.adds_to, one.json_value["sources"]) == (1, [{"topic": "bad", "ranges": {"0": [4, 6]}}])
 
 
 def test_columns_are_those_of_the_transform_with_their_types() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import typer
@@ -27,12 +27,12 @@ from fencepost.cli.arguments import decision_of, interval_of
 from fencepost.cli.console import working
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.software import software
-from fencepost.errors import SettingsError, TransitionRefused
+from fencepost.errors import SettingsError, TopicMissing, TransitionRefused
 from fencepost.kafka.client_settings import ClientSettings
-from fencepost.model import Batch, Decision, Interval, State, StepResult
+from fencepost.model import Batch, Decision, Interval, State, StepResult, TopicInput, UnreadRange
 from fencepost.protocol.view import View
-from makers import a_table, a_topic, planned
-from unit.pages.ledgers import batch, hour, ledger, quarantining, replaying
+from makers import a_source, a_table, a_topic, planned
+from unit.pages.ledgers import batch, hour, ledger, quarantining, reading_payments, replaying
 
 GOOD = """
 description: %s
@@ -49,12 +49,12 @@ class FakeCluster:
 
     def __init__(self, settings: ClientSettings, timeout: float) -> None: ...
 
-    def describe(self, topic: str) -> str:
-        return topic
+    def describe(self, topic: str) -> Any:
+        return SimpleNamespace(name=topic)
 
     find = describe
 
-    def last_stable(self, topic: str) -> list[int]:
+    def last_stable(self, topic: Any) -> list[int]:
         return [2000] * 4
 
 
@@ -191,6 +191,134 @@ def test_a_rejected_reprocess_stands_first_though_an_older_revision_is_published
 def test_where_nothing_awaits_a_person_status_says_nothing_of_it(status: Status) -> None:
     assert "awaiting" not in status(ledger(3)).stdout
     assert json.loads(status(ledger(3), "--json").stdout)["awaiting_person"] == []
+
+
+SEVERAL = """
+sources:
+  orders: {topic: orders-in, format: bytes}
+  payments: {topic: payments, format: bytes}
+"""
+
+
+class ClusterOfTwo(FakeCluster):
+    """Two topics whose partitions have the same numbers. Any other topic does not exist."""
+
+    ends: ClassVar[dict[str, list[int]]] = {"orders-in": [100, 100, 100, 150], "payments": [37, 10]}
+
+    def describe(self, topic: str) -> Any:
+        if topic not in self.ends:
+            raise TopicMissing(topic)
+        return SimpleNamespace(name=topic)
+
+    def last_stable(self, topic: Any) -> list[int]:
+        return self.ends[topic.name]
+
+    def find(self, topic: str) -> None:
+        """No topic of announcements."""
+
+    def earliest(self, topic: Any) -> list[int]:
+        return [0] * len(self.ends[topic.name])
+
+
+@pytest.fixture
+def status_of_two(status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
+    """`fencepost status orders`, of a pipeline with two sources."""
+    file = tmp_path / "orders" / "pipeline.yaml"
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("source:")]
+    file.write_text("\n".join([*lines, SEVERAL]))
+    (file.parent / "transform.sql").write_text("SELECT value FROM orders UNION ALL SELECT value FROM payments")
+
+    def run(batches: list[Batch], *options: str) -> Result:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"{__name__}.FakeCluster", ClusterOfTwo)
+            return status(batches, *options, columns=300)
+
+    return run
+
+
+def test_status_names_the_frontier_and_the_lag_of_each_source(status_of_two: Status) -> None:
+    batches = [reading_payments(batch(0))]
+    assert (
+        "frontier: orders-in 0:100, 1:100, 2:100, 3:100; payments 0:30, 1:10   offsets behind: 57 (orders-in 50, payments 7)"
+        "   complete until 2026-01-01 01:00 UTC\n"
+    ) in status_of_two(batches).stdout
+    told = json.loads(status_of_two(batches, "--json").stdout)
+    assert told["frontier"] == {"orders-in": {"0": 100, "1": 100, "2": 100, "3": 100}, "payments": {"0": 30, "1": 10}}
+    assert told["lag"] == {"orders-in": {"0": 0, "1": 0, "2": 0, "3": 50}, "payments": {"0": 7, "1": 0}}
+    (one,) = told["batches"]
+    assert one["sources"] == {
+        "orders-in": {"offsets": 400, "rows_in": 400},
+        "payments": {"offsets": 40, "rows_in": 40},
+    }
+    assert one["rows_in"] == 440
+
+
+def test_status_says_which_source_was_added_and_asks_nothing_of_one_that_left(status_of_two: Status) -> None:
+    """The ledger has a topic that the pipeline no longer reads and that was deleted since."""
+    left = planned(batch(0), inputs=(a_source((0, 100), (0, 100), topic="orders-in"), a_source((0, 8), topic="gone")))
+    told = status_of_two([left]).stdout
+    assert "frontier: orders-in 0:100, 1:100; payments not read yet   offsets behind: 250 (orders-in 250)" in told
+    told = json.loads(status_of_two([left], "--json").stdout)
+    assert told["lag"] == {"orders-in": {"0": 0, "1": 0, "2": 100, "3": 150}}
+    assert told["frontier"]["gone"] == {"0": 8}
+    assert json.loads(status_of_two([], "--json").stdout)["lag"] == {}, "nothing is planned"
+
+
+def test_offsets_that_no_batch_reads_are_told_for_each_source(status_of_two: Status) -> None:
+    """Those of a topic that left are not told: nobody can read them any more."""
+
+    def unread(topic: str, end: int) -> TopicInput:
+        part = UnreadRange(topic=topic, partition=0, start=0, end=end)
+        return a_source((end, 100), topic=topic, unread=(part,))
+
+    first = planned(batch(0), inputs=(unread("orders-in", 3), unread("payments", 5), unread("gone", 9)))
+    told = json.loads(status_of_two([first], "--json").stdout)["unread"]
+    assert (told["offsets"], told["ranges"]) == (8, {"orders-in": {"0": [0, 3]}, "payments": {"0": [0, 5]}})
+    words = status_of_two([first]).stdout
+    assert "never read: 3 offsets of topic orders-in lie before the first range" in words
+    assert "5 offsets of topic payments lie before the first range" in words
+
+
+def test_one_source_is_not_named_in_the_frontier(status: Status, tmp_path: Path) -> None:
+    file = tmp_path / "orders" / "pipeline.yaml"
+    file.write_text(file.read_text().replace("orders-of-all-countries-in-one-topic", "orders-in", 1))
+    told = status([batch(0)]).stdout
+    assert "\nfrontier: 0:100, 1:100, 2:100, 3:100   offsets behind: 7,600   complete until" in told
+
+
+def test_the_list_of_pipelines_has_every_topic(status_of_two: Status, tmp_path: Path) -> None:
+    (tmp_path / "orders" / "expectations.yaml").write_text(SUITE)
+    (one,) = json.loads(CliRunner().invoke(app, ["pipelines", "--json"]).stdout)["pipelines"]
+    assert one["sources"] == ["orders-in", "payments"]
+    shown = CliRunner().invoke(app, ["pipelines"]).stdout
+    assert "orders-in, payments → paid-orders-of-all-countries-in-one-topic" in shown
+
+
+def test_a_topic_that_another_pipeline_reads_is_named_by_it_whichever_source_it_is(
+    status_of_two: Status, tmp_path: Path
+) -> None:
+    from fencepost.cli.remove import _named_by_others
+    from fencepost.config.loading import load_pipeline
+
+    own = load_pipeline(tmp_path / "orders").model_copy(update={"name": "another"})
+    found = _named_by_others(own)
+    assert {topic: found.get(topic) for topic in ("orders-in", "payments")} == dict.fromkeys(
+        ("orders-in", "payments"), "orders"
+    )
+
+
+def test_quarantine_says_that_malformed_records_of_joined_sources_are_not_replayed(
+    command: Status, status_of_two: Status, tmp_path: Path
+) -> None:
+    batches, said = (
+        [quarantining(batch(0), 3)],
+        "malformed records are not replayed, because a row may come from several",
+    )
+    assert said not in command("quarantine", batches).stdout, "of a union they are"
+    file = tmp_path / "orders" / "pipeline.yaml"
+    file.write_text(file.read_text().replace("in-one-topic}", "in-one-topic, layout: output}"))
+    assert said in command("quarantine", batches).stdout
+    assert said not in command("quarantine", [quarantining(batch(0), 0, no_nulls=2)]).stdout
 
 
 def test_many_that_await_are_counted_and_the_newest_shown(status: Status) -> None:

@@ -149,6 +149,7 @@ def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_pa
     [
         ({"source": {"schema": {"n": "bigint"}}}, ["source"]),
         ({"source": {"on_expired": "skip"}}, []),
+        ({"source": {"empty": "reject"}}, []),
         ({"source": {"on_malformed": "quarantine"}}, ["source"]),
         ({"quality": {"quarantine_limit": {"rows": 5}}}, []),
         ({"output": {"key": "n"}}, ["output"]),

@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fencepost.cli.app import app
+from fencepost.config.source import Source
 from fencepost.doctor import airflow, ledger, settings
 from fencepost.doctor.examination import examine
-from fencepost.doctor.inspection import Inspection, duration
+from fencepost.doctor.inspection import Inspection, Role, duration
 from fencepost.doctor.kafka import unfinished
-from fencepost.doctor.limits import longest_write, retention_left, to_be_written
+from fencepost.doctor.limits import check_look_back, longest_write, retention_left, to_be_written
 from fencepost.doctor.run_check import raise_first_error, run_check
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
 from fencepost.doctor.topics import replication
@@ -152,7 +153,8 @@ def test_replicas_and_how_many_have_to_be_in_sync(
 def test_how_long_the_source_keeps_its_oldest_unread_record(
     settings: dict[str, str], hours: int, level: Level, words: str
 ) -> None:
-    found = retention_left(LOOK, settings, {0: NOW, 1: NOW - timedelta(hours=hours)}, {0: 7, 1: 8})
+    source = Role("source", "in", None, settings)
+    found = retention_left(LOOK, source, settings, {0: NOW, 1: NOW - timedelta(hours=hours)}, {0: 7, 1: 8})
     assert found.level is level
     assert words in found.found
 
@@ -389,7 +391,7 @@ def test_offsets_of_the_group_are_missed_only_where_a_publication_or_a_skip_has_
     monkeypatch.setattr(ledger, "offsets_of", lambda *_: offsets)
     look: Any = SimpleNamespace(
         has_groups=True,
-        source=SimpleNamespace(name="in", there=None),
+        sources=[SimpleNamespace(name="in", there=None)],
         role=lambda _: None,
         pipeline=SimpleNamespace(group="p"),
         cluster=None,
@@ -399,3 +401,30 @@ def test_offsets_of_the_group_are_missed_only_where_a_publication_or_a_skip_has_
     (found,) = ledger.check_group_offsets(look)
     assert found.level is level
     assert ("expired" in found.found) is (level is Level.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("retention", "settings", "level", "words"),
+    [
+        (6 * 24, {}, Level.ERROR, "sources.a looks back 7 days, and topic in keeps records for 6 days (retention.ms)."),
+        (6 * 24, {"on_expired": "skip"}, Level.WARNING, "a batch needs records of the last 8 days."),
+        (7 * 24, {}, Level.WARNING, "a batch needs records of the last 8 days."),
+        (8 * 24, {}, Level.OK, "topic in keeps records for 8 days, longer than a batch looks back"),
+    ],
+)
+def test_a_look_back_is_compared_with_what_the_topic_keeps(
+    retention: int, settings: dict[str, str], level: Level, words: str
+) -> None:
+    source = Source.model_validate({"topic": "in", "format": "bytes", "lookback": {"for": "7 days", **settings}})
+    kept = {"retention.ms": str(retention * 3_600_000), "cleanup.policy": "delete"}
+    look: Any = SimpleNamespace(
+        view=View(),
+        now=NOW,
+        longest_pause=timedelta(days=1),
+        sources=[Role("source", "in", None, kept)],
+        pipeline=SimpleNamespace(source_topics={"in": source.under("sources.a")}),
+        set_topic=lambda *_, **values: f"kafka-configs.sh {values}",
+    )
+    (found,) = check_look_back(look)
+    assert found.level is level
+    assert words in found.found

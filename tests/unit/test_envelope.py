@@ -497,7 +497,7 @@ def test_drift_is_that_of_the_rows(tmp_path: Path) -> None:
         "{",
         None,
     ]
-    drift = drift_of(pipeline, [value and value.encode() for value in values])
+    drift = drift_of(pipeline, pipeline.sources["source"], [value and value.encode() for value in values])
     assert (drift.records, drift.excluded, drift.malformed) == (7, 1, 4)
     assert drift.undeclared == (FieldDrift("more", 1, "double"),)
     assert drift.absent == ("gone",)

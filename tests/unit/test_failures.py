@@ -122,6 +122,8 @@ def test_a_record_in_brackets_is_no_condition_of_sparks(head: str, record: str) 
         "An error occurred while calling o1.collect.\n: org.apache.spark.SparkArithmeticException: ",
         f"{LOST_TASK}org.apache.spark.SparkArithmeticException: ",
         f"An error occurred while calling o1.x.\n: org.apache.spark.SparkException: {LOST_TASK}a.B: ",
+        "An error occurred while calling o1.toRdd.\n: java.util.concurrent.ExecutionException: "
+        "org.apache.spark.SparkArithmeticException: ",
     ],
 )
 def test_sparks_condition_is_told_where_spark_puts_it(head: str) -> None:

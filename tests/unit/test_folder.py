@@ -194,8 +194,12 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
-    broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
     (planned,) = HELD[0].plan.inputs
+    files = {
+        "transform.py": "def transform(frame:\n",
+        "pipeline.yaml": SETTINGS.replace("topic: in", f"topic: {planned.topic}"),
+    }
+    broken = load_pipeline(folder(tmp_path, files))
     source = Topic(planned.topic, planned.topic_id, len(planned.ranges))
     monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_, **__: Mock())
     monkeypatch.setattr("fencepost.steps.plan.check_complete", lambda *_: None)

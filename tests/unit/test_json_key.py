@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.config.record_parts import with_registry
-from fencepost.drafting.drift import drift_of
+from fencepost.drafting.drift import Drift, drift_of
 from fencepost.errors import SettingsError
 from fencepost.formats.declared import Encoding, FieldOf
 from fencepost.formats.format import taken_names
@@ -132,10 +134,15 @@ def test_many_keys_are_what_each_is_by_itself() -> None:
     assert [reason is None for reason in why] == [n % 4 < 2 for n in range(2000)]
 
 
+def drift_in(pipeline: Pipeline, *sampled: Sequence[bytes | None]) -> Drift:
+    """The drift of the only source."""
+    return drift_of(pipeline, pipeline.sources["source"], *sampled)
+
+
 def test_keys_that_do_not_fit_are_told_by_the_doctor_and_by_schema(tmp_path: Path) -> None:
     source = {"key_format": "json", "key": {"id": "bigint not null"}}
     keys = [b'{"id":1}', None, b'{"id":2}', b"text", b"{", around('{"id":"x"}').encode()]
-    drift = drift_of(pipeline_of(tmp_path, **source), [b'{"n":1}'] * 6, keys)
+    drift = drift_in(pipeline_of(tmp_path, **source), [b'{"n":1}'] * 6, keys)
     assert {(one.name, one.what): one.records for one in drift.misfits} == {
         ("(the key)", "null, and id is declared not null"): 1,
         ("(the key)", "not JSON: expected ident"): 1,
@@ -143,8 +150,8 @@ def test_keys_that_do_not_fit_are_told_by_the_doctor_and_by_schema(tmp_path: Pat
         ("(the key)", "id: not an integer of 64 bits"): 1,
     }
     assert (drift.malformed, drift.fits) == (4, False)
-    assert drift_of(pipeline_of(tmp_path, **source), [b'{"n":1}'], [b'{"id":1}']).misfits == ()
-    assert drift_of(pipeline_of(tmp_path), [b'{"n":1}'], [b"text"]).misfits == ()
+    assert drift_in(pipeline_of(tmp_path, **source), [b'{"n":1}'], [b'{"id":1}']).misfits == ()
+    assert drift_in(pipeline_of(tmp_path), [b'{"n":1}'], [b"text"]).misfits == ()
 
 
 @pytest.mark.parametrize(

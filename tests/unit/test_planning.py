@@ -24,7 +24,7 @@ def planned(clocks: list[tuple[int, int]]) -> list[Batch]:
     batches: dict[str, Batch] = {}
     for lease, (number, clock) in enumerate(clocks):
         view, when = View.of([*batches.values()]), makers.a_day(number)
-        facts = replace(FACTS, neighbours=Neighbours.of(view, when), clock=FACTS.clock + clock)
+        facts = replace(FACTS, neighbours=Neighbours.of(view, when, ["in"]), clock=FACTS.clock + clock)
         for batch in decide_plan(view, when, facts, reprocess=True):
             if batch.lease is None:
                 batch = batch.model_copy(update={"lease": lease, "state": State.REJECTED})

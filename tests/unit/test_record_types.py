@@ -311,10 +311,12 @@ def test_other_types_are_no_drift(tmp_path: Path) -> None:
     """Nor is the field of the type, which no column reads; a record without it does not fit."""
     pipeline = pipeline_of(tmp_path, only={"field": "type", "values": ["A"]})
     others = [b'{"type": "B", "n": "x", "new": 1}'] * 3
-    drift = drift_of(pipeline, [b'{"type": "A", "n": 1}', None, *others, b'{"type": "A", "n": 2}'])
+    drift = drift_of(
+        pipeline, pipeline.sources["source"], [b'{"type": "A", "n": 1}', None, *others, b'{"type": "A", "n": 2}']
+    )
     assert (drift.records, drift.excluded, drift.undeclared, drift.misfits, drift.malformed) == (2, 3, (), (), 0)
     assert list(describe_notes(drift)) == ["3 other sampled records are excluded"]
-    drift = drift_of(pipeline, [b'{"type": "A", "n": 1}', *others, b'{"n": 2}'])
+    drift = drift_of(pipeline, pipeline.sources["source"], [b'{"type": "A", "n": 1}', *others, b'{"n": 2}'])
     assert (drift.records, drift.excluded, drift.malformed) == (2, 3, 1)
     assert drift.misfits == (FieldDrift("(the whole record)", 1, NO_TYPE),)
 
@@ -326,4 +328,4 @@ def test_malformed_records_of_a_sample_are_a_share_of_those_that_the_source_read
     for share, fits in ((0.49, False), (0.5, True)):
         quality = {"quarantine_limit": {"share": share}}
         pipeline = pipeline_of(tmp_path, quality=quality, only=types, on_malformed="quarantine")
-        assert drift_of(pipeline, values).fits is fits
+        assert drift_of(pipeline, pipeline.sources["source"], values).fits is fits

@@ -15,7 +15,7 @@ from fencepost.protocol.decisions import (
     standing_plan,
 )
 from fencepost.protocol.frontier import frontier, holding_back
-from fencepost.protocol.replay import left_to_replay, link_to_replay, replayed
+from fencepost.protocol.replay import CurrentSources, left_to_replay, link_to_replay, replayed
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.history import history_of
@@ -40,6 +40,7 @@ from makers import (
 
 DAY = a_day(0)
 DECISION = a_decision("replay")
+SOURCES = CurrentSources(frozenset({"in"}))
 
 
 def a_base(state: State = State.PUBLISHED, left: int = 3, revision: int = 1, **changes: object) -> Batch:
@@ -78,7 +79,7 @@ def a_link(state: State, left: int, revision: int, plan: object, **changes: obje
 
 
 def link_of(*batches: Batch, interval: Interval = DAY) -> Batch | None:
-    return link_to_replay(View.of(batches), interval, "p")
+    return link_to_replay(View.of(batches), interval, "p", SOURCES)
 
 
 def test_what_is_left_is_what_the_newest_published_link_quarantined() -> None:

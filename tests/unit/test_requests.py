@@ -9,16 +9,18 @@ import pytest
 from fencepost.model import Batch, State
 from fencepost.protocol.decisions import answer_to, record_answer
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan, decide_replay, moves_here
+from fencepost.protocol.replay import CurrentSources
 from fencepost.protocol.view import OVER, PASSED, View
 from makers import a_batch, a_day, a_plan, a_receipt, a_topic, a_written, task_blocks, the_facts
 
 DAY = a_day(0)
+SOURCES = CurrentSources(frozenset({"in"}))
 ASKED, ANEW = "backfill 7 of 2026-01-05T09:30:00+00:00", "backfill 8 of 2026-01-06T09:30:00+00:00"
 SOURCE = SourceFacts(topic="in", topic_id="in-1", earliest=(0,), stable=(10,), by_start=(0,), by_end=(5,))
 
 
 def reprocessed(view: View, request: str | None) -> tuple[Batch, ...]:
-    facts = replace(the_facts(neighbours=Neighbours(), source=SOURCE), neighbours=Neighbours.of(view, DAY))
+    facts = replace(the_facts(neighbours=Neighbours(), source=SOURCE), neighbours=Neighbours.of(view, DAY, ["in"]))
     return decide_plan(view, DAY, facts, reprocess=True, request=request)
 
 
@@ -82,12 +84,12 @@ def test_a_replay_is_carried_out_once_for_each_request() -> None:
     )
     base = a_batch(State.PUBLISHED, plan=a_plan((0, 10)).model_copy(update=quarantine), written=written)
     facts = the_facts(neighbours=Neighbours(), source=None, link=base, quarantine=a_topic(3, topic="quarantine"))
-    (addition,) = decide_replay(View.of([base]), DAY, "p", facts, request=ASKED)
+    (addition,) = decide_replay(View.of([base]), DAY, "p", SOURCES, facts, request=ASKED)
     assert (addition.adds_to, addition.requests) == (1, (ASKED,))
     skipped = addition.model_copy(update={"state": State.SKIPPED, "lease": 1})
     view = View.of([base, skipped])
-    assert decide_replay(view, DAY, "p", facts, request=ASKED) == ()
-    (again,) = decide_replay(view, DAY, "p", facts, request=ANEW)
+    assert decide_replay(view, DAY, "p", SOURCES, facts, request=ASKED) == ()
+    (again,) = decide_replay(view, DAY, "p", SOURCES, facts, request=ANEW)
     assert (again.revision, again.requests) == (3, (ANEW,))
 
 

@@ -59,7 +59,7 @@ TOPIC = "orders-in"
 
 
 PIPELINE: Any = SimpleNamespace(
-    name="orders", group="orders", ledger_topic="orders.ledger", source=SimpleNamespace(topic=TOPIC)
+    name="orders", group="orders", ledger_topic="orders.ledger", source_topics={TOPIC: None}
 )
 
 
@@ -133,8 +133,8 @@ WITHDRAW = Decision(action="withdraw", by="ann", reason="a mistake", decided_at=
 
 def ranged(made: Batch, *ranges: tuple[int, int], lost: tuple[int, int] | None = None) -> Batch:
     """The batch with other ranges: from each partition's start to its end."""
-    parts = tuple(OffsetRange(topic="in", partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
-    gone = (OffsetRange(topic="in", partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
+    parts = tuple(OffsetRange(topic=TOPIC, partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
+    gone = (OffsetRange(topic=TOPIC, partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
     return reading(made, parts, gone)
 
 

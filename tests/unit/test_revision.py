@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.errors import KafkaUnavailable, SourceDataExpired, TopicRecreated
+from fencepost.errors import KafkaUnavailable, SourceDataExpired, SourcesChanged, TopicRecreated
 from fencepost.model import Batch, OffsetRange, Replayed, State, Tally
 from fencepost.outputs.topic.publication import TopicState, output_obstacle, validated_ends
 from fencepost.protocol.obstacle import SourceState, obstacle
@@ -94,7 +94,7 @@ EXPIRED = replace(SOURCE, expired=GONE)
 ACCEPTED = replace(EXPIRED, accept_loss=True)
 
 
-@pytest.mark.parametrize("change", [{"sources": (ACCEPTED,)}, {"now": NOW + timedelta(days=6.5)}])
+@pytest.mark.parametrize("change", [{"sources": {"in": ACCEPTED}}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)
     assert revision_reason(batch(State.PLANNED), found)
@@ -118,8 +118,8 @@ def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str,
         ),
         (
             replace(SOURCE, topic="other"),
-            TopicRecreated,
-            "planned on source topic in, but .* reads other.*rename its folder",
+            SourcesChanged,
+            "it reads source topic in, which the pipeline no longer reads. If a topic in pipeline.yaml is wrong, correct it",
         ),
         (replace(SOURCE, partitions=0), KafkaUnavailable, "the broker that answered knows only 0.*run again"),
     ],
@@ -128,13 +128,13 @@ def test_what_a_new_revision_would_meet_as_well_is_told_and_nothing_is_revised(
     source: SourceState, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        revision_reason(batch(State.PLANNED), replace(SAME, sources=(source,)))
+        revision_reason(batch(State.PLANNED), replace(SAME, sources={source.topic: source}))
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
 def test_a_source_made_anew_stops_a_batch_until_its_publication_begins(state: State) -> None:
     """From then on it needs its source no more, and readers may see some of it."""
-    held, found = in_staging(state), replace(HERE, sources=(replace(SOURCE, topic_id="in-2"),))
+    held, found = in_staging(state), replace(HERE, sources={"in": replace(SOURCE, topic_id="in-2")})
     stopped = obstacle(held, found)
     assert (stopped is None) == (state is State.PUBLISHING)
     assert stopped is None or stopped.cure.startswith(
@@ -151,9 +151,9 @@ def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> 
         plan=a_plan(inputs=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
     )
     there = SourceState("bad", planned_on.topic_id, 1)
-    assert obstacle(addition, replace(SAME, sources=(there,))) is None
+    assert obstacle(addition, replace(SAME, sources={"bad": there})) is None
     for gone in (replace(there, topic_id="bad-2"), replace(there, topic_id=""), replace(there, expired=GONE)):
-        stopped = obstacle(addition, replace(SAME, sources=(gone,)))
+        stopped = obstacle(addition, replace(SAME, sources={"bad": gone}))
         assert stopped is not None
         assert "the quarantined records of batch p/1 cannot be replayed: quarantine topic bad " in stopped.why
         assert "drops addition 2" in stopped.next_step(addition)
@@ -174,7 +174,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
         now=NOW + timedelta(days=99),
         marks_kept_for=timedelta(days=7),
         output=TopicState("out-2"),
-        sources=(replace(SOURCE, topic_id="in-2"),),
+        sources={"in": replace(SOURCE, topic_id="in-2")},
     )
     assert revision_reason(batch(state), changed) is None
 

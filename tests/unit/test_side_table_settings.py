@@ -88,7 +88,10 @@ def test_each_kind_of_table_is_read_with_its_defaults(tmp_path: Path) -> None:
         ({"2_airlines": FILE}, f"tables: '2_airlines': {BAD_NAME}"),
         ({"class": FILE}, f"tables: 'class': {BAD_NAME}"),
         ({"a" * 64: FILE}, f"tables: '{'a' * 64}': {BAD_NAME}"),
-        ({"source": FILE}, "tables: source is the name of the pipeline's source; give the side table another name"),
+        (
+            {"source": FILE},
+            "tables: source is the name of the section for an only source; give the side table another name",
+        ),
         *(
             (
                 {"airlines": FILE | {"file": path}},

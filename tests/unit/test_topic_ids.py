@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.source import Source
 from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded, recorded
@@ -45,14 +46,16 @@ class LedgerOf:
 
 def deployment_of(held: Batch, ids: dict[str, str]) -> Any:
     """A pipeline whose ledger holds one batch, on a cluster whose topics have these ids."""
-    source, output = SimpleNamespace(topic="flights", on_expired="fail"), TopicSettings(topic="flight_delays")
+    source, output = Source(topic="flights", format="bytes"), TopicSettings(topic="flight_delays")
     cluster = SimpleNamespace(
         id="cluster-1",
         describe=lambda name: Topic(name, ids[name], 4),
         high_watermarks=lambda _: [9_300] * 4,
         earliest=lambda _: [0] * 4,
     )
-    pipeline = SimpleNamespace(name=held.pipeline, source=source, sources={}, output=output)
+    pipeline = SimpleNamespace(
+        name=held.pipeline, source_topics={"flights": source}, sources={"source": source}, output=output
+    )
     return SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerOf(held))
 
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from fencepost.config.source import Source
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Interval, OffsetRange, State, UnreadRange, by_partition
 from fencepost.protocol.announcing import history
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan
-from fencepost.protocol.unread import Unread, unread, unread_at_plan
+from fencepost.protocol.unread import Unread, UnreadOf, unread, unread_at_plan
 from fencepost.protocol.view import View
 from fencepost.steps import plan as steps_plan
 from makers import a_batch, a_day, a_plan, a_source, a_written, the_facts
@@ -23,7 +24,7 @@ SECONDS = 1_767_225_600  # of 2026-01-01, where Kafka expects milliseconds
 def plan(batches: list[Batch], number: int, source: SourceFacts) -> Batch:
     """The plan of a day by the product's own decision."""
     view = View.of(batches)
-    facts = the_facts(neighbours=Neighbours.of(view, a_day(number)), source=source)
+    facts = the_facts(neighbours=Neighbours.of(view, a_day(number), ["in"]), source=source)
     planned = [b for b in decide_plan(view, a_day(number), facts, reprocess=True) if b.lease is None]
     return planned[-1].model_copy(update={"lease": len(batches), "state": State.REJECTED})
 
@@ -41,7 +42,7 @@ def counted(batches: list[Batch]) -> list[tuple[int, int, int]]:
 
 def test_the_first_plan_freezes_what_lies_before_its_ranges_and_how_the_last_of_it_is_stamped() -> None:
     first = plan([], 5, source((10, 0, 7), (100, 0, None), last_timestamps={("in", 0): SECONDS, ("in", 2): -1}))
-    assert first.plan.unread == (
+    assert first.plan.inputs[0].unread == (
         UnreadRange(topic="in", partition=0, start=10, end=100, last_timestamp=SECONDS),
         UnreadRange(topic="in", partition=2, start=7, end=200, last_timestamp=-1),
     )
@@ -91,7 +92,10 @@ class TopicThatGrows:
     """A ledger and its cluster, where the topic has got a second partition since the facts were gathered."""
 
     def __init__(self) -> None:
-        self.cluster, self.pipeline = self, SimpleNamespace(group="p", source=SimpleNamespace(topic="in"))
+        self.cluster, self.pipeline = (
+            self,
+            SimpleNamespace(group="p", source_topics={"in": Source(topic="in", format="bytes")}),
+        )
 
     def describe(self, name: str) -> Topic:
         return Topic(name, "in-1", 2)
@@ -142,18 +146,18 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
 )
 def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, said: str) -> None:
     part = UnreadRange(topic="in", partition=0, start=10, end=100, last_timestamp=timestamp)
-    found = Unread(a_day(0).start, NOW, (part,))
+    found = Unread((UnreadOf(a_day(0).start, NOW, (part,)),))
     assert said in found.reason
     assert found.description.startswith(
         "90 offsets of topic in lie before the first range, and no batch reads them. Each of their records is older "
-        "than 2026-01-01 00:00 UTC, the start of the first interval, has no timestamp, or is dated ahead of the clock"
+        "than 2026-01-01 00:00 UTC, from when on the pipeline reads the topic, has no timestamp, or is dated ahead of the clock"
     )
     assert "`fencepost run p --start 1970-01-01T00:00:00Z --end 2026-01-01T00:00:00Z` reads them" in found.advice("p")
 
 
 def test_a_reason_lists_five_partitions() -> None:
     parts = tuple(UnreadRange(topic="in", partition=p, start=0, end=1) for p in range(7))
-    assert Unread(NOW, NOW, parts).reason.endswith("partition 4: 1; and 2 more partitions)")
+    assert Unread((UnreadOf(NOW, NOW, parts),)).reason.endswith("partition 4: 1; and 2 more partitions)")
 
 
 def test_it_is_announced_with_the_first_interval_and_not_with_its_withdrawal() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.source import Source
 from fencepost.errors import Superseded
 from fencepost.formats.framing import ExcludedKind, describe_excluded
 from fencepost.kafka.cluster import Topic
@@ -46,7 +47,7 @@ def recorded(*now: Batch, source: SourceCounts | None = None) -> Any:
     cluster = SimpleNamespace(
         describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
     )
-    pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
+    pipeline = SimpleNamespace(source_topics={"orders-in": Source(topic="orders-in", format="bytes")})
     deployment: Any = SimpleNamespace(pipeline=pipeline, cluster=cluster, ledger=LedgerAt(*now))
     found, mine = source or SourceCounts(SourceSummary(rows_in=400)), PLANNED if now[-1].revision == 1 else now[-1]
     return _record(deployment, mine, WriteResult([*RECEIPTS], {"orders-in": found}), time.monotonic())

@@ -47,6 +47,11 @@ ANOTHER_CLUSTER_HELP = (
     "new cluster is refused. The parameter confirms the present cluster, once for each backfill. In the backfill "
     "form, tick 'Override parameters on existing runs' too."
 )
+SOURCES_CHANGED_HELP = (
+    "The pipeline now reads other topics than its newest batch did. Without this parameter, a plan is refused. The parameter "
+    "confirms the present topics, once for each backfill. In the backfill form, tick 'Override parameters on existing runs' "
+    "too."
+)
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,7 @@ def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
             "reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP),
             "replay": Param(False, type="boolean", title="Replay", description=REPLAY_HELP),
             "another_cluster": Param(False, type="boolean", title="Another cluster", description=ANOTHER_CLUSTER_HELP),
+            "sources_changed": Param(False, type="boolean", title="Sources changed", description=SOURCES_CHANGED_HELP),
         },
         auto_register=False,  # otherwise the file that only reports broken pipelines would define these DAGs too
         disable_bundle_versioning=True,
@@ -186,6 +192,12 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
     return dag
 
 
+def _topics(pipeline: Pipeline) -> str:
+    """Returns the source topics in Markdown, such as "topics `orders` and `payments`"."""
+    *others, last = [f"`{topic}`" for topic in pipeline.source_topics]
+    return f"topics {', '.join(others)} and {last}" if others else f"topic {last}"
+
+
 def describe(pipeline: Pipeline) -> str:
     """Returns the DAG's documentation in Airflow."""
     folder = f"pipelines/{pipeline.folder.name}"
@@ -209,7 +221,7 @@ def describe(pipeline: Pipeline) -> str:
 
 {pipeline.description}
 
-From topic `{pipeline.source.topic}` to {pipeline.output.description.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
+From {_topics(pipeline)} to {pipeline.output.description.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
 A run processes its data interval. You can repeat a run: if its interval is published, the run succeeds and changes nothing.

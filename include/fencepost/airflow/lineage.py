@@ -53,13 +53,13 @@ def of_step(
     match result.step:
         case "write" if result.changed:
             outputs = [_quarantine(pipeline, details)] if pipeline.quarantines else []
-            return _lineage([_source(pipeline, details), *_tables(pipeline, details)], outputs, facets)
+            return _lineage([*_sources(pipeline, details), *_tables(pipeline, details)], outputs, facets)
         case "validate" if judged:
             report = _report_at(str(details.get("report") or ""), result)
             return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
         case "advance" if finished and result.state is State.PUBLISHED:
             outputs = [_output(pipeline, details["rows"]), *_current(pipeline, details)]
-            return _lineage([_source(pipeline, details), *_tables(pipeline, details)], outputs, facets)
+            return _lineage([*_sources(pipeline, details), *_tables(pipeline, details)], outputs, facets)
     return None
 
 
@@ -90,10 +90,10 @@ def _lineage(
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=facets)
 
 
-def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
-    """Returns the dataset that the batch was read from. An addition reads records from quarantine."""
-    topic = pipeline.source.topic if details.get("adds_to") is None else pipeline.quarantine_topic
-    return _read(lineage_namespace(pipeline, pipeline.lineage.kafka), topic, details.get("rows_in"))
+def _sources(pipeline: Pipeline, details: dict[str, Any]) -> list[InputDataset]:
+    """Returns the datasets that the batch was read from: its source topics, or the quarantine topic for an addition."""
+    place = lineage_namespace(pipeline, pipeline.lineage.kafka)
+    return [_read(place, topic, rows) for topic, rows in details["sources"].items()]
 
 
 def _tables(pipeline: Pipeline, details: dict[str, Any]) -> list[InputDataset]:

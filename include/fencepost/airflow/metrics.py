@@ -4,13 +4,15 @@ changed.
 Gauges of `advance` come from the ledger, so they include what a person's decision or a command has changed.
 
 Plain StatsD has no tags, so Airflow sends it none. So with StatsD the name has the pipeline and everything else that
-distinguishes the figure. Other receivers get tags. A receiver that is down does not delay a task, because Airflow sends
+distinguishes the figure. A dot separates the parts of a name, so a topic's dots become underscores, as in Kafka's own
+metrics. Other receivers get tags. A receiver that is down does not delay a task, because Airflow sends
 packets, or exports from a separate thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -21,10 +23,11 @@ from airflow.sdk.observability import stats
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import client_settings
-from fencepost.model import Batch, Outcome, StepResult
+from fencepost.model import Batch, Outcome, PartitionId, StepResult, by_partition
+from fencepost.protocol.frontier import offsets_behind, total_of_topic
 
 PREFIX = "fencepost"
-ANSWER = 3.0  # seconds to wait for Kafka's answer about the source's end
+ANSWER = 3.0  # seconds to wait for Kafka's answer about the end of a source
 REFUSED = "refused"  # the outcome of a batch that had passed and that its output refused
 
 
@@ -53,7 +56,8 @@ def has_tags() -> bool:
 def emit(pipeline: str, figures: Iterator[Metric]) -> None:
     tagged = has_tags()
     for one in figures:
-        name = ".".join([PREFIX, one.name] if tagged else [PREFIX, pipeline, one.name, *one.tags.values()])
+        values = [value.replace(".", "_") for value in one.tags.values()]
+        name = ".".join([PREFIX, one.name] if tagged else [PREFIX, pipeline, one.name, *values])
         tags = {"pipeline": pipeline, **one.tags} if tagged else None
         if one.kind == "counter":
             stats.incr(name, int(one.value), tags=tags)
@@ -81,9 +85,7 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
             yield Metric("gauge", "frontier_timestamp_seconds", moment.timestamp())
         if details.get("verdict_final") is not None:
             yield Metric("gauge", "verdict_passed", int(details["verdict_final"]))
-        lag = _lag(pipeline, details["frontier"].get(pipeline.source.topic, {}))
-        if lag is not None:
-            yield Metric("gauge", "lag_records", lag)
+        yield from _lags(pipeline, details["frontier"])
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Metric]:
@@ -108,15 +110,27 @@ def _records(details: dict[str, Any]) -> int:
     return sum((details.get("quarantined") or {}).values())
 
 
-def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
-    """Returns the number of offsets from the source's frontier to its end. Returns None if Kafka does not answer in
-    time. `frontier` is by partition.
+def _lags(pipeline: Pipeline, frontier: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    """Yields the number of offsets from the frontier to the ends of the sources: in total if all ends are known, and by
+    topic if the pipeline has several. `frontier` is by topic and partition.
     """
+    ends = _ends(pipeline)
+    reached = {(topic, int(p)): end for topic, each in frontier.items() for p, end in each.items()}
+    lags = total_of_topic(offsets_behind(reached, ends))
+    if lags and {topic for topic, _ in ends} == pipeline.source_topics.keys():
+        yield Metric("gauge", "lag_records", sum(lags.values()))
+    for topic, lag in lags.items() if len(pipeline.sources) > 1 else ():
+        yield Metric("gauge", "topic_lag_records", lag, {"topic": topic})
+
+
+def _ends(pipeline: Pipeline) -> dict[PartitionId, int]:
+    """Returns the ends of the source topics that exist. Topics that Kafka does not answer about in time are left out."""
     from fencepost.kafka.cluster import Cluster  # not imported while DAGs are parsed: it loads confluent-kafka
 
-    try:
+    found: dict[PartitionId, int] = {}
+    with suppress(FencepostError):
         cluster = Cluster(client_settings(pipeline), ANSWER)
-        ends = cluster.high_watermarks(cluster.describe(pipeline.source.topic))
-    except FencepostError:
-        return None
-    return sum(max(end - frontier.get(str(partition), 0), 0) for partition, end in enumerate(ends))
+        for name in pipeline.source_topics:
+            if (topic := cluster.find(name)) is not None:
+                found |= by_partition(name, cluster.high_watermarks(topic))
+    return found

@@ -151,6 +151,7 @@ class PlanOperator(BaseSensorOperator):
                     interval,
                     reprocess=request.reprocess,
                     another_cluster=request.another_cluster and not self._has_moved_since(pipeline, request),
+                    sources_changed=request.sources_changed,
                     # A wrong address in a file can be seen, and a change of it can be reviewed.
                     known_cluster=last_cluster(pipeline) if "kafka" in pipeline.connections else None,
                     request=request.name if request.is_any else None,

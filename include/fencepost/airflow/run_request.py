@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.models import DagRun
     from airflow.sdk import Context
 
-ASKED = ("reprocess", "replay", "another_cluster")
+ASKED = ("reprocess", "replay", "another_cluster", "sources_changed")
 REQUEST = "request"  # the parameter with the request's name
 LONGEST = 200  # characters of a name
 
@@ -48,6 +48,7 @@ class Request:
     reprocess: bool = False
     replay: bool = False
     another_cluster: bool = False
+    sources_changed: bool = False
 
     @classmethod
     def of(cls, context: Context) -> Self:
@@ -59,7 +60,7 @@ class Request:
     @property
     def is_any(self) -> bool:
         """Returns whether anything is requested."""
-        return self.reprocess or self.replay or self.another_cluster
+        return self.reprocess or self.replay or self.another_cluster or self.sources_changed
 
     @property
     def moment(self) -> datetime | None:

@@ -168,12 +168,13 @@ def trace(
     if as_json:
         print_json({"pipeline": pipeline, **_plain(traced)})
         return
-    _print_traced(traced)
+    _print_traced(traced, several=len(found.sources) > 1)
 
 
 def _plain(traced: TraceResult) -> dict[str, object]:
     return {
         "place": str(traced.place),
+        "source": traced.source,
         "batches": [
             {
                 **identity(batch),
@@ -184,16 +185,19 @@ def _plain(traced: TraceResult) -> dict[str, object]:
             }
             for batch in traced.batches
         ],
+        "looked_back_by": [identity(batch) for batch in traced.looked_back_by],
         "quarantine": [one.model_dump(mode="json") for one in traced.kept],
         "rows": [str(row) for row in traced.rows],
         "found": list(traced.found),
     }
 
 
-def _print_traced(traced: TraceResult) -> None:
-    lines = [str(traced.place)]
+def _print_traced(traced: TraceResult, *, several: bool) -> None:
+    """Prints what is known about the record. The source is named if the pipeline has several."""
+    lines = [f"{traced.place}, {traced.source}" if several and traced.source else str(traced.place)]
     for batch in traced.batches:
         lines += _of_batch(batch)
+    lines += [f"  looked back at by {one.id}: {one.state}" for one in traced.looked_back_by]
     lines += [f"  in quarantine, of batch {one.batch}: {one.rule}: {one.reason}" for one in traced.kept]
     lines += [f"  row at {row}" for row in traced.rows]
     lines += [f"  {sentence}" for sentence in traced.found]

@@ -35,7 +35,7 @@ def pipelines(as_json: AsJson = False) -> None:
     warnings = {n: [one.text for one in schedule_warnings(p.schedule, utc_now())] for n, p in good.items()}
     if as_json:
         listed = [
-            {"name": n, "source": p.source.topic, "output": p.output.name, "warnings": warnings[n]}
+            {"name": n, "sources": [*p.source_topics], "output": p.output.name, "warnings": warnings[n]}
             for n, p in good.items()
         ]
         print_json(
@@ -44,7 +44,7 @@ def pipelines(as_json: AsJson = False) -> None:
     else:
         for name, pipeline in good.items():
             out.print(
-                f"{name:24} {pipeline.source.topic} → {pipeline.output.name}   {pipeline.description}",
+                f"{name:24} {', '.join(pipeline.source_topics)} → {pipeline.output.name}   {pipeline.description}",
                 markup=False,
                 soft_wrap=True,
             )

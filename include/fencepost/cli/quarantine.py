@@ -16,7 +16,7 @@ from fencepost.cli.console import out, print_json
 from fencepost.cli.status import identity, span
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.model import Batch
+from fencepost.model import MALFORMED, Batch
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 from fencepost.suite.declared import rule_names
@@ -89,6 +89,13 @@ def quarantine(
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
             f"the records are in topic {topic}; the last header of each names its batch", markup=False, soft_wrap=True
+        )
+    if known.replays_results_only and any(MALFORMED in batch.require_written.quarantined for batch in found):
+        out.print(
+            "malformed records are not replayed, because a row may come from several records; correct the source, and run the "
+            "interval with --reprocess",
+            markup=False,
+            soft_wrap=True,
         )
     from fencepost.drafting.writing import printable
 

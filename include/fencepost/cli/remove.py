@@ -24,8 +24,8 @@ def remove(
     Without --yes it lists them, and deletes nothing. Stop the pipeline's runs first. The command refuses while any interval of
     the pipeline is published, because readers may use its topics.
 
-    A topic whose name you chose is kept if it ever had a record, or if another pipeline names it. The source, the folder with its
-    reports, schemas in a registry, a table with its bookkeeping, and Airflow's runs are kept too.
+    A topic whose name you chose is kept if it ever had a record, or if another pipeline names it. The sources, the folder with
+    its reports, schemas in a registry, a table with its bookkeeping, and Airflow's runs are kept too.
 
     Example: fencepost remove orders_daily
     """
@@ -71,6 +71,6 @@ def _named_by_others(own: Pipeline) -> dict[str, str]:
         )
     for name, other in others.items():
         if name != own.name:
-            topics = (other.source.topic, *other.output.topics, other.staging_topic, other.quarantine_topic)
+            topics = (*other.source_topics, *other.output.topics, other.staging_topic, other.quarantine_topic)
             found |= dict.fromkeys(topics, name)
     return found

@@ -14,7 +14,7 @@ from fencepost.model import Decision, Interval, StepResult
 from fencepost.protocol.replay import can_be_replayed
 
 if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
+    from fencepost.ledger.deployment import Deployment
 
 
 def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
@@ -23,6 +23,9 @@ def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_js
     Correct the transform, the schema or the rules first. Records that pass are published as an addition to their interval, with a
     revision and a report of its own. Records that fail stay in quarantine, with the attempt counted. Source offsets do not move,
     and no record passes twice: run the command again after any failure.
+
+    If a row may come from records of several sources or intervals (output.layout: output), malformed records are not replayed.
+    Reprocess their intervals.
 
     --start and --end may span several intervals. Each interval within them that has quarantined records is replayed.
 
@@ -38,22 +41,24 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
 
     deployment = Deployment.of(pipeline)
     with spark_session(pipeline) as spark:
-        for interval in _intervals(deployment.ledger, span):
+        for interval in _intervals(deployment, span):
             planned = plan_replay(pipeline, interval, decision, deployment=deployment)
             yield from steps_of(pipeline, interval, planned, deployment, for_one_interval(pipeline, spark))
 
 
-def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:
+def _intervals(deployment: Deployment, span: Interval) -> list[Interval]:
     """Returns the interval with exactly these times. Otherwise it returns the intervals within these times that have
     something to replay.
     """
     from fencepost.protocol.view import View
+    from fencepost.steps.replay import current_sources
 
+    ledger, sources = deployment.ledger, current_sources(deployment.pipeline)
     view = ledger.read() if ledger.exists() else View()
     inside = [interval for interval in view.intervals if span.start <= interval.start and interval.end <= span.end]
     if len(inside) < 2:
         return inside or [span]
-    chosen = [interval for interval in inside if can_be_replayed(view, interval)]
+    chosen = [interval for interval in inside if can_be_replayed(view, interval, sources)]
     err.print(
         f"{count_of(len(inside), 'interval')}, {len(chosen):,} of them with quarantined records to replay",
         soft_wrap=True,

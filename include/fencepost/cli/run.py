@@ -34,6 +34,9 @@ def run(
     another_cluster: Annotated[
         bool, typer.Option(help="The pipeline now uses another Kafka cluster than its last publication did.")
     ] = False,
+    sources_changed: Annotated[
+        bool, typer.Option(help="The pipeline now reads other topics than its newest batch did.")
+    ] = False,
     each: Annotated[
         bool, typer.Option("--each", help="Run every interval of the schedule between --start and --end, in order.")
     ] = False,
@@ -66,13 +69,23 @@ def run(
                 "--another-cluster works for one interval only. Once that interval is published, run the next "
                 "intervals without the option."
             )
+        if sources_changed:
+            raise SettingsError(
+                "--sources-changed works for one interval only. Once that interval is planned, run the next intervals without "
+                "the option."
+            )
         if last is not None and allow_future:
             raise SettingsError(
                 "--allow-future works with --start and --end. --last runs only intervals that have ended."
             )
         run_each(found, asked_for, allow_future=allow_future, as_json=as_json)
         return
-    asked = {"reprocess": reprocess, "allow_future": allow_future, "another_cluster": another_cluster}
+    asked = {
+        "reprocess": reprocess,
+        "allow_future": allow_future,
+        "another_cluster": another_cluster,
+        "sources_changed": sources_changed,
+    }
     show_steps(
         pipeline,
         asked_for,

@@ -14,10 +14,12 @@ from fencepost.cli.console import out, print_json
 from fencepost.cli.steps import spark_session
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.record_parts import SourcePart
+from fencepost.config.source import Source
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
     from fencepost.drafting.drift import Drift, FieldDrift
+    from fencepost.kafka.sample import Sample
     from fencepost.schemas.report import PartReport
 
 
@@ -25,16 +27,18 @@ def schema(
     pipeline: PipelineName,
     sample: Annotated[
         int | None,
-        typer.Option(help="Read this many records instead, and show what changed in the topic since it was declared."),
+        typer.Option(
+            help="Read this many records of each source instead, and show what changed in its topic since it was declared."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the registry's schemas: what a plan would read, what the transform would write, and whether they fit.
 
-    Starts Spark to get the type of the transform's result. Reads no record of the source, and registers nothing. Exit code 2:
+    Starts Spark to get the type of the transform's result. Reads no record of a source, and registers nothing. Exit code 2:
     something does not fit.
 
-    With --sample it reads records of the source, half of them the newest and half from all offsets, for every format. It shows
+    With --sample it reads records of each source, half of them the newest and half from all offsets, for every format. It shows
     fields that are not declared, and declared types that no longer fit, with their share. That needs no Spark. Exit code 1: a
     batch of such records would not be published.
 
@@ -70,31 +74,43 @@ def schema(
 
 
 def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
-    from fencepost.drafting.drift import check_size, describe_notes, look_for_drift
+    from fencepost.drafting.drift import check_size, look_for_drift
     from fencepost.kafka.client_settings import client_settings
     from fencepost.kafka.cluster import Cluster
 
     check_size(wanted)
-    sample, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), wanted)
+    cluster = Cluster(client_settings(pipeline))
+    found = {source.topic: look_for_drift(pipeline, source, cluster, wanted) for source in pipeline.sources.values()}
     if as_json:
-        print_json({"pipeline": pipeline.name, **plain_drift(drift)})
+        plain = {topic: plain_drift(drift) for topic, (_, drift) in found.items()}
+        of_sources = {"sources": plain} if pipeline.several else next(iter(plain.values()))
+        print_json({"pipeline": pipeline.name, **of_sources})
     else:
-        cut = f" ({sample.cut})" if sample.cut else ""
-        say = f"{drift.records:,} sampled records of topic {pipeline.source.topic}{cut}"
-        if not drift.undeclared and not drift.misfits and not drift.undeclarable:
-            none = "the format declares nothing" if pipeline.source.format == "bytes" else "all fit what is declared"
-            out.print(f"{say}: {none}", markup=False, soft_wrap=True)
-        else:
-            out.print(f"{say}:", markup=False, soft_wrap=True)
-            _print_drift(drift)
-        if drift.excluded:
-            out.print(f"{drift.excluded:,} other sampled records are excluded", markup=False)
-        if drift.absent:
-            out.print(f"declared, but in no sampled record: {', '.join(drift.absent)}", markup=False)
-        if drift.set_aside:
-            out.print(next(describe_notes(drift)), markup=False, soft_wrap=True)
-    if not drift.fits:
+        for topic, (sample, drift) in found.items():
+            _print_sample(pipeline, pipeline.source_topics[topic], sample, drift)
+    if not all(drift.fits for _, drift in found.values()):
         raise typer.Exit(1)
+
+
+def _print_sample(pipeline: Pipeline, source: Source, sample: Sample, drift: Drift) -> None:
+    """Prints what changed in a source. It is named by its section of pipeline.yaml if the pipeline has several."""
+    from fencepost.drafting.drift import describe_notes
+
+    cut = f" ({sample.cut})" if sample.cut else ""
+    name = f"{source.setting}: " if pipeline.several else ""
+    say = f"{name}{drift.records:,} sampled records of topic {source.topic}{cut}"
+    if not drift.undeclared and not drift.misfits and not drift.undeclarable:
+        none = "the format declares nothing" if source.format == "bytes" else "all fit what is declared"
+        out.print(f"{say}: {none}", markup=False, soft_wrap=True)
+    else:
+        out.print(f"{say}:", markup=False, soft_wrap=True)
+        _print_drift(drift)
+    if drift.excluded:
+        out.print(f"{drift.excluded:,} other sampled records are excluded", markup=False)
+    if drift.absent:
+        out.print(f"declared, but in no sampled record: {', '.join(drift.absent)}", markup=False)
+    if drift.set_aside:
+        out.print(next(describe_notes(drift)), markup=False, soft_wrap=True)
 
 
 def plain_drift(drift: Drift) -> dict[str, Any]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, State, by_partition, utc_now
+from fencepost.model import Batch, PartitionId, State, by_partition, utc_now
 from fencepost.protocol.table_states import changes_since, describe_changes, describe_state, states_for_programs
 
 if TYPE_CHECKING:
+    from fencepost.kafka.cluster import Topic
     from fencepost.protocol.awaiting import Awaiting
     from fencepost.protocol.snapshot import Row
     from fencepost.protocol.view import Revisions
@@ -36,15 +37,16 @@ STATE_STYLE = {
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show what awaits a person, the state of every interval, what holds the frontier back, and the frontier's lag.
 
-    What awaits a person comes first, with the command for it. The frontier has, for each source partition, the offset up to which
-    every interval is published or skipped.
+    What awaits a person comes first, with the command for it. The frontier has, for each partition of each source, the offset up
+    to which every interval is published or skipped.
 
     Example: fencepost status nyc_flights
     """
     from fencepost.ledger.deployment import Deployment
     from fencepost.outputs.output import missing_or_why_not
     from fencepost.protocol.announcing import complete_until
-    from fencepost.protocol.frontier import by_topic, of_topic
+    from fencepost.protocol.frontier import by_topic, offsets_behind
+    from fencepost.protocol.look_back import made_without
     from fencepost.protocol.snapshot import snapshot_of
     from fencepost.protocol.view import View
 
@@ -52,18 +54,18 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     deployment = Deployment.of(found)
     view = deployment.ledger.read() if deployment.ledger.exists() else View()
     snapshot, until = snapshot_of(view), complete_until(view)
-    ends = of_topic(snapshot.frontier, found.source.topic)
-    source = deployment.cluster.describe(found.source.topic)
-    stable = deployment.cluster.last_stable(source)
-    lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
+    sources = [deployment.cluster.describe(topic) for topic in found.source_topics]
+    stable = _of_each(sources, deployment.cluster.last_stable)
+    lag = offsets_behind(snapshot.frontier, stable) if snapshot.frontier else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     missing = missing_or_why_not(deployment) if rows else ""
     before = (
-        snapshot.unread.still_in(by_partition(source.name, deployment.cluster.earliest(source)))
+        snapshot.unread.still_in(_of_each(sources, deployment.cluster.earliest))
         if snapshot.unread.offsets
         else snapshot.unread
     )
+    without = made_without(view)
     unannounced = deployment.ledger.announcements.loss(deployment.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
@@ -72,7 +74,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "awaiting_person": [_awaiting(one) for one in awaiting],
                 "batches": [_interval(row) for row in rows],
                 "frontier": by_topic(snapshot.frontier),
-                "lag": {source.name: {str(p): n for p, n in lag.items()}} if lag else {},
+                "lag": by_topic(lag),
                 "held_back_by": str(hole.batch.id) if hole else None,
                 "output_lacks": missing or None,
                 "complete_until": until.isoformat() if until else None,
@@ -80,6 +82,14 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "unread": {"offsets": before.offsets, "ranges": before.by_topic, "reason": before.reason}
                 if before.offsets
                 else None,
+                "made_without": [
+                    {
+                        "records_of": {"start": one.consumed.start.isoformat(), "end": one.consumed.end.isoformat()},
+                        "topic": one.topic,
+                        "intervals": [{"start": i.start.isoformat(), "end": i.end.isoformat()} for i in one.later],
+                    }
+                    for one in without
+                ],
             }
         )
         return
@@ -95,8 +105,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(message, style="bold red", markup=False, soft_wrap=True)
     out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
-        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values()):,}"
+        _progress([*found.source_topics], snapshot.frontier, lag)
         + (f"   complete until {until:%Y-%m-%d %H:%M} UTC" if until else ""),
+        markup=False,
         soft_wrap=True,
     )
     quarantined = [sum(row.left_in_quarantine.values()) for row in rows if row.left_in_quarantine]
@@ -126,6 +137,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     if before.offsets:
         message = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."
         out.print(message, soft_wrap=True)
+    for one in without:
+        message = f"[bold yellow]made without records:[/] {escape(one.description)}. {escape(one.advice(pipeline))}."
+        out.print(message, soft_wrap=True)
     for row in rows:
         if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(
@@ -137,6 +151,24 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         known = any(one.batch == hole.batch for one in awaiting)
         line = f"[bold red]held back by[/] {hole.batch.id} ({hole.batch.state})"
         out.print(line if known else f"{line}: {escape(hole.next_step)}", soft_wrap=True)
+
+
+def _of_each(topics: Sequence[Topic], offsets: Callable[[Topic], Sequence[int]]) -> dict[PartitionId, int]:
+    """Returns the offsets that the function gives for the partitions of each topic."""
+    return {place: offset for topic in topics for place, offset in by_partition(topic.name, offsets(topic)).items()}
+
+
+def _progress(topics: Sequence[str], reached: Mapping[PartitionId, int], lag: Mapping[PartitionId, int]) -> str:
+    """Returns the frontier in these source topics and the offsets behind it. Several topics are named."""
+    from fencepost.protocol.frontier import of_topic, total_of_topic
+
+    ends = {topic: ", ".join(f"{p}:{o}" for p, o in of_topic(reached, topic).items()) for topic in topics}
+    behind = {topic: f"{number:,}" for topic, number in total_of_topic(lag).items()}
+    if len(topics) == 1:
+        return f"frontier: {ends[topics[0]]}   offsets behind: {sum(lag.values()):,}"
+    listed = [f"{topic} {ends[topic] or 'not read yet'}" for topic in topics]
+    numbers = ", ".join(f"{topic} {number}" for topic, number in behind.items())
+    return f"frontier: {'; '.join(listed)}   offsets behind: {sum(lag.values()):,}{f' ({numbers})' if numbers else ''}"
 
 
 def _print_tables(batch: Batch, revisions: Revisions) -> None:
@@ -228,6 +260,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
     return {
         **identity(batch),
         "rows_in": batch.written.rows_in if batch.written else None,
+        "sources": _sources(batch),
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
         "tombstones_dropped": batch.written.tombstones if batch.written else 0,
@@ -238,6 +271,19 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "published": batch.publication.method if batch.publication and batch.publication.has_ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
+    }
+
+
+def _sources(batch: Batch) -> dict[str, Any]:
+    """Returns the offsets of the batch, the records that it has read, and the offsets that it looked back at, by topic."""
+    again = {one.topic: one.offsets for one in batch.plan.looked_back}
+    return {
+        one.topic: {
+            "offsets": one.offsets,
+            "rows_in": batch.rows_read[one.topic],
+            **({"offsets_looked_back": again[one.topic]} if one.topic in again else {}),
+        }
+        for one in batch.plan.inputs
     }
 
 

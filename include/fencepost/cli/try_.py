@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from fencepost.ledger.deployment import Deployment
     from fencepost.preview.trial import Trial
     from fencepost.preview.trial_input import TrialInput
+    from fencepost.preview.trial_rows import SourceSample
 
 LONGEST = 60  # how many characters of a value are shown
 
 
 def try_(
     pipeline: PipelineName,
-    last: Annotated[int | None, typer.Option(help="Number of the newest records to try.  [default: 1000]")] = None,
+    last: Annotated[
+        int | None, typer.Option(help="Number of the newest records of each source to try.  [default: 1000]")
+    ] = None,
     start: Annotated[str | None, typer.Option(help="Start of an interval, ISO 8601; UTC if it has no zone.")] = None,
     end: Annotated[str | None, typer.Option(help="End of the interval (exclusive), ISO 8601.")] = None,
     watch: Annotated[bool, typer.Option(help="Try again whenever a file in the pipeline's folder changes.")] = False,
@@ -41,10 +44,10 @@ def try_(
 ) -> None:
     """Show what a run would make of some records: rows, quarantined records with the reasons, and the verdict.
 
-    It reads the newest records. With --start and --end it reads what the interval's batch read or would read, 100,000 records at
-    most. Side tables are read as they are now. On a sample, checks about a whole batch are not judged, and aggregates are
-    partial. It creates no topic, registers no schema, writes no record of the ledger and commits no offset. If your transform
-    itself changes something elsewhere, that happens here too.
+    It reads the newest records of each source. With --start and --end it reads what the interval's batch read or would read,
+    100,000 records of each source at most. Side tables are read as they are now. On a sample, checks about a whole batch are
+    not judged, and aggregates and joins are partial. It creates no topic, registers no schema, writes no record of the ledger
+    and commits no offset. If your transform itself changes something elsewhere, that happens here too.
 
     Exit code 1: the records would not be published.
 
@@ -66,7 +69,7 @@ def try_(
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True
     _load_ahead()
-    with spark_session(found, last or 1000) as spark:
+    with spark_session(found, (last or 1000) * len(found.sources)) as spark:
         if watch:
             _watch(spark(), pipeline, found.folder, interval, last or 1000)
             return
@@ -155,9 +158,7 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     if trial_input.interval is not None:
         what = "whole batch" if trial_input.whole else "part of the batch"
         what += ", as it is frozen" if trial_input.frozen else ", as a plan would freeze it"
-    out.print(
-        f"{count_of(trial.read, 'record')} of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True
-    )
+    out.print(f"{_of_topics(trial)} ({what})", markup=False, soft_wrap=True)
     if trial.tables:
         _show_tables(trial, pipeline)
     _show_rows(trial)
@@ -169,7 +170,8 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     counts.add_row(f"{trial.written:,}", Text(rows))
     for one in trial.unpublished:
         first = f" (first at {one.first})" if one.first else ""
-        counts.add_row(f"{one.rows:,}", Text(f"{one.name}: {one.reason}{first}"))
+        name = f"{one.name} in topic {one.topic}" if one.topic and pipeline.several else one.name
+        counts.add_row(f"{one.rows:,}", Text(f"{name}: {one.reason}{first}"))
     if trial.withheld:
         counts.add_row(f"{trial.withheld:,}", Text("rows would be withheld: another row of their record fails a rule"))
     out.print(counts)
@@ -181,6 +183,17 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     style = "bold green" if trial.passes else "bold red"
     out.print(f"[{style}]{trial.verdict}[/]", end="")
     out.print("" if trial.stops else f": {trial.evaluation.reason}", markup=False)
+
+
+def _of_topics(trial: Trial) -> str:
+    """Returns the number of records of each topic. A topic that the interval does not read has none."""
+    read = {part.topic for part in trial.trial_input.ranges}
+    return ", ".join(
+        f"{count_of(source.read, 'record')} of topic {topic}"
+        if topic in read
+        else f"topic {topic} is not in this interval's batch"
+        for topic, source in trial.sources.items()
+    )
 
 
 def _show_tables(trial: Trial, pipeline: Pipeline) -> None:
@@ -237,6 +250,15 @@ def _show_checks(trial: Trial) -> None:
     out.print(table)
 
 
+def _of_source(source: SourceSample) -> dict[str, Any]:
+    return {
+        "read": source.read,
+        "malformed": source.malformed,
+        "tombstones": source.refused_tombstones,
+        "excluded": {kind.value: one.rows for kind, one in source.excluded.items()},
+    }
+
+
 def as_plain(trial: Trial) -> dict[str, Any]:
     """Returns a trial's result as JSON, for programs."""
     trial_input = trial.trial_input
@@ -249,12 +271,14 @@ def as_plain(trial: Trial) -> dict[str, Any]:
         "read": trial.read,
         "malformed": trial.malformed,
         "excluded": trial.excluded,
+        "sources": {topic: _of_source(source) for topic, source in trial.sources.items()},
         "results": trial.results,
         "written": trial.written,
         "tombstones": trial.tombstones,
         "withheld": trial.withheld,
         "unpublished": [
-            {"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first} for s in trial.unpublished
+            {"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first, "topic": s.topic or None}
+            for s in trial.unpublished
         ],
         "columns": dict(trial.columns),
         "rows": list(trial.rows),

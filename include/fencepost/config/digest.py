@@ -11,6 +11,7 @@ import json
 import stat
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from fencepost.config.client_config import ClientConfig
 from fencepost.config.files import open_file, unreadable
@@ -48,9 +49,20 @@ def digest_of_section(section: Section) -> str:
     The order in which the section's class declares the settings does not count. The order within a setting counts, for
     example the order of a schema's columns.
     """
-    left_out = marked(type(section), Mark.DECIDES_NO_RECORD)
-    settings = section.model_dump(mode="json", exclude_defaults=True, exclude=set(left_out))
+    settings = section.model_dump(mode="json", exclude_defaults=True, exclude=_left_out(section))
     return digest({name: settings[name] for name in sorted(settings)})
+
+
+def _left_out(section: Section) -> dict[str, Any]:
+    """Returns the settings of a section, and of the sections in it, that decide no record."""
+    within = {name: _left_out(value) for name, value in section if isinstance(value, Section)}
+    marks = dict.fromkeys(marked(type(section), Mark.DECIDES_NO_RECORD), True)
+    return {**{name: one for name, one in within.items() if one}, **marks}
+
+
+def digest_of_sources(sources: Mapping[str, Section]) -> str:
+    """Returns a digest of several sources by name. Their order in the file decides no record."""
+    return digest([[name, digest_of_section(source)] for name, source in sorted(sources.items())])
 
 
 def digest_of_tables(tables: Mapping[str, Section]) -> str:

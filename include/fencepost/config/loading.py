@@ -123,8 +123,8 @@ def pipeline_of_values(
 ) -> Pipeline:
     """Returns the pipeline with these fields, and values from the environment.
 
-    `unset` replaces a variable that is not set. `readable` limits the variables that are read. Without it, all
-    variables except Airflow's own are read. `at_parse` has the meaning of `load_pipeline`.
+    `unset`, with the variable's name, replaces a variable that is not set. `readable` limits the variables that are read.
+    Without it, all variables except Airflow's own are read. `at_parse` has the meaning of `load_pipeline`.
 
     Raises:
         SettingsError: see `load_pipeline`.
@@ -135,7 +135,9 @@ def pipeline_of_values(
     values = references.resolved(raw)
     values |= {section: NO_SERVICES.get(section, {}) for section in references.not_read}
     try:
-        return Pipeline(name=name, folder=folder, **_without_empty(values))
+        return Pipeline.model_validate(
+            {**_without_empty(values), "name": name, "folder": folder}, by_alias=True, by_name=False
+        )
     except ValidationError as error:
         raise SettingsError(_explain(error, file, references.secrets, values)) from None
 
@@ -208,7 +210,9 @@ def _in_file(one: Any) -> Any:
     in the file.
     """
     loc = one["loc"]
-    if loc[:1] == ("tables",) and loc[2:4] == (POSTGRES.name, POSTGRES.name):
+    if loc[:1] == ("several",) and one["type"] != "extra_forbidden":  # its default has no place in the file
+        loc = ("sources", *loc[1:])
+    elif loc[:1] == ("tables",) and loc[2:4] == (POSTGRES.name, POSTGRES.name):
         loc = (*loc[:3], *loc[4:])
     elif loc[:1] == ("tables",) and loc[3:4] == ("connections",):
         loc = (*loc[:3], "connection")

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fencepost.config.client_config import ClientConfig, scalars
 from fencepost.config.digest import (
@@ -20,6 +20,7 @@ from fencepost.config.digest import (
     digest_of_files,
     digest_of_section,
     digest_of_service,
+    digest_of_sources,
     digest_of_spark,
     digest_of_tables,
 )
@@ -35,11 +36,13 @@ from fencepost.config.side_tables import FileTable, QueryTable, SideTable, Topic
 from fencepost.config.source import SOURCE, Source
 from fencepost.config.spark_options import check_spark
 from fencepost.config.strict_yaml import read_yaml
+from fencepost.model import Layout
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
 
 NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields that pipeline.yaml does not set
+STAGING = "output.staging_topic"
 
 
 class Pipeline(ClientConfig):
@@ -47,7 +50,8 @@ class Pipeline(ClientConfig):
 
     folder: Path
     description: str = ""
-    source: Source
+    source: Source | None = None  # with `source`, `several` is empty; `sources` has the sources of both forms
+    several: dict[str, Source] = Field(default_factory=dict, alias="sources", validate_default=True)
     tables: dict[str, SideTable] = Field(default_factory=dict)  # what the transform looks up, by name
     output: AnyOutputSettings
     schedule: Schedule
@@ -60,10 +64,29 @@ class Pipeline(ClientConfig):
     spark: dict[str, str] = Field(default_factory=dict)
     airflow: AirflowSettings = AirflowSettings()
 
+    @field_validator("several")
+    @classmethod
+    def _one_source_or_several(cls, several: dict[str, Source], info: ValidationInfo) -> dict[str, Source]:
+        if "source" in info.data and (info.data["source"] is None) is not bool(several):
+            raise ValueError(
+                "give either source, with one topic, or sources, with a section for each topic by its name"
+            )
+        check_names(several, "source")
+        topics: dict[str, str] = {}
+        for name, source in several.items():
+            if (other := topics.setdefault(source.topic, name)) != name:
+                raise ValueError(
+                    f"{other} and {name} are both topic {source.topic}; a batch would read its records twice. Remove one. A "
+                    "transform can use a source twice"
+                )
+        return {name: source.under(f"sources.{name}") for name, source in several.items()}
+
     @field_validator("tables")
     @classmethod
-    def _named_like_arguments(cls, tables: dict[str, SideTable]) -> dict[str, SideTable]:
-        check_names(tables)
+    def _named_like_arguments(cls, tables: dict[str, SideTable], info: ValidationInfo) -> dict[str, SideTable]:
+        check_names(tables, "side table")
+        if both := [name for name in tables if name in info.data.get("several", {})]:
+            raise ValueError(f"{both[0]} is the name of a source too; give the side table another name")
         return tables
 
     @field_validator("spark", mode="before")
@@ -110,32 +133,44 @@ class Pipeline(ClientConfig):
     def _own_topics(self) -> dict[str, str]:
         """Returns what each topic is that the pipeline writes, without its quarantine topic."""
         return {
+            self.staging_topic: STAGING,
             **dict.fromkeys(self.output.topics, "output.topic"),
-            self.staging_topic: "output.staging_topic",
             self.ledger_topic: "the ledger",
             self.announcements_topic: "the topic of announcements",
         }
 
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
-        own = self.output.topics
-        if self.source.topic in own:
+        own, sources = self.output.topics, {one.topic: f"{one.setting}.topic" for one in self.sources.values()}
+        for topic in own:
+            if topic in sources:
+                raise ValueError(f"output.topic is {sources[topic]} ({topic}); a batch would read its own output")
+        for topic in {self.ledger_topic, self.announcements_topic}.intersection(sources):
             raise ValueError(
-                f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
+                f"{sources[topic]} is {topic}, which is the pipeline's ledger or topic of announcements; name another"
             )
         for topic in {self.ledger_topic, self.announcements_topic}.intersection(own):
             raise ValueError(
                 f"output.topic is {topic}, which is the pipeline's ledger or topic of announcements; name another"
             )
-        if self.staging_topic in {self.source.topic, *own, self.ledger_topic, self.announcements_topic}:
+        taken = {**self._own_topics, **sources}
+        if (role := taken[self.staging_topic]) != STAGING:
             raise ValueError(
-                f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output, ledger or topic of "
-                "announcements; records that are not judged need a topic of their own"
+                f"{STAGING} is {self.staging_topic}, which is {role}; records that are not judged need a topic of their own"
             )
-        taken = {self.source.topic: "source.topic", **self._own_topics}
         if (what := taken.get(self.quarantine_topic)) is not None:
             raise ValueError(
                 f"quality.quarantine_topic is {what} ({self.quarantine_topic}); quarantined records need a topic of their own"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _looks_back_under_layout_output(self) -> Self:
+        looking = next((one for one in self.sources.values() if one.lookback is not None), None)
+        if looking is not None and self.output.layout is not Layout.OUTPUT:
+            raise ValueError(
+                f"{looking.setting}.lookback needs output.layout: output. Under layout source each row comes from one record, so "
+                "there is nothing to look back for"
             )
         return self
 
@@ -159,17 +194,34 @@ class Pipeline(ClientConfig):
 
     @property
     def sources(self) -> dict[str, Source]:
-        """Returns the sources by name."""
-        return {SOURCE: self.source}
+        """Returns the sources by name. The name of an only source in the section `source` is `SOURCE`."""
+        return {SOURCE: self.source} if self.source is not None else self.several
+
+    @property
+    def source_topics(self) -> dict[str, Source]:
+        """Returns the sources by topic."""
+        return {source.topic: source for source in self.sources.values()}
+
+    @property
+    def looks_back(self) -> bool:
+        """Returns whether the transform gets records of earlier intervals again."""
+        return any(source.lookback is not None for source in self.sources.values())
+
+    @property
+    def replays_results_only(self) -> bool:
+        """Returns whether rows may come from records of several sources, or of several intervals. Then no row keeps its source
+        record, and a replay gives the transform no record again.
+        """
+        return (len(self.sources) > 1 or self.looks_back) and self.output.layout is Layout.OUTPUT
 
     def why_truncations_fail(self, source: Source) -> str:
         """Returns which setting lets a truncation of a source table fail a batch. The text is empty if none does. By default
         a truncation fails it if the output has a current table, which would keep the rows that the truncation removed.
         """
-        said = source.truncations
+        said, setting = source.truncations, f"{source.setting}.truncations"
         if said is None and source.envelope is not None and self.output.current_table is not None:
-            return "source.truncations is fail, the default with output.current"
-        return "source.truncations is fail" if said == "fail" else ""
+            return f"{setting} is fail, the default with output.current"
+        return f"{setting} is fail" if said == "fail" else ""
 
     @property
     def uses_registry(self) -> bool:
@@ -198,7 +250,7 @@ class Pipeline(ClientConfig):
 
     def table_parts(self, name: str) -> tuple[SourcePart, ...]:
         """Returns the values and the keys of a side table that is a topic."""
-        return parts_of_source(self.topic_tables[name].source, f"tables.{name}", "key_schema")
+        return parts_of_source(self.topic_tables[name].source.under(f"tables.{name}"), "key_schema")
 
     @property
     def label(self) -> str:
@@ -272,7 +324,7 @@ class Pipeline(ClientConfig):
         """
         rules = self.digest_of_rules()
         return {
-            "source": digest_of_section(self.source),
+            "source": digest_of_sources(self.sources) if self.source is None else digest_of_section(self.source),
             "output": digest_of_section(self.output),
             "spark": digest_of_spark(self.spark),
             "transform": digest_of_file(self.transform_file),
@@ -294,7 +346,8 @@ class Pipeline(ClientConfig):
     @property
     def quarantines(self) -> bool:
         """Returns whether the pipeline may send records to quarantine."""
-        return self.source.on_malformed == QUARANTINE or bool(self.suite.rules)
+        malformed = any(source.on_malformed == QUARANTINE for source in self.sources.values())
+        return malformed or bool(self.suite.rules)
 
     def digest_of_rules(self) -> str | None:
         """Returns a digest of the suite's rules of severity `quarantine`, or None if it has none."""

@@ -29,7 +29,7 @@ from fencepost.errors import SettingsError
 
 # Sections that a reader of a pipeline's ledger needs, besides those of services. Only jobs need transform, suite and
 # Spark, and jobs have the folder.
-SECTIONS = ("description", "source", "tables", "output", "schedule", "quality", "lanes", "airflow", "notify")
+SECTIONS = ("description", "source", "sources", "tables", "output", "schedule", "quality", "lanes", "airflow", "notify")
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:

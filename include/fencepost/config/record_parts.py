@@ -91,9 +91,9 @@ def with_registry(parts: Iterable[P]) -> list[P]:
     return [part for part in parts if part.in_registry]
 
 
-def parts_of_source(source: Source, setting: str = "source", key_setting: str = "key") -> tuple[SourcePart, ...]:
-    """Returns the values and the keys of a source."""
+def parts_of_source(source: Source, key_setting: str = "key") -> tuple[SourcePart, ...]:
+    """Returns the values and the keys of a source, or of a side table that is a topic."""
     return tuple(
-        SourcePart(setting=setting, section=source, topic=source.topic, is_key=is_key, key_setting=key_setting)
+        SourcePart(setting=source.setting, section=source, topic=source.topic, is_key=is_key, key_setting=key_setting)
         for is_key in (False, True)
     )

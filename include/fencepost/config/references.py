@@ -34,7 +34,8 @@ PAGES_ENVIRONMENT = "FENCEPOST_PAGES_ENVIRONMENT"
 ANY_VALUE = frozenset((*SERVICES, "spark"))
 # Sections that may have references, and that the parse of a DAG file does not need.
 MAY_BE_UNREAD = ANY_VALUE | {"tables"}
-A_TABLE = "<name>"  # in a path, in the place of a side table's name
+A_NAME = "<name>"  # in a path, in the place of the name of a source or a side table
+NAMED = ("sources", "tables")  # sections that have a section for each name
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
@@ -61,23 +62,26 @@ def from_environment() -> set[tuple[str, ...]]:
     of every kind, and of sections within them.
     """
     sections: list[tuple[tuple[str, ...], type[BaseModel]]]
-    sections = [((name,), model) for name, of in Pipeline.model_fields.items() for model in _models_of(of.annotation)]
+    fields = {of.alias or name: of.annotation for name, of in Pipeline.model_fields.items()}
+    sections = [
+        ((name, A_NAME) if name in NAMED else (name,), model) for name, of in fields.items() for model in _models_of(of)
+    ]
     for model in map(settings_of, OUTPUT_KINDS):
         sections.append((("output",), model))
         sections += [
             (("output", name), own) for name, of in model.model_fields.items() for own in _models_of(of.annotation)
         ]
-    sections += [(("tables", A_TABLE), model) for model in KINDS.values()]
+    sections += [(("tables", A_NAME), model) for model in KINDS.values()]
     return {(*section, name) for section, model in sections for name in marked(model, Mark.FROM_ENVIRONMENT)}
 
 
 def in_service(path: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the path of a setting of a side table's own server as the path of that setting in the service's own section.
-    Other paths are unchanged, but the name of a side table is left out.
+    Other paths are unchanged, but the name of a source or a side table is left out.
     """
-    if path[0] != "tables" or len(path) < 3:
+    if path[0] not in NAMED or len(path) < 3:
         return path
-    return path[2:] if path[2] == POSTGRES.name else ("tables", A_TABLE, *path[2:])
+    return path[2:] if path[0] == "tables" and path[2] == POSTGRES.name else (path[0], A_NAME, *path[2:])
 
 
 def is_shown(path: tuple[str, ...]) -> bool:
@@ -93,7 +97,8 @@ def is_shown(path: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class References:
-    """Replaces `${NAME}` and `${NAME:-default}` from the environment. `$${` gives the text `${`.
+    """Replaces `${NAME}` and `${NAME:-default}` from the environment. `$${` gives the text `${`. With `unset`, a variable that is
+    not set is replaced by this text and its name.
 
     The value of a variable such as DB_PASSWORD is added to `secrets`, so that no message shows it. At the parse of a DAG file, a
     section with a variable that is not set is added to `not_read`.
@@ -130,7 +135,8 @@ class References:
                 f"setting from a connection. Or add {name} to {PAGES_ENVIRONMENT} in the environment of the API "
                 f"server and the triggerer. Then any author of a DAG can have the value of {name} sent anywhere."
             )
-        found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
+        unset = None if self.unset is None else f"{self.unset}-{name}"  # two topics stay two
+        found = os.environ.get(name, unset if match["default"] is None else match["default"])
         if found is None and self.at_parse and path[0] in MAY_BE_UNREAD:
             self.not_read.add(path[0])
             return NOT_SET
@@ -154,7 +160,7 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
     if not is_shown(path) and in_service(path)[0] not in ANY_VALUE:
         return (
-            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)}, tables.{A_TABLE}.{POSTGRES.name} and "
+            f"${{{name}}} is not allowed here; only values under {', '.join(SERVICES)}, tables.{A_NAME}.{POSTGRES.name} and "
             f"spark, and {', '.join(sorted(map('.'.join, from_environment())))}, may come from the environment."
         )
     if is_shown(path) and SECRET_NAMES.search(name):

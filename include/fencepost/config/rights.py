@@ -57,7 +57,7 @@ class Right(NamedTuple):
 
 T = Resource.TOPIC
 NAMES = {
-    "source": "`source.topic`",
+    "source": "`source.topic`, or `sources.<name>.topic`",
     "tables": "`tables.<name>.topic`",
     "output": "`output.topic`",
     "staging": "`output.staging_topic`, or `fencepost.<pipeline>.staging`",
@@ -127,7 +127,7 @@ RIGHTS = (
 def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     """Returns the rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
     names: dict[str, Sequence[str]] = {
-        "source": [pipeline.source.topic],
+        "source": list(pipeline.source_topics),
         "tables": [table.topic for table in pipeline.topic_tables.values()],
         "ledger": [pipeline.ledger_topic],
         "announcements": [pipeline.announcements_topic],

@@ -23,7 +23,7 @@ from fencepost.config.sections import (
     TopicName,
     Version,
 )
-from fencepost.config.source import JSON_KEYS, Source, SourceColumn, SourceKeyFormat
+from fencepost.config.source import JSON_KEYS, SOURCE, Source, SourceColumn, SourceKeyFormat
 from fencepost.config.sql_types import SIMPLE, is_required, parse_sql_type, without_not_null
 from fencepost.config.table_server import TableServer, server_of
 from fencepost.formats.column_names import twins
@@ -256,23 +256,24 @@ def _of_its_kind(table: object) -> object:
             "give one of {kinds}; it has {found}",
             {"kinds": ", ".join(KINDS), "found": " and ".join(found) or "none of them"},
         )
-    return KINDS[kind].model_validate(table)
+    return KINDS[kind].model_validate(table, by_alias=True, by_name=False)
 
 
 SideTable = Annotated[SerializeAsAny[SideTableSettings], BeforeValidator(_of_its_kind)]
 
 
-def check_names(tables: Mapping[str, object]) -> None:
-    """Checks the names of side tables, which are names of arguments and of views.
+def check_names(named: Mapping[str, object], what: str) -> None:
+    """Checks the names of side tables or of sources, which are names of arguments and of views. `what` is one of them, for
+    a message.
 
     Raises:
-        ValueError: names the table.
+        ValueError: names the table or source.
     """
-    for name in tables:
+    for name in named:
         if not TABLE_NAME.fullmatch(name) or keyword.iskeyword(name):
             raise ValueError(
-                f"{name!r}: the name of a side table has at most 63 of a-z, 0-9 and _, begins with a letter, and is no keyword "
+                f"{name!r}: the name of a {what} has at most 63 of a-z, 0-9 and _, begins with a letter, and is no keyword "
                 "of Python: it is the name of an argument or of a view"
             )
-        if name == "source":
-            raise ValueError("source is the name of the pipeline's source; give the side table another name")
+        if name == SOURCE:
+            raise ValueError(f"{SOURCE} is the name of the section for an only source; give the {what} another name")

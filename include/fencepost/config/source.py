@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from fencepost.config.sections import (
     ColumnType,
@@ -42,8 +43,9 @@ def _table_name(name: str) -> str:
 
 TableName = Annotated[str, AfterValidator(_table_name)]
 SourceKeyFormat = Literal["bytes", "json", "json_schema", "avro"]
+REJECT = "reject"  # of a batch to which a source gave no record
 JSON_KEYS = ("json", "json_schema")
-SOURCE = "source"  # the name of a pipeline's only source
+SOURCE = "source"  # the name of a source in the section `source`, for one
 OF_ENVELOPES = (ExcludedKind.TRUNCATIONS, ExcludedKind.MESSAGES, ExcludedKind.DELETION_TOMBSTONES)
 EncodingName = Literal["epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos", "epoch_days", "base64", "text"]
 
@@ -112,6 +114,36 @@ class RecordTypes(Section):
         return {"values": value} if isinstance(value, list | tuple) else value
 
 
+TIME = re.compile(r"(\d{1,6}) ?(minute|hour|day|week)s?")
+
+
+def _time(value: object) -> object:
+    """Returns the time that a text such as `7 days` says."""
+    if not isinstance(value, str):
+        return value
+    found = TIME.fullmatch(value.strip())
+    if found is None or not int(found[1]):
+        raise ValueError("give a number of minutes, hours, days or weeks, such as '7 days'")
+    return timedelta(**{f"{found[2]}s": int(found[1])})
+
+
+class LookBack(Section):
+    """How far before a batch its transform gets the records of earlier intervals again. In YAML a text is the time alone.
+
+    `on_expired` says what happens if the topic no longer has all of these records.
+    """
+
+    time: Annotated[timedelta, BeforeValidator(_time), Field(gt=timedelta(0), le=timedelta(days=3660))] = Field(
+        alias="for"
+    )
+    on_expired: Annotated[Literal["fail", "skip"], Mark.DECIDES_NO_RECORD] = "fail"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _time_alone(cls, value: Any) -> Any:
+        return {"for": value} if isinstance(value, str) else value
+
+
 class Source(Section):
     """The source topic. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type. For json_schema it
     declares only fields whose types do not come from the registry. `key` declares the fields of keys in the same way.
@@ -122,6 +154,8 @@ class Source(Section):
     `subject` and `version` say which schema of the registry a value is read with. `key_subject` and `key_version` say
     the same for a key.
     """
+
+    _setting: str = PrivateAttr(SOURCE)
 
     topic: Annotated[TopicName, Mark.FROM_ENVIRONMENT]
     format: FormatName = "json"
@@ -140,6 +174,8 @@ class Source(Section):
     tombstones: Literal["fail", "drop", "pass"] = "fail"
     truncations: Annotated[Literal["fail", "drop"] | None, Mark.DECIDES_NO_RECORD] = None
     on_expired: Annotated[Literal["fail", "skip"], Mark.DECIDES_NO_RECORD] = "fail"
+    empty: Annotated[Literal["pass", "reject"], Mark.DECIDES_NO_RECORD] = "pass"
+    lookback: LookBack | None = None
 
     @field_validator("columns", "key")
     @classmethod
@@ -150,6 +186,17 @@ class Source(Section):
         if both := twins(columns):
             raise ValueError(f"columns {both[0]!r} and {both[1]!r} differ only in case: to Spark they are the same")
         return columns
+
+    @property
+    def setting(self) -> str:
+        """Returns the section of pipeline.yaml that has these settings, for messages: `source`, or `sources.orders`."""
+        return self._setting
+
+    def under(self, setting: str) -> Self:
+        """Returns these settings as those of another section of pipeline.yaml."""
+        changed = self.model_copy()
+        changed._setting = setting
+        return changed
 
     @property
     def excludes(self) -> tuple[ExcludedKind, ...]:

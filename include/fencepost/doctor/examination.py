@@ -23,7 +23,12 @@ from fencepost.doctor.ledger import (
     check_ledger_is_complete,
     check_unread_records,
 )
-from fencepost.doctor.limits import check_longest_write, check_source_retention, check_transaction_timeout
+from fencepost.doctor.limits import (
+    check_longest_write,
+    check_look_back,
+    check_source_retention,
+    check_transaction_timeout,
+)
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.run_check import name_of, run_check
 from fencepost.doctor.settings import check_schema_registry
@@ -34,8 +39,8 @@ from fencepost.doctor.topics import (
     check_output_retention,
     check_record_size,
     check_replication,
-    check_source,
     check_source_times,
+    check_sources,
     check_table_topics,
     check_topics_of_batches,
 )
@@ -73,6 +78,7 @@ OF_LEDGER: tuple[Check, ...] = (
     check_announcements,
     check_group_offsets,
     check_source_retention,
+    check_look_back,
     check_unfinished_batches,
     check_topics_of_batches,
     check_longest_write,
@@ -87,7 +93,7 @@ def examine(pipeline: Pipeline) -> list[Finding]:
     found += run_check(check_certificates, inspection)
     stages: tuple[tuple[Check, str, Sequence[Check]], ...] = (
         (check_kafka, "Kafka does not answer", OF_CLUSTER),
-        (check_source, "the source topic cannot be seen", OF_SOURCE),
+        (check_sources, "the source topic cannot be seen", OF_SOURCE),
         (check_ledger, "the ledger cannot be read", OF_LEDGER),
     )
     if (of_output := checks_of(pipeline)) is not None:

@@ -92,10 +92,10 @@ class Inspection:
         return self._view != before
 
     @cached_property
-    def source(self) -> Role:
-        """Returns the source topic. Raises TopicMissing if it does not exist."""
-        topic = self.cluster.describe(self.pipeline.source.topic)
-        return Role("source", topic.name, topic, self._settings(topic.name))
+    def sources(self) -> list[Role]:
+        """Returns the source topics. Raises TopicMissing if one does not exist."""
+        topics = [self.cluster.describe(name) for name in self.pipeline.source_topics]
+        return [Role("source", topic.name, topic, self._settings(topic.name)) for topic in topics]
 
     @cached_property
     def own_topics(self) -> list[Role]:

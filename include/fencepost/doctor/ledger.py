@@ -34,7 +34,7 @@ from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic
 from fencepost.protocol.unplanned_intervals import UnplannedIntervals
-from fencepost.protocol.unread import Unread, before_ranges, unread
+from fencepost.protocol.unread import Unread, UnreadOf, before_ranges, unread
 from fencepost.protocol.view import PASSED, View
 
 
@@ -64,15 +64,20 @@ def check_unread_records(inspection: Inspection) -> Finding:
     """Checks that no source record lies before the range of the first planned interval. If no interval is planned, it
     checks the first interval of the schedule.
     """
-    source, pipeline = inspection.source.there, inspection.pipeline
-    earliest = by_partition(source.name, inspection.cluster.earliest(source))
+    pipeline, cluster = inspection.pipeline, inspection.cluster
+    earliest = {source.name: by_partition(source.name, cluster.earliest(source.there)) for source in inspection.sources}
     if inspection.view.kept_intervals:
-        before = unread(inspection.view).still_in(earliest)
+        before = unread(inspection.view).still_in(
+            {place: at for begins in earliest.values() for place, at in begins.items()}
+        )
     else:
-        start = pipeline.schedule.boundaries.at_or_after(pipeline.schedule.start)
-        ends = inspection.cluster.first_stamped(source, start)
-        ranges = [OffsetRange(topic=source.name, partition=p, start=end, end=end) for p, end in enumerate(ends)]
-        before = Unread(start, inspection.now, before_ranges(ranges, earliest, {}))
+        start, found = pipeline.schedule.boundaries.at_or_after(pipeline.schedule.start), []
+        for topic, begins in earliest.items():
+            ends = cluster.first_stamped(cluster.describe(topic), start)
+            ranges = [OffsetRange(topic=topic, partition=p, start=end, end=end) for p, end in enumerate(ends)]
+            if lying := before_ranges(ranges, begins, {}):
+                found.append(UnreadOf(start, inspection.now, lying))
+        before = Unread(tuple(found))
     if not before.offsets:
         return ok("no record lies before the first range")
     return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If you do not need them, do nothing.")
@@ -141,17 +146,15 @@ def check_group_offsets(inspection: Inspection) -> Iterator[Finding]:
     if not inspection.has_groups:
         yield ok("no group has offsets yet")
         return
-    source, output = inspection.source, inspection.role("output")
-    pipeline = inspection.pipeline
-    have = offsets_of(inspection.cluster, pipeline.group, source.there)
-    ahead = unexplained(inspection.view, source.name, have)
-    if ahead and inspection.read_again():  # a run may have published between the two questions
+    pipeline, output, found = inspection.pipeline, inspection.role("output"), list[Finding]()
+    for source in inspection.sources:
         have = offsets_of(inspection.cluster, pipeline.group, source.there)
         ahead = unexplained(inspection.view, source.name, have)
-    wanted = _moved_to(inspection.view, source.name)
-    found = list(
-        _compared(inspection, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
-    )
+        if ahead and inspection.read_again():  # a run may have published between the two questions
+            have = offsets_of(inspection.cluster, pipeline.group, source.there)
+            ahead = unexplained(inspection.view, source.name, have)
+        offsets, wanted = {p: tp.offset for (_, p), tp in have.items()}, _moved_to(inspection.view, source.name)
+        found += _compared(inspection, pipeline.group, source.name, offsets, wanted, ahead)
     if output is not None and (validated := inspection.destination.output.offsets) is not None:
         have = offsets_of(inspection.cluster, pipeline.validated_group, output.there)
         wanted = of_topic(validated.validated(inspection.view), output.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from fencepost.doctor.folder import check_pipeline
-from fencepost.doctor.inspection import Inspection, duration
+from fencepost.doctor.inspection import Inspection, Role, duration
 from fencepost.doctor.run_check import log_findings, raise_first_error
 from fencepost.errors import SettingsError, SourceDataExpired
 from fencepost.findings import Finding, error, ok, skipped, warning
@@ -25,10 +25,11 @@ def check_before_plan(deployment: Deployment, view: View) -> None:
     Lost source records are only logged. The plan itself fails if its ranges contain lost records.
 
     Raises:
-        SettingsError: transform or suite would fail.
+        SettingsError: transform or suite would fail, or a source looks back further than its topic keeps records.
     """
     pipeline, inspection = deployment.pipeline, Inspection(deployment.pipeline, deployment, view)
     check_pipeline(pipeline)
+    raise_first_error(check_look_back(inspection), f"pipeline {pipeline.name}")
     log_findings([check_longest_write(inspection), *check_source_retention(inspection)], f"pipeline {pipeline.name}")
 
 
@@ -91,34 +92,74 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
     return ok(f"the longest write took {longest:.0f} s, and a transaction may take {duration(timeout)}")
 
 
+def check_look_back(inspection: Inspection) -> Iterator[Finding]:
+    """Checks that each source that looks back keeps its records for that time, and longer if runs are late."""
+    newest = inspection.view.newest
+    behind = max(timedelta(0), inspection.now - newest.interval.end) if newest is not None else timedelta(0)
+    for role in inspection.sources:
+        source = inspection.pipeline.source_topics[role.name]
+        if source.lookback is None or role.settings is None:
+            continue
+        retention = int(role.settings.get("retention.ms", -1))
+        if retention < 0 or "delete" not in role.settings.get("cleanup.policy", "delete"):
+            continue
+        kept, back = timedelta(milliseconds=min(retention, 10**14)), source.lookback.time
+        needed = back + inspection.longest_pause + behind
+        longer = inspection.set_topic(role.name, retention_ms=round(2 * needed.total_seconds() * 1000))
+        looks = (
+            f"{source.setting} looks back {duration(back)}, and topic {role.name} keeps records for {duration(kept)}"
+        )
+        if kept < back and source.lookback.on_expired == "fail":
+            yield error(
+                f"{looks} (retention.ms).",
+                f"Raise it, shorten {source.setting}.lookback, or set on_expired: skip there.",
+                longer,
+                kind=SettingsError,
+            )
+        elif kept < needed:
+            yield warning(
+                f"{looks} (retention.ms). With the schedule's longest interval and the present backlog, a batch needs records of "
+                f"the last {duration(needed)}.",
+                "Raise it, or run the pipeline's intervals up to now.",
+                longer,
+            )
+        else:
+            yield ok(f"topic {role.name} keeps records for {duration(kept)}, longer than a batch looks back")
+
+
 def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that the source still has everything from the frontier on, and keeps it until it can be published."""
-    source = inspection.source
+    """Checks that each source still has everything from the frontier on, and keeps it until it can be published."""
+    for source in inspection.sources:
+        yield from _source_retention(inspection, source)
+
+
+def _source_retention(inspection: Inspection, source: Role) -> Iterator[Finding]:
     reached, earliest = of_topic(frontier(inspection.view), source.name), inspection.cluster.earliest(source.there)
     if not reached:
-        yield ok("nothing is published yet, so no record waits to be read")
+        yield ok(f"nothing of topic {source.name} is published yet, so no record waits to be read")
         return
-    yield from lost_records(inspection, earliest)
+    yield from lost_records(inspection, source.name, earliest)
     reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
     if source.settings is None:
         yield skipped(f"Kafka does not show the settings of topic {source.name}", "Grant DescribeConfigs on it.")
         return
     times = inspection.cluster.record_times(source.there, reached, inspection.pipeline.group)
-    yield retention_left(inspection, source.settings, times, reached)
+    yield retention_left(inspection, source, source.settings, times, reached)
 
 
-def lost_records(inspection: Inspection, earliest: Sequence[int]) -> Iterator[Finding]:
+def lost_records(inspection: Inspection, name: str, earliest: Sequence[int]) -> Iterator[Finding]:
     """Yields findings about deleted source records. Only records matter that a planned batch has to read, or that a
     batch would need to be written again.
     """
-    name, skips = inspection.pipeline.source.topic, inspection.pipeline.source.on_expired == "skip"
+    setting = f"{inspection.pipeline.source_topics[name].setting}.on_expired"
+    skips = inspection.pipeline.source_topics[name].on_expired == "skip"
     reached, next_read = of_topic(frontier(inspection.view), name), to_be_written(inspection.view, name)
     if gone := _gone(next_read, earliest):
         found = f"Source topic {name} no longer has records that a planned batch has to read ({gone})."
         if skips:
-            yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
+            yield warning(found, f"{setting} is skip: the next run records the loss and continues.")
         else:
-            cure = "Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again."
+            cure = f"Restore them, or accept the loss: set {setting}: skip in pipeline.yaml and run again."
             yield error(found, cure, kind=SourceDataExpired)
     elif gone := _gone(reached, earliest):
         yield warning(
@@ -138,7 +179,7 @@ def to_be_written(view: View, topic: str) -> dict[int, int]:
     """Returns the first offset that is not written, by source partition. This is the first offset of a planned batch,
     or otherwise of the next batch. Pure.
     """
-    newest = view.last_batch(view.kept_intervals[-1]) if view.kept_intervals else None
+    newest = view.newest
     first = {part.partition_id: part.end for part in newest.plan.ranges} if newest else {}
     for batch in view.all():
         if batch.state is State.PLANNED:
@@ -148,12 +189,16 @@ def to_be_written(view: View, topic: str) -> dict[int, int]:
 
 
 def retention_left(
-    inspection: Inspection, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
+    inspection: Inspection,
+    source: Role,
+    settings: Mapping[str, str],
+    times: Mapping[int, datetime],
+    reached: Mapping[int, int],
 ) -> Finding:
-    """Returns how long the source keeps its oldest unread records. Kafka may keep a record longer, and never deletes it
+    """Returns how long a source keeps its oldest unread records. Kafka may keep a record longer, and never deletes it
     earlier.
     """
-    name = inspection.pipeline.source.topic
+    name = source.name
     retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
     by_size = int(settings.get("retention.bytes", -1)) >= 0
     sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
@@ -178,4 +223,4 @@ def retention_left(
             cure,
             longer,
         )
-    return ok(f"the oldest unread record stays for {duration(left)}{sizes}")
+    return ok(f"the oldest unread record of topic {name} stays for {duration(left)}{sizes}")

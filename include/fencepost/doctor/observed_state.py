@@ -5,8 +5,11 @@ Gathering facts changes nothing, so the doctor does it too. Each topic is descri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
+from fencepost.config.source import Source
 from fencepost.errors import TopicMissing
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.deployment import Deployment
@@ -30,14 +33,18 @@ def observed_state(deployment: Deployment, batch: Batch) -> ObservedState:
         return there.id if there else ""
 
     staging = topic(plan.staging.topic) if plan.staging else None
-    sources: tuple[SourceState, ...] = ()
+    sources: dict[str, SourceState] | None = None
     gone: tuple[OffsetRange, ...] = ()
-    if plan.replays is None and not publishing:
-        read = deployment.pipeline.source.topic
-        whole = batch.state is State.PLANNED
-        sources = tuple(source_state(deployment, planned, topic(read), read, ranges=whole) for planned in plan.inputs)
-    elif batch.state is State.PLANNED:
-        sources = tuple(source_state(deployment, planned, topic(planned.topic)) for planned in plan.inputs)
+    is_planned, read = batch.state is State.PLANNED, deployment.pipeline.source_topics
+    again = {one.topic: one.ranges for one in plan.looked_back}
+    if is_planned or (plan.replays is None and not publishing):
+        sources = {
+            one.topic: source_state(
+                deployment, one, topic(one.topic), read.get(one.topic), again.get(one.topic, ()), expired=is_planned
+            )
+            for one in plan.inputs
+            if plan.replays is not None or one.topic in read
+        }
     if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
         gone = StagingTopic(deployment, staging.name, staging).gone(batch)
     return ObservedState(
@@ -59,15 +66,29 @@ def topic_or_none(cluster: Cluster, name: str) -> Topic | None:
 
 
 def source_state(
-    deployment: Deployment, planned: TopicInput, topic: Topic | None, name: str | None = None, *, ranges: bool = True
+    deployment: Deployment,
+    planned: TopicInput,
+    topic: Topic | None,
+    source: Source | None,
+    looked_back: Sequence[OffsetRange] = (),
+    *,
+    expired: bool = True,
 ) -> SourceState:
-    """Returns the present state of an input's topic. `name` is the topic's name if the plan has another name for it.
-    With `ranges`, the expired parts of the input's ranges are looked up too.
+    """Returns the present state of an input's topic. `source` has the settings of the topic, or is None for a quarantine
+    topic. With `expired`, the expired parts of the input's ranges, and of those that it looks back at, are looked up too. A
+    source that no longer looks back needs none of the latter: the batch gets a new revision.
     """
-    accept = deployment.pipeline.source.on_expired == "skip"
-    if topic is None:
-        return SourceState(name or planned.topic, "", 0, accept_loss=accept)
-    same = topic.id == planned.topic_id and topic.partitions >= len(planned.ranges)
-    begins = by_partition(planned.topic, deployment.cluster.earliest(topic)) if ranges and same else {}
-    expired = without_expired(planned.ranges, begins)[1] if begins else ()
-    return SourceState(topic.name, topic.id, topic.partitions, expired, accept)
+    known = SourceState(
+        topic=planned.topic,
+        topic_id="" if topic is None else topic.id,
+        partitions=0 if topic is None else topic.partitions,
+        accept_loss=source is not None and source.on_expired == "skip",
+        setting=source.setting if source is not None else "",
+    )
+    if topic is None or not expired or topic.id != planned.topic_id or topic.partitions < len(planned.ranges):
+        return known
+    begins = by_partition(planned.topic, deployment.cluster.earliest(topic))
+    known = replace(known, expired=without_expired(planned.ranges, begins)[1])
+    if source is None or source.lookback is None:
+        return known
+    return replace(known, lookback_expired=without_expired(looked_back, begins)[1])

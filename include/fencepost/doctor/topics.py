@@ -26,16 +26,17 @@ from fencepost.protocol.snapshot import snapshot_of
 AFTER_ITS_END = timedelta(seconds=30)  # brokers check every ten seconds for transactions to end
 
 
-def check_source(inspection: Inspection) -> Finding:
-    """Checks that the source exists, and that compaction does not delete a record before it is read, or read again by a
+def check_sources(inspection: Inspection) -> Iterator[Finding]:
+    """Checks that the sources exist, and that compaction does not delete a record before it is read, or read again by a
     retry.
     """
-    source = inspection.source
-    found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
-    if found:
-        patience = round(inspection.pipeline.schedule.patience.total_seconds() * 1000)
-        return warning(found, do, inspection.set_topic(source.name, min_compaction_lag_ms=patience))
-    return ok(f"topic {source.name} has {count_of(source.there.partitions, 'partition')}")
+    for source in inspection.sources:
+        found, do = compaction(source.name, (source.settings or {}).get("cleanup.policy", "delete"))
+        if found:
+            patience = round(inspection.pipeline.schedule.patience.total_seconds() * 1000)
+            yield warning(found, do, inspection.set_topic(source.name, min_compaction_lag_ms=patience))
+        else:
+            yield ok(f"topic {source.name} has {count_of(source.there.partitions, 'partition')}")
 
 
 def check_table_topics(inspection: Inspection) -> Iterator[Finding]:
@@ -69,11 +70,12 @@ def check_table_topics(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_source_times(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that no record of the source is dated ahead of the clock."""
-    source, found = inspection.source, False
-    limit = (inspection.now + CLOCKS).timestamp() * 1000
-    for partition, (offset, at) in inspection.cluster.largest_times(source.there).items():
-        if at > limit:
+    """Checks that no record of a source is dated ahead of the clock."""
+    found, limit = False, (inspection.now + CLOCKS).timestamp() * 1000
+    for source in inspection.sources:
+        for partition, (offset, at) in inspection.cluster.largest_times(source.there).items():
+            if at <= limit:
+                continue
             found = True
             yield warning(
                 f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, "
@@ -216,7 +218,7 @@ def check_record_size(inspection: Inspection) -> Iterator[Finding]:
     batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
     sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
     largest = max((len(write_record(b)) for b in inspection.newest_batches), default=0)
-    source = int((inspection.source.settings or {}).get("max.message.bytes", 0))
+    source = max(int((one.settings or {}).get("max.message.bytes", 0)) for one in inspection.sources)
     found = False
     for role in inspection.own_topics:
         taken = int((role.settings or {}).get("max.message.bytes", 0))
@@ -260,9 +262,9 @@ def record_size(
 
 
 def check_open_transactions(inspection: Inspection) -> Iterator[Finding]:
-    """Checks that no open transaction hides records of the source or of the pipeline's own topics from readers."""
+    """Checks that no open transaction hides records of a source or of the pipeline's own topics from readers."""
     found = False
-    for role in (inspection.source, *inspection.own_topics):
+    for role in (*inspection.sources, *inspection.own_topics):
         if role.topic is None:
             continue
         stable = inspection.cluster.last_stable(role.topic)
@@ -273,7 +275,7 @@ def check_open_transactions(inspection: Inspection) -> Iterator[Finding]:
             found = True
             yield _open_transaction(inspection, role, partition, offset, began.get(partition))
     if not found:
-        yield ok("no transaction is open on the source or on the pipeline's topics")
+        yield ok("no transaction is open on a source or on the pipeline's topics")
 
 
 HELD_BACK = {

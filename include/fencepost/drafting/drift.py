@@ -1,4 +1,4 @@
-"""Finds how a topic has drifted from what a pipeline declares. Fields that are not declared are drift, and so are types
+"""Finds how a topic has drifted from what a pipeline declares of it. Fields that are not declared are drift, and so are types
 that no longer fit.
 
 A difference that no declaration can change is not drift. So fields that no column can be read from are not drift, and
@@ -37,7 +37,7 @@ from fencepost.formats.rows import Decoder
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import ReadSchemas
-from fencepost.quality.quarantine import Accounts, over_limit
+from fencepost.quality.quarantine import Accounts, SourceAccounts, over_limit
 from fencepost.schemas.freeze import NOT_LOOKED_UP, NOT_THERE
 
 SAME_TO_SPARK = "to Spark it is the same as another name that differs only in case"
@@ -63,7 +63,7 @@ class Drift:
     `absent` are declared fields that no record has.
 
     `undeclarable` are fields that cannot be columns, with the reason. `set_aside` says what happens to malformed
-    records if a batch of such records is published.
+    records if a batch of such records is published, and which setting decides it.
     """
 
     records: int
@@ -81,44 +81,48 @@ class Drift:
         return not self.misfits or bool(self.set_aside)
 
 
-def look_for_drift(pipeline: Pipeline, cluster: Cluster, wanted: int, **limits: Any) -> tuple[Sample, Drift]:
-    """Returns a sample of the pipeline's source, and the drift in it. It reads like any reader, and starts no Spark.
+def look_for_drift(
+    pipeline: Pipeline, source: Source, cluster: Cluster, wanted: int, **limits: Any
+) -> tuple[Sample, Drift]:
+    """Returns a sample of a source of the pipeline, and the drift in it. It reads like any reader, and starts no Spark.
 
     Raises:
         TopicMissing, AccessDenied, KafkaUnavailable: the source cannot be read.
         SettingsError, RegistryUnavailable: the registry does not say how the source is read.
     """
-    topic = cluster.describe(pipeline.source.topic)
+    topic = cluster.describe(source.topic)
     sample = take_sample(cluster, topic, pipeline.group, wanted, **limits)
     values, keys = [one.value for one in sample.records], [one.key for one in sample.records]
-    return sample, drift_of(pipeline, values, keys)
+    return sample, drift_of(pipeline, source, values, keys)
 
 
-def drift_of(pipeline: Pipeline, values: Sequence[bytes | None], keys: Sequence[bytes | None] = ()) -> Drift:
-    """Returns the drift of these values from the source's format and schema, and of JSON keys from `source.key`."""
-    found, of_keys = _drift_of(pipeline, values), tuple(_misfits_of_keys(pipeline, values, keys))
+def drift_of(
+    pipeline: Pipeline, source: Source, values: Sequence[bytes | None], keys: Sequence[bytes | None] = ()
+) -> Drift:
+    """Returns the drift of these values from the source's format and schema, and of JSON keys from its `key`."""
+    found, of_keys = _drift_of(pipeline, source, values), tuple(_misfits_of_keys(source, values, keys))
     if of_keys:
         bad = min(found.malformed + sum(one.records for one in of_keys), found.records)
         found = replace(found, misfits=(*found.misfits, *of_keys), malformed=bad)
-    return replace(found, set_aside=_set_aside(pipeline, found, len(values) - found.excluded))
+    return replace(found, set_aside=_set_aside(pipeline, source, found, len(values) - found.excluded))
 
 
-def _set_aside(pipeline: Pipeline, drift: Drift, read: int) -> str:
+def _set_aside(pipeline: Pipeline, source: Source, drift: Drift, read: int) -> str:
     """Describes what happens to malformed records. The text is empty if they would fail a batch like the sample, or if
     a declared type no longer fits and no limit would report it.
     """
-    policy, limit = pipeline.source.on_malformed, pipeline.quality.quarantine_limit
+    policy, limit = source.on_malformed, pipeline.quality.quarantine_limit
     if not drift.malformed or policy == "fail":
         return ""
-    done = "go to quarantine" if policy == "quarantine" else "are dropped"
+    done = f"{'go to quarantine' if policy == 'quarantine' else 'are dropped'} ({source.setting}.on_malformed)"
     if policy == "quarantine" and limit is not None:
-        return "" if over_limit(limit, Accounts(read=read, malformed_kept=drift.malformed)) else done
+        of_sample = SourceAccounts(topic=source.topic, read=read, malformed=drift.malformed)
+        return "" if over_limit(limit, Accounts(sources=(of_sample,), malformed_kept=of_sample.kept)) else done
     return "" if any(one.name != RECORD for one in drift.misfits) else done
 
 
-def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
+def _drift_of(pipeline: Pipeline, source: Source, values: Sequence[bytes | None]) -> Drift:
     known = [value for value in values if value is not None]
-    source = pipeline.source
     if source.format == "json":
         return _of_json(known, source, partial(decoder_of_json, source), arrow_schema(source.declared.types))
     if source.format == "bytes" or not known:
@@ -130,9 +134,9 @@ def _drift_of(pipeline: Pipeline, values: Sequence[bytes | None]) -> Drift:
 
 
 def _misfits_of_keys(
-    pipeline: Pipeline, values: Sequence[bytes | None], keys: Sequence[bytes | None]
+    source: Source, values: Sequence[bytes | None], keys: Sequence[bytes | None]
 ) -> Iterator[FieldDrift]:
-    source, declared = pipeline.source, pipeline.source.declared_key
+    declared = source.declared_key
     if source.key_format not in JSON_KEYS or not keys:
         return
     if source.format == "json" and source.excludes:
@@ -329,7 +333,7 @@ def describe_drift(drift: Drift) -> Iterator[str]:
 def describe_notes(drift: Drift) -> Iterator[str]:
     """Yields a sentence for each difference from the declaration that is not drift."""
     if drift.set_aside:
-        yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside} (source.on_malformed)"
+        yield f"{_share(drift.malformed, drift.records)} are malformed, and {drift.set_aside}"
     if drift.excluded:
         yield f"{drift.excluded:,} other sampled records are excluded"
     if drift.undeclarable:

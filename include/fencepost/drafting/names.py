@@ -1,13 +1,16 @@
-"""Names of columns for the fields of records, whatever the fields are called."""
+"""Names of columns for the fields of records, and of sources for topics, whatever the fields and topics are called."""
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from fencepost.config.source import SOURCE
 from fencepost.formats.column_names import without_case
 
 LONGEST_NAME = 255  # bytes
+LONGEST_SOURCE = 63  # characters of a source's name
 
 
 def why_not_read(field: str) -> str | None:
@@ -49,4 +52,23 @@ def free(name: str, taken: set[str]) -> str:
         number += 1
         found = f"{name}_{number}"
     taken.add(without_case(found))
+    return found
+
+
+def source_names(topics: Iterable[str]) -> dict[str, str]:
+    """Returns a name in `sources` for each topic. A name is like its topic, and is the name of an argument and of a view."""
+    found, taken = dict[str, str](), set[str]()
+    for topic in topics:
+        name = re.sub(r"[^a-z0-9]+", "_", topic.lower()).strip("_")
+        if not name[:1].isalpha():
+            name = f"topic_{name}".rstrip("_")
+        if keyword.iskeyword(name) or name == SOURCE:
+            name = f"{name}_topic"
+        name, number = name[:LONGEST_SOURCE], 1
+        while name in taken:
+            number += 1
+            end = f"_{number}"
+            name = f"{name[: LONGEST_SOURCE - len(end)]}{end}"
+        taken.add(name)
+        found[topic] = name
     return found

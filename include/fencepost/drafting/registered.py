@@ -48,16 +48,15 @@ class ReadBy:
     is_mixed: bool = False
 
 
-def read_by(pipeline: Pipeline, frames: ValueKinds, subject: str | None) -> ReadBy | None:
-    """Returns what reads values with a schema id, or a topic without records. Returns None if the values have no id and the
-    registry has no subject for the topic.
+def read_by(pipeline: Pipeline, topic: str, frames: ValueKinds, subject: str | None) -> ReadBy | None:
+    """Returns what reads a topic's values with a schema id, or a topic without records. Returns None if the values have no id
+    and the registry has no subject for the topic.
 
     Raises:
         SettingsError: the values are Protobuf, or have several subjects or types.
         RegistryUnavailable, AccessDenied: the registry does not answer, or refuses access.
     """
-    registry, topic = Registry(pipeline, ""), pipeline.source.topic
-    usual = f"{topic}-value"
+    registry, usual = Registry(pipeline, ""), f"{topic}-value"
     if not frames.ids:
         try:
             return ReadBy(_format(registry.of_subject(subject or usual), topic), subject or usual)
@@ -108,8 +107,10 @@ def _subject(topic: str, subjects: Sequence[Sequence[str]]) -> str:
     )
 
 
-def registered_source(pipeline: Pipeline, by: ReadBy, values: Sequence[bytes | None]) -> tuple[Source, Fields]:
-    """Returns the source of a format with a registry, and the fields of the subject's latest schema.
+def registered_source(
+    pipeline: Pipeline, topic: str, by: ReadBy, values: Sequence[bytes | None]
+) -> tuple[Source, Fields]:
+    """Returns the source of a topic in a format with a registry, and the fields of the subject's latest schema.
 
     1. Find whether the schema is one of Debezium's envelopes, and which types of records the source takes.
     2. Declare the fields that need it. In JSON Schema, the type of a field may not fit a column. The draft then declares the
@@ -120,8 +121,8 @@ def registered_source(pipeline: Pipeline, by: ReadBy, values: Sequence[bytes | N
         SettingsError: Spark cannot hold the schema. The message names the field.
         RegistryUnavailable, AccessDenied: the registry does not answer, or refuses access.
     """
-    own = None if by.subject == f"{pipeline.source.topic}-value" else by.subject
-    source = Source(topic=pipeline.source.topic, format=by.format, subject=own, on_malformed="quarantine")
+    own = None if by.subject == f"{topic}-value" else by.subject
+    source = Source(topic=topic, format=by.format, subject=own, on_malformed="quarantine")
     latest, known = _latest(pipeline, source), dict[str, KnownField]()
     if latest is not None:
         if _is_envelope(by.format, latest):  # 1

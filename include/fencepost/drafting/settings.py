@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from textwrap import indent
 
 from fencepost.config.intervals import in_zone
 from fencepost.config.source import Source
@@ -10,11 +12,12 @@ from fencepost.counts import count_of
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import DraftConnection
 from fencepost.drafting.draft_request import DraftRequest
+from fencepost.drafting.draft_source import DraftSource
 from fencepost.drafting.times import ChosenInterval
 from fencepost.drafting.writing import column_line, listed, scalar, with_comments
 from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
-from fencepost.model import Interval
+from fencepost.model import Interval, Layout
 from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
 LIMIT = 0.01  # the default share of records that may go to quarantine
@@ -24,20 +27,65 @@ LARGE = 900_000  # bytes of a record: producers send at most 1,000,000 by defaul
 def settings_yaml(
     wanted: DraftRequest,
     connection: DraftConnection,
-    sample: Sample,
-    source: Source,
-    fields: Fields,
+    sources: Sequence[DraftSource],
     chosen: ChosenInterval,
+    layout: Layout = Layout.SOURCE,
 ) -> str:
-    registry = FORMATS[source.format].has_registry
-    of = "" if sample.is_whole else f" of about {sample.offsets:,}"
+    """Returns the text of `pipeline.yaml`. An only source is in the section `source`, and several are in `sources`."""
+    formats = {one.source.format for one in sources}
+    output_format = formats.pop() if len(formats) == 1 else "json"
+    sampled = " and ".join(_sampled(one) for one in sources)
     lines = [
-        f"# Drafted by `fencepost new` from {len(sample.records):,}{of} records of topic {wanted.topic}. It is yours.\n",
+        f"# Drafted by `fencepost new` from {sampled}. It is yours.\n",
         "# docs/pipelines.md has every setting. `fencepost try` shows what a change does.\n",
-        "source:\n",
-        f"  topic: {scalar(wanted.topic)}\n",
-        f"  format: {source.format}\n",
     ]
+    if wanted.more:
+        lines.append("sources:  # each is an argument of the transform, or a view in SQL\n")
+        lines += [f"  {scalar(one.name)}:\n{indent(_source(one), '  ')}" for one in sources]
+    else:
+        lines += ["source:\n", *map(_source, sources)]
+    partitions = max(one.sample.topic.partitions for one in sources)
+    as_many = "as the source with the most partitions has" if wanted.more else "as the source has"
+    lines += [
+        "\n# tables: a file, a topic or a query that the transform looks something up in (docs/side-tables.md)\n",
+        "\noutput:  # a topic; or a table: kind: postgres (docs/tables.md) or kind: iceberg (docs/iceberg.md)\n",
+        f"  topic: {scalar(wanted.output_topic)}  # created by the first run\n",
+        f"  format: {output_format}\n",
+        "  key: _key\n",
+        "  layout: output  # the transform may join and aggregate\n" if layout is Layout.OUTPUT else "",
+        f"  partitions: {partitions}  # as many {as_many}\n",
+        "\nschedule:\n",
+        f"  cron: {scalar(wanted.cron)}\n",
+        f"  timezone: {scalar(wanted.timezone)}\n",
+        f"  start: {in_zone(chosen.interval.start, wanted.timezone)}{_begins(chosen, wanted)}\n",
+    ]
+    worst = max(sources, key=lambda one: limit_of(one.fields))
+    if (limit := limit_of(worst.fields)) > LIMIT:
+        of = f" of topic {worst.source.topic}" if wanted.more else ""
+        lines.append(
+            f"\nquality:\n  quarantine_limit: {{share: {limit}}}  # {worst.fields.bad:,} of {worst.fields.records:,} sampled "
+            f"records{of} are malformed\n"
+        )
+    lines.append(f"\n{_with_size(connection.kafka, max(largest_of(one.sample) for one in sources))}")
+    if FORMATS[output_format].has_registry:
+        lines.append(f"\n{_auto_register(connection.registry)}")
+    elif any(FORMATS[one.source.format].has_registry for one in sources):
+        lines.append(f"\n{connection.registry}")
+    if connection.spark:
+        lines.append(f"\n{connection.spark}")
+    return "".join(lines)
+
+
+def _sampled(drafted: DraftSource) -> str:
+    sample = drafted.sample
+    of = "" if sample.is_whole else f" of about {sample.offsets:,}"
+    return f"{len(sample.records):,}{of} records of topic {drafted.source.topic}"
+
+
+def _source(drafted: DraftSource) -> str:
+    """Returns the lines of a source in the section `source`."""
+    source, fields = drafted.source, drafted.fields
+    lines = [f"  topic: {scalar(source.topic)}\n", f"  format: {source.format}\n"]
     if source.subject is not None:
         lines.append(f"  subject: {scalar(source.subject)}\n")
     if source.only is not None:
@@ -56,28 +104,6 @@ def settings_yaml(
         lines.append("  schema:\n" if declared else "")
         lines.append(with_comments(declared, "    "))
         lines.append(listed(fields.left_out))
-    lines += [
-        "\n# tables: a file, a topic or a query that the transform looks something up in (docs/side-tables.md)\n",
-        "\noutput:  # a topic; or a table: kind: postgres (docs/tables.md) or kind: iceberg (docs/iceberg.md)\n",
-        f"  topic: {scalar(wanted.output_topic)}  # created by the first run\n",
-        f"  format: {source.format}\n",
-        "  key: _key\n",
-        f"  partitions: {sample.topic.partitions}  # as many as the source has\n",
-        "\nschedule:\n",
-        f"  cron: {scalar(wanted.cron)}\n",
-        f"  timezone: {scalar(wanted.timezone)}\n",
-        f"  start: {in_zone(chosen.interval.start, wanted.timezone)}{_begins(chosen, wanted)}\n",
-    ]
-    if (limit := limit_of(fields)) > LIMIT:
-        lines.append(
-            f"\nquality:\n  quarantine_limit: {{share: {limit}}}  # {fields.bad:,} of {fields.records:,} sampled records are "
-            "malformed\n"
-        )
-    lines.append(f"\n{_with_size(connection.kafka, largest_of(sample))}")
-    if registry:
-        lines.append(f"\n{_auto_register(connection.registry)}")
-    if connection.spark:
-        lines.append(f"\n{connection.spark}")
     return "".join(lines)
 
 
@@ -106,11 +132,11 @@ def _key(source: Source) -> list[str]:
 
 
 def _begins(chosen: ChosenInterval, wanted: DraftRequest) -> str:
-    """Returns a comment for the setting `start`. The comment says how many of the topic's offsets no run reads, and how
+    """Returns a comment for the setting `start`. The comment says how many of the topics' offsets no run reads, and how
     to include these offsets.
     """
     if not chosen.unread:
-        return "  # the topic has no records before this time"
+        return f"  # {'no topic has' if wanted.more else 'the topic has no'} records before this time"
     lie = count_of(chosen.unread, "offset")
     if chosen.whole >= FIRST_CREDIBLE:
         return (

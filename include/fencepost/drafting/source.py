@@ -60,7 +60,7 @@ def source_of(
     if (asked is None or asked in REGISTRY_FORMATS) and (frames.framed > frames.objects or not frames.values):
         found = _by_registry(connected, wanted, connection, frames)
     if found is not None:
-        source, fields = registered_source(connected, replace(found, format=asked or found.format), values)
+        source, fields = registered_source(connected, topic, replace(found, format=asked or found.format), values)
         _check_enough(wanted, fields, frames)
         return source, fields
     if asked in REGISTRY_FORMATS:
@@ -172,7 +172,7 @@ def _by_registry(
     if connected.schema_registry is None:
         return None
     try:
-        return read_by(connected, frames, wanted.subject)
+        return read_by(connected, wanted.topic, frames, wanted.subject)
     except RegistryUnavailable:
         if connection.given or frames.framed:
             raise

@@ -34,44 +34,84 @@ class ChosenInterval:
     whole: datetime
 
 
-def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> ChosenInterval:
-    """Returns the newest interval that has ended and has records. Otherwise it returns the interval of the newest
-    record. For an empty topic it returns the newest interval that has ended.
+def choose_interval(
+    cluster: Cluster, samples: Sequence[Sample], group: str, cron: Cron, now: datetime
+) -> ChosenInterval:
+    """Returns the newest interval that has ended and has records of one of the sampled topics. Otherwise it returns the
+    interval of the newest record. For empty topics it returns the newest interval that has ended.
     """
+    topics = [_SampledTopic(cluster, sample, group, now) for sample in samples]
     current = cron.interval_at(now)
-    topic, limit = sample.topic, _milliseconds(now + CLOCKS)
+    if stamped := [at for one in topics if (at := one.newest_before(current.start)) is not None]:
+        interval = cron.interval_at(time_of(max(stamped)))
+    elif newest := [at for one in topics if (at := one.newest()) is not None]:
+        interval = cron.interval_at(time_of(max(newest)))
+    else:
+        interval = Interval(start=cron.before(current.start), end=current.start)
+    return ChosenInterval(
+        interval,
+        ended=interval.end <= now,
+        records=sum(one.records(interval) for one in topics),
+        unread=sum(one.unread(interval.start) for one in topics),
+        whole=min(one.whole(interval.start, cron) for one in topics),
+    )
 
-    def first_at(moment: datetime) -> list[int]:
+
+@dataclass(frozen=True)
+class _SampledTopic:
+    """A topic with its sample, and the offsets at which intervals would begin."""
+
+    cluster: Cluster
+    sample: Sample
+    group: str
+    now: datetime
+
+    @property
+    def _limit(self) -> int:
+        return _milliseconds(self.now + CLOCKS)
+
+    def _first_at(self, moment: datetime) -> list[int]:
         """Returns where a plan's first range would begin, in each partition."""
+        sample = self.sample
         if moment <= EPOCH:
             return list(sample.earliest)
-        found = cluster.first_at_or_after(topic, _milliseconds(moment), group, list(sample.earliest), limit)
+        earliest = list(sample.earliest)
+        found = self.cluster.first_at_or_after(sample.topic, _milliseconds(moment), self.group, earliest, self._limit)
         return [end if offset is None else offset for offset, end in zip(found, sample.ends, strict=True)]
 
-    def between(starts: Sequence[int], ends: Sequence[int]) -> int:
-        return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
+    def newest_before(self, moment: datetime) -> int | None:
+        """Returns the newest timestamp before this moment, in milliseconds, or None if there is none."""
+        topic, ends = self.sample.topic, self._first_at(moment)
+        found = take_newest(self.cluster, topic, self.group, topic.partitions, ends=ends).records
+        stamped = [at for one in found if (at := one.timestamp) is not None and at < _milliseconds(moment)]
+        return max(stamped, default=None)
 
-    def chosen(interval: Interval, *, ended: bool) -> ChosenInterval:
-        begins = first_at(interval.start)
-        unread, whole = between(sample.earliest, begins), interval.start
-        if unread:
-            firsts = cluster.record_times(topic, dict(enumerate(sample.earliest)), group).values()
-            whole = cron.at_or_before(min(firsts, default=EPOCH))
-            if between(
-                sample.earliest, first_at(whole)
-            ):  # earlier offsets are of aborted records, or of records with timestamps ahead of the clock
-                whole = cron.at_or_before(EPOCH)
-        return ChosenInterval(interval, ended, between(begins, first_at(interval.end)), unread, whole)
+    def newest(self) -> int | None:
+        """Returns the newest timestamp in the sample that is not ahead of the clock, or None if there is none."""
+        records = self.sample.records
+        return max((at for one in records if (at := one.timestamp) is not None and at <= self._limit), default=None)
 
-    ended = take_newest(cluster, topic, group, topic.partitions, ends=first_at(current.start))
-    stamped = [at for one in ended.records if (at := one.timestamp) is not None and at < _milliseconds(current.start)]
-    if stamped:
-        return chosen(cron.interval_at(time_of(max(stamped))), ended=True)
-    newest = [at for one in sample.records if (at := one.timestamp) is not None and at <= limit]
-    if newest:
-        interval = cron.interval_at(time_of(max(newest)))
-        return chosen(interval, ended=interval.end <= now)
-    return chosen(Interval(start=cron.before(current.start), end=current.start), ended=True)
+    def records(self, interval: Interval) -> int:
+        """Returns the number of the interval's offsets."""
+        return _between(self._first_at(interval.start), self._first_at(interval.end))
+
+    def unread(self, start: datetime) -> int:
+        """Returns the number of offsets before an interval that begins at this moment."""
+        return _between(self.sample.earliest, self._first_at(start))
+
+    def whole(self, start: datetime, cron: Cron) -> datetime:
+        """Returns the latest start of an interval from which runs read everything, not after this moment."""
+        if not self.unread(start):
+            return start
+        earliest = dict(enumerate(self.sample.earliest))
+        firsts = self.cluster.record_times(self.sample.topic, earliest, self.group).values()
+        whole = cron.at_or_before(min(firsts, default=EPOCH))
+        # Earlier offsets are of aborted records, or of records with timestamps ahead of the clock.
+        return cron.at_or_before(EPOCH) if self.unread(whole) else whole
+
+
+def _between(starts: Sequence[int], ends: Sequence[int]) -> int:
+    return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
 
 
 def _milliseconds(moment: datetime) -> int:

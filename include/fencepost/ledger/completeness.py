@@ -51,29 +51,32 @@ def check_complete(deployment: Deployment, view: View, written: Callable[[], Ite
         LedgerLost: a batch is missing.
         GroupInUse: the ledger is empty, and the group has offsets. The offsets may be another application's.
     """
-    pipeline, source = deployment.pipeline, deployment.cluster.describe(deployment.pipeline.source.topic)
-    have = offsets_of(deployment.cluster, pipeline.group, source, stable=True)  # 1
+    pipeline, cluster, have = deployment.pipeline, deployment.cluster, dict[PartitionId, TopicPartition]()
+    for topic in pipeline.source_topics:
+        have |= offsets_of(cluster, pipeline.group, cluster.describe(topic), stable=True)  # 1
     named = tuple(written()) if plans_none(view, deployment.ledger.topic_id) else ()  # 2
-    decide_complete(pipeline, deployment.ledger.read(), source.name, have, named)  # 3
+    decide_complete(pipeline, deployment.ledger.read(), have, named)  # 3
 
 
-def decide_complete(pipeline: Pipeline, view: View, source: str, have: Committed, named: Iterable[Named]) -> None:
-    """Decides whether the ledger accounts for offsets of the source and for named batches. The ledger was read after
+def decide_complete(pipeline: Pipeline, view: View, have: Committed, named: Iterable[Named]) -> None:
+    """Decides whether the ledger accounts for offsets of the sources and for named batches. The ledger was read after
     them. Pure.
 
     Raises:
         LedgerLost, GroupInUse: see `check_complete`.
     """
     if view.revisions:
-        check_accounted_for(pipeline, view, source, have)
+        for topic in pipeline.source_topics:
+            check_accounted_for(pipeline, view, topic, have)
     unknown = unknown_batch(view, named)
     if unknown is not None:
         batch, place = unknown
         raise _lost(pipeline, view, f"{place} has records of its batch {batch}")
-    if not view.revisions and (ahead := unexplained(view, source, have)):
-        raise GroupInUse(
-            f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, source, ahead)}. {explain_offsets(pipeline)}"
-        )
+    for topic in pipeline.source_topics if not view.revisions else ():
+        if ahead := unexplained(view, topic, have):
+            raise GroupInUse(
+                f"pipeline {pipeline.name}: {describe_offsets(pipeline.group, topic, ahead)}. {explain_offsets(pipeline)}"
+            )
 
 
 def offsets_of(cluster: Cluster, group: str, topic: Topic, *, stable: bool = False) -> Committed:

@@ -55,13 +55,14 @@ class QuarantineTopic(BatchTopic):
         return self._known.id
 
     def _settings(self) -> dict[str, str]:
-        """Returns the settings of a new topic. A source record may have any timestamp, and be as large as the source
-        topic allows.
+        """Returns the settings of a new topic. A source record may have any timestamp, and be as large as its topic
+        allows.
         """
         config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
         config |= {"message.timestamp.before.max.ms": str(FOREVER), "message.timestamp.after.max.ms": str(FOREVER)}
         try:
-            largest = int(self._cluster.topic_config(self._pipeline.source.topic, "max.message.bytes") or 0)
+            limits = [self._cluster.topic_config(name, "max.message.bytes") for name in self._pipeline.source_topics]
+            largest = max(int(one or 0) for one in limits)
         except AccessDenied:
             largest = 0
         if largest:

@@ -27,7 +27,7 @@ from fencepost.pages.listing import PAGE_SIZES, TRENDS, ListQuery, cut, page_of
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
 from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
-from fencepost.pages.trend import lag_now
+from fencepost.pages.trend import lag_now, topic_lags
 from fencepost.pages.wording import standing
 from fencepost.protocol.awaiting import Awaiting, awaiting_reason
 from fencepost.protocol.snapshot import Row, Snapshot
@@ -237,8 +237,11 @@ def _card(shown_pipeline: ShownPipeline, length: int) -> Card:
             before = before.still_in(ledgers.source_begins(shown_pipeline.pipeline))
     except FencepostError as error:
         return Card(shown_pipeline.pipeline, shown_pipeline.snapshot, error, awaiting=shown_pipeline.awaiting)
-    lag = None if ends is None else lag_now(snapshot, shown_pipeline.pipeline.schedule, ends, utc_now())
-    return replace(card_of(shown_pipeline.pipeline, snapshot, lag, length, shown_pipeline.awaiting), unread=before)
+    pipeline, there = shown_pipeline.pipeline, {topic for topic, _ in ends}
+    missing = tuple(topic for topic in pipeline.source_topics if topic not in there)
+    lag = None if missing else lag_now(snapshot, pipeline.schedule, ends, utc_now())
+    card = card_of(pipeline, snapshot, lag, length, shown_pipeline.awaiting)
+    return replace(card, unread=before, missing=missing, topic_lags=topic_lags(snapshot, ends))
 
 
 def _left_out(pipeline: Pipeline, snapshot: Snapshot) -> UnplannedIntervals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -21,12 +21,16 @@ from fencepost.protocol.unread import Unread
 
 @dataclass(frozen=True)
 class Card:
-    """One pipeline on the overview. Either `snapshot` or `failure` is set."""
+    """One pipeline on the overview. Either `snapshot` or `failure` is set. `lag` is None if a source topic does not exist;
+    `missing` has these topics. `topic_lags` has the present lag of each topic that a batch has read.
+    """
 
     pipeline: Pipeline
     snapshot: Snapshot | None
     failure: FencepostError | None = None
     lag: Lag | None = None
+    missing: tuple[str, ...] = ()
+    topic_lags: Mapping[str, int] = field(default_factory=dict)
     last: Batch | None = None  # the revision that was judged last
     awaiting: tuple[Awaiting, ...] = ()  # in order of time
     unread: Unread = field(default_factory=Unread)  # offsets that the source still has before the first range

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, LoginRefused
 from fencepost.garbage_collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings, client_settings
-from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.deployment import Deployment
 from fencepost.ledger.reader import LedgerReader
 from fencepost.model import PartitionId, by_partition
@@ -104,32 +104,33 @@ class Ledgers:
                     kept.position, kept.snapshot = position, snapshot_of(View.of(batches))
             return kept.snapshot
 
-    def source_ends(self, pipeline: Pipeline) -> dict[PartitionId, int] | None:
-        """Returns the high watermark of every partition of the source, or None if the topic does not exist.
+    def source_ends(self, pipeline: Pipeline) -> dict[PartitionId, int]:
+        """Returns the high watermark of every partition of the sources. A topic that does not exist has none.
 
         Raises:
             FencepostError: see `snapshot`.
         """
 
-        def ask(cluster: Cluster) -> dict[PartitionId, int] | None:
-            topic = cluster.find(pipeline.source.topic)
-            if topic is None:
-                return None
-            return by_partition(pipeline.source.topic, cluster.high_watermarks(topic))
-
-        return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
+        return self._of_sources(pipeline, lambda cluster, topic: cluster.high_watermarks(topic))
 
     def source_begins(self, pipeline: Pipeline) -> dict[PartitionId, int]:
-        """Returns the first offset that each partition of the source still has. It is empty if the topic does not
-        exist.
+        """Returns the first offset that each partition of the sources still has. A topic that does not exist has none.
 
         Raises:
             FencepostError: see `snapshot`.
         """
 
+        return self._of_sources(pipeline, lambda cluster, topic: cluster.earliest(topic))
+
+    def _of_sources(
+        self, pipeline: Pipeline, offsets: Callable[[Cluster, Topic], Sequence[int]]
+    ) -> dict[PartitionId, int]:
         def ask(cluster: Cluster) -> dict[PartitionId, int]:
-            topic = cluster.find(pipeline.source.topic)
-            return {} if topic is None else by_partition(pipeline.source.topic, cluster.earliest(topic))
+            found: dict[PartitionId, int] = {}
+            for name in pipeline.source_topics:
+                if (topic := cluster.find(name)) is not None:
+                    found |= by_partition(name, offsets(cluster, topic))
+            return found
 
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 

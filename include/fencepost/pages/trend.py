@@ -11,6 +11,7 @@ from itertools import accumulate
 from fencepost.config.intervals import newest_ended
 from fencepost.config.sections import Schedule
 from fencepost.model import PartitionId
+from fencepost.protocol.frontier import offsets_behind, total_of_topic
 from fencepost.protocol.snapshot import Row, Snapshot
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -18,7 +19,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Lag:
-    """The distance of the frontier from the source's end, in source offsets and in seconds between the ends of two
+    """The distance of the frontier from the ends of the sources, in source offsets and in seconds between the ends of two
     intervals.
     """
 
@@ -83,14 +84,15 @@ def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
 
 
 def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[PartitionId, int], now: datetime) -> Lag:
-    """Returns the offsets from the frontier to the source's high watermarks, and the time from the frontier to the
-    newest due interval.
-
-    Partitions that the ledger does not know yet count from offset 0. If no batch was planned, the time counts from
-    `schedule.start`.
+    """Returns the offsets from the frontier to the high watermarks of the sources (`offsets_behind`), and the time from the
+    frontier to the newest due interval. If no batch was planned, the time counts from `schedule.start`.
     """
     due = newest_due(schedule, now)
     reached = snapshot.frontier_time or schedule.start
     seconds = max((due - reached).total_seconds(), 0.0) if due else 0.0
-    records = sum(max(end - snapshot.frontier.get(place, 0), 0) for place, end in source_ends.items())
-    return Lag(records, seconds)
+    return Lag(sum(topic_lags(snapshot, source_ends).values()), seconds)
+
+
+def topic_lags(snapshot: Snapshot, source_ends: Mapping[PartitionId, int]) -> dict[str, int]:
+    """Returns the offsets from the frontier to the high watermarks of each source topic."""
+    return total_of_topic(offsets_behind(snapshot.frontier, source_ends))

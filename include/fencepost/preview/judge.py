@@ -18,6 +18,7 @@ from fencepost.model import Frozen, Interval, Outcome, State
 from fencepost.preview.past import NotReadable, PastRevision, as_promised, check_receipts, read_past
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation
+from fencepost.quality.empty_sources import judge_empty_sources
 from fencepost.quality.evaluation import evaluate, evaluate_nothing
 from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
@@ -120,6 +121,7 @@ def _concluded(
 ) -> JudgedRevision:
     """Returns the verdict. It takes into account the limit for the records that would be in quarantine."""
     written = past.batch.require_written
+    evaluation = judge_empty_sources(evaluation, written, pipeline.source_topics)
     known = {name: rows for name, rows in written.rules.items() if name in rule_names(suite.rules)}
     accounts = Accounts.of(past.batch.plan, written)
     results = accounts.results if accounts.results is not None else written.rows

@@ -16,7 +16,7 @@ from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.source import SOURCE
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.formats.framing import ExcludedKind
@@ -25,6 +25,7 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, SideTableState, State
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preview.past import NotReadable, PastRevision, check_receipts, read_past
+from fencepost.protocol.look_back import looked_back_at
 from fencepost.protocol.revision import differing_tables
 from fencepost.protocol.view import View
 from fencepost.rows.path import Decoded, RowPath
@@ -35,6 +36,7 @@ from fencepost.side_tables.content import TableContent
 from fencepost.side_tables.frames import frames_of
 from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import spark_reads
+from fencepost.steps.batch_input import no_records
 
 
 class RecordLocation(Frozen):
@@ -66,10 +68,14 @@ class TraceResult(Frozen):
     last. `found` has further sentences.
 
     For a source record, `rows` are the locations of its rows in the output, and `kept` are its records in quarantine.
+    `source` is the source's section in pipeline.yaml, or None if the pipeline does not read the topic. `looked_back_by` are
+    the batches that looked back at the record.
     """
 
     place: RecordLocation
+    source: str | None = None
     batches: tuple[Batch, ...] = ()
+    looked_back_by: tuple[Batch, ...] = ()
     found: tuple[str, ...] = ()
     kept: tuple[QuarantineEntry, ...] = ()
     rows: tuple[RecordLocation, ...] = ()
@@ -103,7 +109,7 @@ def check_output(deployment: Deployment, view: View, place: RecordLocation) -> N
 def check_source(deployment: Deployment, view: View, place: RecordLocation) -> None:
     """Refuses a location that no source record has or ever had. A record that a batch has read may be deleted by now."""
     read = [batch for batch in view.all() if batch.adds_to is None]
-    topics = [deployment.pipeline.source.topic, *(source.topic for batch in read for source in batch.plan.inputs)]
+    topics = [*deployment.pipeline.source_topics, *(topic for batch in read for topic in batch.plan.source_topics)]
     _check_topic(deployment.pipeline.name, place, "reads", topics)
     if not any(_reads(batch, place) for batch in read):
         _check_offset(deployment.cluster, place)
@@ -163,9 +169,11 @@ def trace_source(spark: SparkSession, deployment: Deployment, view: View, place:
     """Returns the batches that read a source record, and its records in quarantine. Under layout `source` it also
     returns the present locations of its rows.
     """
+    source = deployment.pipeline.source_topics.get(place.topic)
+    setting = source.setting if source is not None else None
     read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
     if not read:
-        return TraceResult(place=place, found=(_unread(view, place),))
+        return TraceResult(place=place, source=setting, found=(_unread(view, place),))
     counts = next((b for b in reversed(read) if view.in_force(b.interval) == b), read[-1])
     additions = [b for b in view.known(counts.interval).additions if b.adds_to == counts.revision]
     batches = (*(b for b in read if b is not counts), counts, *additions)
@@ -178,11 +186,24 @@ def trace_source(spark: SparkSession, deployment: Deployment, view: View, place:
         found.append(
             "Which rows it became is not recorded: under output.layout: output a row may be made of many records."
         )
+    elif source is None:
+        found.append(
+            f"Which rows it became is not recorded, and cannot be found: the pipeline no longer reads topic {place.topic}."
+        )
     else:
         published = tuple(b for b in additions if b.state is State.PUBLISHED)
-        rows, sentence = _rows(spark, deployment, PastRevision(counts, published), place)
+        rows, sentence = _rows(spark, deployment, PastRevision(counts, published), source, place)
         found.append(sentence)
-    return TraceResult(place=place, batches=batches, found=tuple(found), kept=kept, rows=rows)
+    looking = looked_back_at(view, (place.topic, place.partition), place.offset)
+    return TraceResult(
+        place=place,
+        source=setting,
+        batches=batches,
+        looked_back_by=looking,
+        found=tuple(found),
+        kept=kept,
+        rows=rows,
+    )
 
 
 def _record(spark: SparkSession, cluster: Cluster, place: RecordLocation) -> Any:
@@ -243,16 +264,17 @@ def _kept(spark: SparkSession, deployment: Deployment, batch: Batch, place: Reco
 
 
 def _rows(
-    spark: SparkSession, deployment: Deployment, past: PastRevision, place: RecordLocation
+    spark: SparkSession, deployment: Deployment, past: PastRevision, source: Source, place: RecordLocation
 ) -> tuple[tuple[RecordLocation, ...], str]:
     """Returns the locations of the rows that today's transform makes from the record, and a sentence about them."""
     try:
         with spark_reads(f"record {place}"):
-            record, source = _record(spark, deployment.cluster, place), deployment.pipeline.source
-            if source.excludes and (kind := _excluded(spark, deployment, past.batch, place)) is not None:
+            record = _record(spark, deployment.cluster, place)
+            if source.excludes and (kind := _excluded(spark, deployment, past.batch, source, place)) is not None:
                 return (), f"It is excluded: the source reads no {kind.words}."
             if record["value"] is None and source.tombstones != "pass":
-                return (), f"It is a tombstone, and source.tombstones: {source.tombstones} gives none to the transform."
+                said = f"{source.setting}.tombstones: {source.tombstones}"
+                return (), f"It is a tombstone, and {said} gives none to the transform."
             frame = _read_back(spark, deployment, past)
             tables = read_tables(spark, deployment.pipeline, deployment.cluster)
             made = _made(spark, deployment, past.batch, place, tables)
@@ -315,19 +337,27 @@ def _made(
     return {row["hash"] for row in path.route(flagged, Layout.SOURCE).select("hash").collect()}
 
 
-def _excluded(spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation) -> ExcludedKind | None:
+def _excluded(
+    spark: SparkSession, deployment: Deployment, batch: Batch, source: Source, place: RecordLocation
+) -> ExcludedKind | None:
     """Returns why the source does not read the record, by today's settings, or None if it reads the record."""
-    found = _decoded(spark, deployment, batch, place)[1][SOURCE].frame.select("_excluded").head()
+    _, decoded = _decoded(spark, deployment, batch, place)
+    (own,) = (one for name, one in decoded.items() if deployment.pipeline.sources[name] == source)
+    found = own.frame.select("_excluded").head()
     return None if found is None or found[0] is None else ExcludedKind(found[0])
 
 
 def _decoded(
     spark: SparkSession, deployment: Deployment, batch: Batch, place: RecordLocation
 ) -> tuple[RowPath, dict[str, Decoded]]:
+    """Returns the record decoded by the settings of its source. The other sources have no records."""
     # No rules: the batch has the rows that its own rules let through, and quarantine has the others, whatever today's
     # rules say.
     path = RowPath(deployment.pipeline, batch.plan.schemas, rules=None)
-    raw = read_ranges(
-        spark, deployment.cluster.settings, [place.range], headers=path.reads_headers(deployment.pipeline.source)
-    )
-    return path, path.decode({SOURCE: raw})
+    raw = {
+        name: read_ranges(spark, deployment.cluster.settings, [place.range], headers=path.reads_headers(source))
+        if source.topic == place.topic
+        else no_records(spark)
+        for name, source in deployment.pipeline.sources.items()
+    }
+    return path, path.decode(raw)

@@ -1,4 +1,4 @@
-"""`fencepost try` shows what a run would do with some records of the source. It only reads.
+"""`fencepost try` shows what a run would do with some records of the sources. It only reads.
 
 The DataFrames are those of the write step, and the suite judges the records as the gate would read them back. No topic
 is created, no schema registered, no ledger record written and no offset committed, because this module creates no
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField
 
-from fencepost.config.pipeline import Pipeline
-from fencepost.config.source import SOURCE
+from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.record_parts import parts_of_source
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.formats.framing import ExcludedKind
 from fencepost.formats.quoting import column_named
@@ -38,8 +39,8 @@ from fencepost.preview.trial_rows import (
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.columns import JSON
 from fencepost.quality.evaluation import SAMPLE, evaluate
-from fencepost.quality.history import History, PastBatch, published_before
-from fencepost.quality.quarantine import Accounts, over_limit
+from fencepost.quality.history import History, NewestAge, PastBatch, published_before
+from fencepost.quality.quarantine import Accounts, SourceAccounts, over_limit
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.collect import withheld_by_executors
 from fencepost.rows.encode import parse_output
@@ -47,8 +48,7 @@ from fencepost.rows.flag import NO_RULES, unfit_reason
 from fencepost.rows.path import RowPath
 from fencepost.rows.quarantine_headers import QUARANTINED
 from fencepost.rows.row_by_row import check_row_by_row
-from fencepost.rows.source import read_ranges
-from fencepost.rows.transform import value_schema
+from fencepost.rows.transform import null_answers, value_schema
 from fencepost.rows.whole_records import WITHHELD
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.schemas.resolve import ids_in_source, with_ids, would_resolve
@@ -57,6 +57,7 @@ from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import carried_error, spark_reads
 from fencepost.spark.session import session_of_its_own
 from fencepost.spark.sql_settings import set_shuffle_partitions
+from fencepost.steps.batch_input import read_looked_back, read_sources
 
 SHOWN = 2  # rows of the result
 FEW_PARTITIONS = 4  # in shuffles of the transform
@@ -64,12 +65,12 @@ FEW_PARTITIONS = 4  # in shuffles of the transform
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of a trial. `stops` has the reasons why a run would fail before it publishes anything."""
+    """The result of a trial. `sources` has what was read of each source, by its topic. `stops` has the reasons why a run
+    would fail before it publishes anything.
+    """
 
     trial_input: TrialInput
-    read: int
-    malformed: int
-    excluded: int
+    sources: Mapping[str, SourceSample]
     results: int
     written: int
     tombstones: int  # among the rows that would be written
@@ -81,6 +82,21 @@ class Trial:
     stops: tuple[str, ...]
     remarks: tuple[str, ...]
     tables: tuple[SideTableState, ...] = ()  # the side tables that the transform got
+
+    @property
+    def read(self) -> int:
+        """Returns the number of records of all sources."""
+        return sum(one.read for one in self.sources.values())
+
+    @property
+    def malformed(self) -> int:
+        """Returns the number of malformed records."""
+        return sum(one.malformed for one in self.sources.values())
+
+    @property
+    def excluded(self) -> int:
+        """Returns the number of records that no source reads."""
+        return self.read - sum(one.included for one in self.sources.values())
 
     @property
     def verdict(self) -> str:
@@ -119,12 +135,12 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
     with spark_reads(doing):  # 1
         tables = read_tables(own, pipeline, deployment.cluster)
         path = RowPath(pipeline, rules=rules, tables=frames_of(own, pipeline, tables))
-    raw = with_size(
-        read_ranges(own, deployment.cluster.settings, trial_input.ranges, headers=path.reads_headers(pipeline.source))
-    )
-    with spark_reads(doing), carried_error(nonce):
-        schemas = _schemas(pipeline, raw)
-        decoded = replace(path, schemas=schemas).decode({SOURCE: raw}, beside=(SIZE,))
+    read = read_sources(own, deployment, trial_input.ranges, path.reads_headers)
+    again = read_looked_back(own, deployment, trial_input.looked_back, path.reads_headers)
+    raw, before = ({name: with_size(records) for name, records in some.items()} for some in (read, again))
+    with spark_reads(doing), carried_error(nonce), null_answers(pipeline):
+        schemas = _schemas(pipeline, [*raw.items(), *before.items()])
+        decoded = replace(path, schemas=schemas).decode(raw, beside=(SIZE,), looked_back=before)
         result = path.transform(decoded)  # 2
         schema = value_schema(pipeline, result)
         schemas, notes = would_resolve(pipeline, result, schemas)
@@ -134,7 +150,10 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
             check_row_by_row(pipeline, flagged, trial_input.ranges)
         made = flagged = flagged.persist()  # once: the transform may take long, or give different rows the next time
         try:
-            source = source_sample(decoded[SOURCE].frame, pipeline, trial_input)
+            sources = {
+                source.topic: source_sample(decoded[name].frame, source, trial_input)
+                for name, source in pipeline.sources.items()
+            }
             unfit = unfit_rows(flagged)
             if unfit:
                 flagged = flagged.where(unfit_reason(flagged).isNull())
@@ -146,40 +165,41 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
             kept = _kept(routed)
             tombstones = kept.where(F.col("value").isNull()).count() if "_tombstone" in result.columns else 0
             evaluation, rows = _judged(  # 3
-                deployment, trial_input, kept, schema, schemas, written, source.included, source.newest_ms
+                deployment, trial_input, kept, schema, schemas, written, sources
             )
         finally:
             made.unpersist()
     unpublished = [
-        *source.bad,
-        *source.tombstones,
-        *source.excluded.values(),
+        *(rows for one in sources.values() for rows in (*one.bad, *one.tombstones, *one.excluded.values())),
         *(UnpublishedRows(*rules.named[n], rows=found[0]) for n, found in sorted(failed.items())),
     ]
-    malformed_rows = sum(one.rows for one in source.bad)
+    quarantining = [sources[topic] for topic, one in pipeline.source_topics.items() if one.on_malformed == QUARANTINE]
     results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
+    read_of_each = tuple(
+        SourceAccounts(
+            topic=topic,
+            read=found.read,
+            malformed=found.malformed,
+            dropped=found.malformed if pipeline.source_topics[topic].on_malformed == "drop" else 0,
+            tombstones=found.refused_tombstones,
+            excluded=found.read - found.included,
+        )
+        for topic, found in sources.items()
+    )
     accounts = Accounts(
-        read=source.read,
-        malformed=malformed_rows,
-        tombstones=sum(one.rows for one in source.tombstones),
-        excluded=source.read - source.included,
-        malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
+        sources=read_of_each,
+        malformed_kept=sum(one.malformed for one in quarantining),
         results=results if rules.named else None,
         failed=sum(found[0] for found in failed.values()),
         withheld=withheld,
-        written=written,
     )
     evaluation = _within_limit(pipeline, evaluation, accounts)
-    largest_aside = max((found[1] for found in failed.values()), default=0)
-    if pipeline.source.on_malformed == "quarantine":
-        largest_aside = max(largest_aside, source.largest)
+    largest_kept = [*(found[1] for found in failed.values()), *(one.largest for one in quarantining)]
     refused, changed = of_columns(deployment, trial_input.interval, schema)  # 4
-    too_large, large = of_sizes(deployment, largest, largest_aside)
+    too_large, large = of_sizes(deployment, largest, max(largest_kept, default=0))
     return Trial(
         trial_input=trial_input,
-        read=source.read,
-        malformed=malformed_rows,
-        excluded=source.read - source.included,
+        sources=sources,
         results=results,
         written=written,
         tombstones=tombstones,
@@ -188,18 +208,19 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, source, unfit), *of_names(deployment), *refused, *too_large),
+        stops=(*_stops(pipeline, trial_input, sources, unfit), *of_names(deployment), *refused, *too_large),
         remarks=(*_remarks(pipeline, trial_input, notes), *changed, *large),
         tables=tuple(content.state for content in tables.values()),
     )
 
 
-def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
+def _schemas(pipeline: Pipeline, raw: Sequence[tuple[str, DataFrame]]) -> Schemas:
     """Returns the schemas that a plan would freeze, and the schemas that the write job would look up."""
     found = freeze_schemas(pipeline)
     if found is None:
         return Schemas()
-    return with_ids(pipeline, found, ids_in_source(raw, pipeline.source_parts))
+    ids = [one for name, rows in raw for one in ids_in_source(rows, parts_of_source(pipeline.sources[name]))]
+    return with_ids(pipeline, found, ids)
 
 
 def _kept(routed: DataFrame) -> DataFrame:
@@ -215,8 +236,7 @@ def _judged(
     schema: Any,
     schemas: Schemas,
     written: int,
-    included: int,
-    newest_ms: int | None,
+    sources: Mapping[str, SourceSample],
 ) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
     """Returns the suite's evaluation of the records as they would be read back, and the first rows that have a value."""
     pipeline = deployment.pipeline
@@ -228,7 +248,7 @@ def _judged(
         for some in (records, records.where(F.col("value").isNotNull()))
     )
     whole = trial_input.interval if trial_input.whole else None
-    history = History() if whole is None else _history(deployment, whole, written, included, newest_ms)
+    history = History() if whole is None else _history(deployment, whole, written, sources)
     part = SAMPLE if whole is None else None
     quality = pipeline.quality.model_copy(update={"sample_rows": 0})
     evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
@@ -254,12 +274,12 @@ def _text(packed: str, name: str) -> str | None:
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _history(deployment: Deployment, interval: Interval, written: int, included: int, newest_ms: int | None) -> History:
-    batch = PastBatch(
-        rows=written,
-        age=None if newest_ms is None else interval.end - time_of(newest_ms),
-        older_than=interval.end - interval.start if included == 0 else None,
-    )
+def _history(deployment: Deployment, interval: Interval, written: int, sources: Mapping[str, SourceSample]) -> History:
+    ages = {
+        topic: NewestAge.of(interval, None if one.newest_ms is None else time_of(one.newest_ms), one.included)
+        for topic, one in sources.items()
+    }
+    batch = PastBatch(rows=written, sources=ages)
     before = published_before(interval, deployment.ledger.peek().all()) if deployment.pipeline.suite.looks_back else ()
     return History(batch=batch, before=before)
 
@@ -273,26 +293,15 @@ def _within_limit(pipeline: Pipeline, evaluation: Evaluation, accounts: Accounts
     )
 
 
-def _stops(pipeline: Pipeline, source: SourceSample, unfit: Sequence[UnpublishedRows]) -> list[str]:
-    found, bad = list[str](), source.bad
-    if bad and pipeline.source.on_malformed == "fail":
-        found.append(
-            f"{count_of(sum(one.rows for one in bad), 'record is', 'records are')} malformed, and source.on_malformed is "
-            f"fail: {bad[0].reason} (first at "
-            f"{bad[0].first})"
-        )
-    if pipeline.source.tombstones == "fail":
-        found += [
-            f"{count_of(one.rows, 'record is a tombstone', 'records are tombstones')}, and source.tombstones is fail (first at "
-            f"{one.first})"
-            for one in source.tombstones
-        ]
-    why, truncations = pipeline.why_truncations_fail(pipeline.source), source.excluded.get(ExcludedKind.TRUNCATIONS)
-    if why and truncations is not None:
-        found.append(
-            f"{count_of(truncations.rows, 'record is a truncation', 'records are truncations')} of the source table, and "
-            f"{why} (first at {truncations.first})"
-        )
+def _stops(
+    pipeline: Pipeline,
+    trial_input: TrialInput,
+    sources: Mapping[str, SourceSample],
+    unfit: Sequence[UnpublishedRows],
+) -> list[str]:
+    found = [trial_input.refused.rstrip(".")] if trial_input.refused else []
+    for topic, source in pipeline.source_topics.items():
+        found += _refused(pipeline, source, sources[topic])
     found += [
         f"{count_of(one.rows, 'row does', 'rows do')} not fit the output's format or schema: {one.reason}"
         for one in unfit
@@ -300,8 +309,34 @@ def _stops(pipeline: Pipeline, source: SourceSample, unfit: Sequence[Unpublished
     return found
 
 
+def _refused(pipeline: Pipeline, source: Source, sample: SourceSample) -> Iterator[str]:
+    """Yields why records of a source would fail a run."""
+    of, bad = f" of topic {source.topic}" if pipeline.several else "", sample.bad
+
+    def those(rows: int, one: str, many: str) -> str:
+        return f"{count_of(rows, f'record{of} is {one}', f'records{of} are {many}')}"
+
+    if bad and source.on_malformed == "fail":
+        yield (
+            f"{those(sample.malformed, 'malformed', 'malformed')}, and {source.setting}.on_malformed is fail: "
+            f"{bad[0].reason} (first at {bad[0].first})"
+        )
+    if source.tombstones == "fail":
+        for one in sample.tombstones:
+            yield (
+                f"{those(one.rows, 'a tombstone', 'tombstones')}, and {source.setting}.tombstones is fail (first at {one.first})"
+            )
+    why, truncations = pipeline.why_truncations_fail(source), sample.excluded.get(ExcludedKind.TRUNCATIONS)
+    if why and truncations is not None:
+        yield (
+            f"{those(truncations.rows, 'a truncation', 'truncations')} of the source table, and {why} (first at "
+            f"{truncations.first})"
+        )
+
+
 def _remarks(pipeline: Pipeline, trial_input: TrialInput, notes: Sequence[str]) -> list[str]:
     found = [f"{one[0].upper()}{one[1:]}." for one in notes]
     if not trial_input.whole and pipeline.output.layout is Layout.OUTPUT:
-        found.append("Aggregates are partial: they have only the sampled records.")
+        what = "Aggregates and joins" if len(pipeline.sources) > 1 else "Aggregates"
+        found.append(f"{what} are partial: they have only the sampled records.")
     return found

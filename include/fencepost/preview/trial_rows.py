@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.source import Source
 from fencepost.formats.framing import ExcludedKind
 from fencepost.model import utc_now
 from fencepost.preview.trial_input import TrialInput
@@ -25,18 +25,19 @@ SIZE = "size"
 @dataclass(frozen=True)
 class UnpublishedRows:
     """Rows that would not be published for one reason. `first` is the partition:offset of the first of these rows, if
-    it is known.
+    it is known. `topic` is the topic of source records, and empty for rows of the transform's result.
     """
 
     name: str
     reason: str
     rows: int
     first: str = ""
+    topic: str = ""
 
 
 @dataclass(frozen=True)
 class SourceSample:
-    """A trial's source records. `bad` has the malformed records by reason. `largest` is the bytes of the largest
+    """A trial's records of a source. `bad` has the malformed records by reason. `largest` is the bytes of the largest
     malformed record.
 
     `tombstones` are the tombstones that the transform does not get. `excluded` are the records that the source does not
@@ -52,6 +53,16 @@ class SourceSample:
     newest_ms: int | None
 
     @property
+    def malformed(self) -> int:
+        """Returns the number of malformed records."""
+        return sum(one.rows for one in self.bad)
+
+    @property
+    def refused_tombstones(self) -> int:
+        """Returns the number of tombstones that the transform does not get."""
+        return sum(one.rows for one in self.tombstones)
+
+    @property
     def included(self) -> int:
         """Returns how many of the records are not excluded."""
         return self.read - sum(one.rows for one in self.excluded.values())
@@ -62,14 +73,14 @@ def with_size(raw: DataFrame) -> DataFrame:
     return raw.withColumn(SIZE, _bytes_of("key", "value"))
 
 
-def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput) -> SourceSample:
-    """Counts the decoded records, whose size is in the column `_size`."""
+def source_sample(frame: DataFrame, source: Source, trial_input: TrialInput) -> SourceSample:
+    """Counts the decoded records of a source, whose size is in the column `_size`."""
     at = F.col("_timestamp")
     until = None if trial_input.interval is None else credible_until(trial_input.interval, utc_now())
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
     place = F.min(F.struct(*PLACES))
     found = (
-        frame.groupBy("_malformed", "_excluded", refused_tombstone(pipeline.source).alias("tombstone"))
+        frame.groupBy("_malformed", "_excluded", refused_tombstone(source).alias("tombstone"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
             place.alias("place"),
@@ -80,16 +91,18 @@ def source_sample(frame: DataFrame, pipeline: Pipeline, trial_input: TrialInput)
     )
     read = sum(row["rows"] for row in found)
     times = [row["newest"] for row in found if row["newest"] is not None and row["_excluded"] is None]
-    name = f"malformed ({pipeline.source.on_malformed})"
+    topic, name = source.topic, f"malformed ({source.on_malformed})"
     bad = [
-        UnpublishedRows(name, row["_malformed"], row["rows"], _placed(row))
+        UnpublishedRows(name, row["_malformed"], row["rows"], _placed(row), topic)
         for row in sorted(found, key=lambda row: -row["rows"])
         if row["_malformed"] is not None
     ]
-    dropped = f"tombstones ({pipeline.source.tombstones})"
-    tombstones = [UnpublishedRows(dropped, "no value", row["rows"], _placed(row)) for row in found if row["tombstone"]]
+    dropped = f"tombstones ({source.tombstones})"
+    tombstones = [
+        UnpublishedRows(dropped, "no value", row["rows"], _placed(row), topic) for row in found if row["tombstone"]
+    ]
     excluded = {
-        kind: UnpublishedRows("excluded", kind.words, row["rows"], _placed(row))
+        kind: UnpublishedRows("excluded", kind.words, row["rows"], _placed(row), topic)
         for row in sorted(found, key=lambda row: -row["rows"])
         if row["_excluded"] is not None and (kind := ExcludedKind(row["_excluded"]))
     }
@@ -119,7 +132,8 @@ def _first(all_: list[UnpublishedRows]) -> list[UnpublishedRows]:
     """Returns the first `REASONS` reasons. All other reasons become one."""
     if len(all_) <= REASONS:
         return all_
-    return [*all_[:REASONS], UnpublishedRows(all_[0].name, "other reasons", sum(one.rows for one in all_[REASONS:]))]
+    first, others = all_[:REASONS], sum(one.rows for one in all_[REASONS:])
+    return [*first, UnpublishedRows(first[0].name, "other reasons", others, topic=first[0].topic)]
 
 
 def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:

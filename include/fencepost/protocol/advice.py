@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State
+from fencepost.model import EMPTY_SOURCE, QUARANTINE_LIMIT, Batch, Outcome, State
 from fencepost.protocol.view import has_passed
 
 REASON = '--reason "..."'
@@ -76,9 +76,15 @@ def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
     if the batch is only empty.
     """
     right, wrong = "If the suite is wrong, fix expectations.yaml", "If the data are wrong, fix the transform"
+    empty = [name for name in failed if name.endswith(EMPTY_SOURCE)]
     if set(failed) == {QUARANTINE_LIMIT}:
         right = "If so many bad records are right, raise quality.quarantine_limit"
         wrong = "If not, fix the source, the schema or the rules"
+    elif empty and set(failed) == set(empty):
+        right = f"If such an interval is right, set {' and '.join(empty)} to pass; then {judge_again(batch)}"
+        return (
+            f"{right}. If not, find out why the topic got no record. Records that arrive now belong to a later batch."
+        )
     elif not rows:
         change = "change expectations.yaml to allow it" if failed else "set quality.empty: pass"
         right, wrong = f"If an empty batch is right, {change}", "If not, fix the source or the transform"

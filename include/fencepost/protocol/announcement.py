@@ -49,6 +49,13 @@ class SchemaIds(Known):
     key: int | None = None
 
 
+class AnnouncedSource(Known):
+    """A topic of a batch's input: `[start, end)` by partition. Partitions without offsets are left out."""
+
+    topic: str
+    ranges: dict[str, tuple[Offset, Offset]]
+
+
 class UnreadOffsets(Known):
     """Source offsets that no batch has read: `[start, end)` by topic and partition, and the reason."""
 
@@ -119,10 +126,15 @@ class Announcement(Known):
     quarantined: dict[str, int] = Field(
         default_factory=dict, description="Number of source records or rows in quarantine, by rule."
     )
+    sources: tuple[AnnouncedSource, ...] = Field(
+        default=(),
+        description="The source topics of the batch's interval, with its first offset and its end (exclusive) by partition. An "
+        "addition has the quarantine topic instead.",
+    )
     unread: UnreadOffsets | None = Field(
         default=None,
-        description="Source offsets before the range of the pipeline's first interval, as they were when it was planned; null "
-        "if there were none, and for other intervals. No batch reads them unless an earlier interval is planned.",
+        description="Source offsets before the range of the first interval that reads a topic, as they were when it was "
+        "planned; null if there were none, and for other intervals. No batch reads them unless an earlier interval is planned.",
     )
     verdict: Outcome | None = Field(default=None, description="The verdict; null if the batch was not judged.")
     decided_by_person: bool = Field(

@@ -23,9 +23,10 @@ from fencepost.model import (
     HistoryEntry,
     Interval,
     Outcome,
+    PlannedInput,
     State,
 )
-from fencepost.protocol.announcement import Announcement, Column, SchemaIds, UnreadOffsets
+from fencepost.protocol.announcement import AnnouncedSource, Announcement, Column, SchemaIds, UnreadOffsets
 from fencepost.protocol.unread import unread_at_plan
 from fencepost.protocol.view import ALWAYS, OVER, PASSED, Revisions, View
 
@@ -112,12 +113,18 @@ def announcement(view: View, one: AnnouncedChange, cluster_id: str, until: datet
         schema_ids=_schema_ids(batch) if counts else None,
         rows=written.rows if written else 0,
         quarantined=written.quarantined if written else {},
+        sources=tuple(_source(one) for one in plan.inputs),
         unread=_unread(batch) if one.entered.state is not State.WITHDRAWN else None,
         verdict=batch.verdict.outcome if batch.verdict else None,
         decided_by_person=not counts or _is_by_person(batch),
         time=one.entered.at,
         complete_until=until,
     )
+
+
+def _source(planned: PlannedInput) -> AnnouncedSource:
+    ranges = {str(part.partition): (part.start, part.end) for part in planned.ranges if part.length}
+    return AnnouncedSource(topic=planned.topic, ranges=ranges)
 
 
 def _unread(batch: Batch) -> UnreadOffsets | None:

@@ -9,7 +9,7 @@ publication may be given up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from fencepost.errors import (
     KafkaUnavailable,
     NeedsOperator,
     SourceDataExpired,
+    SourcesChanged,
     TableRefusedData,
     TopicRecreated,
     WriteFailed,
@@ -38,18 +39,31 @@ NEW_NAME = (
     "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to the end "
     "of the last interval of the old one. Published records stay as they are, and the old ledger keeps its history."
 )
-ACCEPT_LOSS = (
-    "Nothing was changed. Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again. The run "
-    "processes what is left and records the loss."
-)
+
+
+def accept_loss(setting: str) -> str:
+    """Returns the next step after a loss of records. `setting` is the source's section in pipeline.yaml."""
+    return (
+        f"Nothing was changed. Restore them, or accept the loss: set {setting}.on_expired: skip in pipeline.yaml and run again. "
+        "The run processes what is left and records the loss."
+    )
+
+
+def accept_lookback_loss(setting: str) -> str:
+    """Returns the next step after a loss of looked-back records. `setting` is the source's section in pipeline.yaml."""
+    return (
+        f"Nothing was changed. Restore them, or accept the loss: set {setting}.lookback: {{for: ..., on_expired: skip}} in "
+        "pipeline.yaml and run again. The run looks back at what is left and records the loss."
+    )
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """The topic that the batch would be read from now. An empty id means that the topic does not exist.
+    """A topic that the batch would be read from now. An empty id means that the topic does not exist.
 
     `expired` are the parts of the batch's ranges that the topic no longer has. With `accept_loss` (`on_expired: skip`)
-    the pipeline continues without these parts.
+    the pipeline continues without these parts. `setting` is the section of the source in pipeline.yaml. `lookback_expired`
+    are those of the ranges that the batch looks back at.
     """
 
     topic: str
@@ -57,6 +71,8 @@ class SourceState:
     partitions: int
     expired: tuple[OffsetRange, ...] = ()
     accept_loss: bool = False
+    setting: str = "source"
+    lookback_expired: tuple[OffsetRange, ...] = ()
 
 
 class OutputState(Protocol):
@@ -74,13 +90,13 @@ class ObservedState:
     """The present state of the topics and the output that a batch was planned with. An empty topic id
     means that the topic does not exist.
 
-    `sources` has the topic of each input, in the plan's order. `sources` is empty once the batch no longer needs its
-    source topics. `staged_gone` is the deleted part of a staged batch's offsets. `output` is None while the batch needs
-    nothing of its output.
+    `sources` has the topics of the batch's inputs that the pipeline still reads, by name. In an addition it is the quarantine
+    topic. `sources` is None once the batch no longer needs its inputs. `staged_gone` is the deleted part of a staged batch's
+    offsets. `output` is None while the batch needs nothing of its output.
     """
 
     output: OutputState | None = None
-    sources: tuple[SourceState, ...] = ()
+    sources: Mapping[str, SourceState] | None = None
     ledger_topic_id: str = ""
     staging_topic_id: str = ""
     quarantine_topic_id: str = ""
@@ -138,7 +154,7 @@ def obstacle(batch: Batch, found: ObservedState) -> Obstacle | None:
     if batch.state is State.PUBLISHING:
         return of_output
     return (
-        (source_obstacle(batch, found.sources) if found.sources else None)
+        (sources_obstacle(batch, found.sources) if found.sources is not None else None)
         or of_output
         or staging_obstacle(batch, found)
         or _of_quarantine(batch, found.quarantine_topic_id)
@@ -160,28 +176,36 @@ def refusal_obstacle(publication: Publication) -> Obstacle | None:
     return Obstacle(f"{publication.target} refused its copy: {publication.refused}", lasting=False)
 
 
-def source_obstacle(batch: Batch, found: Sequence[SourceState]) -> Obstacle | None:
-    """Returns the obstacle that keeps a batch from being read from these topics, or None. Batches whose ranges bound
-    the next batch are checked too.
+def sources_obstacle(batch: Batch, found: Mapping[str, SourceState]) -> Obstacle | None:
+    """Returns the obstacle that keeps a batch from being read from these topics, or None."""
+    for topic in batch.plan.source_topics:
+        now = found.get(topic)
+        stopped = _without_source(topic) if now is None else source_obstacle(batch, now)
+        if stopped is not None:
+            return stopped
+    return None
+
+
+def _without_source(topic: str) -> Obstacle:
+    return Obstacle(
+        f"it reads source topic {topic}, which the pipeline no longer reads",
+        SourcesChanged,
+        "If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, publish this batch with the former ones, "
+        "or skip it.",
+    )
+
+
+def source_obstacle(batch: Batch, found: SourceState) -> Obstacle | None:
+    """Returns the obstacle that keeps a batch from being read from this topic, which is one of its inputs, or None. Batches
+    whose ranges bound the next batch are checked too.
     """
-    each = (_of_source(batch, planned, now) for planned, now in zip(batch.plan.inputs, found, strict=True))
-    return next((one for one in each if one is not None), None)
-
-
-def _of_source(batch: Batch, planned: TopicInput, found: SourceState) -> Obstacle | None:
+    planned = batch.plan.input_of(found.topic)
     replays = batch.plan.replays
     if replays is not None:
         what = _missing_records(planned, found)
         drop = f"{batch.command('skip', REASON)} drops addition {batch.revision}. {reprocess(batch)}."
         why = f"the quarantined records of batch {replays.batch} cannot be replayed: {what}"
         return Obstacle(why, cure=drop) if what else None
-    if planned.topic != found.topic:
-        return Obstacle(
-            f"it was planned on source topic {planned.topic}, but the pipeline now reads {found.topic}, whose offsets belong to "
-            "other records",
-            TopicRecreated,
-            NEW_NAME,
-        )
     if planned.topic_id != found.topic_id:
         return Obstacle(
             f"its source topic {found.topic} {remade(found.topic_id)} since it was planned, so its offsets now belong to other "
@@ -242,17 +266,24 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
     return Obstacle(why, TopicRecreated)
 
 
-def _of_expired(batch: Batch, sources: Sequence[SourceState]) -> Obstacle | None:
+def _of_expired(batch: Batch, sources: Mapping[str, SourceState] | None) -> Obstacle | None:
     """Returns the obstacle that keeps a planned batch from being written because its records expired, or None. A
     written batch no longer needs its source records.
     """
-    found = next((one for one in sources if one.expired), None)
-    if batch.state is not State.PLANNED or found is None:
+    if batch.state is not State.PLANNED:
         return None
-    gone = f"its source topic {found.topic} no longer has {describe_ranges(found.expired)}"
-    if found.accept_loss:  # a retry makes a new revision without them
-        return Obstacle(f"{gone}, and the pipeline has on_expired: skip", WriteFailed)
-    return Obstacle(f"{gone}: retention deleted them before the batch was written", SourceDataExpired, ACCEPT_LOSS)
+    for one in (sources or {}).values():
+        gone = f"its source topic {one.topic} no longer has {describe_ranges(one.expired)}"
+        if one.expired and one.accept_loss:  # a retry makes a new revision without them
+            return Obstacle(f"{gone}, and the pipeline has {one.setting}.on_expired: skip", WriteFailed)
+        if one.expired:
+            why = f"{gone}: retention deleted them before the batch was written"
+            return Obstacle(why, SourceDataExpired, accept_loss(one.setting))
+    for one in (sources or {}).values():
+        if one.lookback_expired:  # a new revision looks back at what is left, or its plan says what to do
+            why = f"its source topic {one.topic} no longer has {describe_ranges(one.lookback_expired)}, which it looks back at"
+            return Obstacle(why, SourceDataExpired)
+    return None
 
 
 def remade(identity: str) -> str:

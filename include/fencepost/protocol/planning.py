@@ -8,12 +8,19 @@ The plan after it would then read the fifth partition from its beginning a secon
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
-from fencepost.errors import AnotherCluster, FactsOutdated, NeedsOperator, SourceDataExpired
+from fencepost.errors import (
+    AnotherCluster,
+    FactsOutdated,
+    NeedsOperator,
+    SourceDataExpired,
+    SourcesChanged,
+    TransitionRefused,
+)
 from fencepost.model import (
     Batch,
     Decision,
@@ -41,44 +48,64 @@ from fencepost.protocol.decisions import (
     replay_lane,
     standing_plan,
     unfinished_ids,
+    why_it_stays,
 )
-from fencepost.protocol.obstacle import ACCEPT_LOSS, AbandonedPublication, SourceState, source_obstacle
+from fencepost.protocol.look_back import ranges_before
+from fencepost.protocol.obstacle import (
+    AbandonedPublication,
+    SourceState,
+    accept_lookback_loss,
+    accept_loss,
+    source_obstacle,
+)
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
-from fencepost.protocol.replay import link_to_replay, replayed, require_link
+from fencepost.protocol.replay import CurrentSources, check_reads, link_to_replay, replayed, require_link
 from fencepost.protocol.revision import CurrentInputs, revision_reason
 from fencepost.protocol.unread import before_ranges
-from fencepost.protocol.view import View
+from fencepost.protocol.view import PASSED, View
 
 
 @dataclass(frozen=True)
 class Neighbours:
     """The batches that decide an interval's ranges. An interval that has a batch keeps the batch's ranges. Otherwise
-    the batches before and after it decide.
+    the batches before and after it decide. `readers` has the nearest earlier batch that reads a source topic, by topic. A
+    topic that no earlier batch reads is not in it.
     """
 
     own: Batch | None = None
     before: Batch | None = None
     after: Batch | None = None
+    readers: Mapping[str, Batch] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, view: View, interval: Interval) -> Neighbours:
-        """Returns the interval's neighbours in the ledger."""
+    def of(cls, view: View, interval: Interval, topics: Iterable[str] = ()) -> Neighbours:
+        """Returns the interval's neighbours in the ledger, for a plan that may read these topics."""
         own = view.range_owner(interval)
-        return cls(own) if own is not None else cls(None, view.before(interval), view.after(interval))
+        if own is not None:
+            return cls(own)
+        readers = {topic: found for topic in topics if (found := view.before(interval, topic)) is not None}
+        return cls(None, view.before(interval), view.after(interval), readers)
 
-    @property
-    def planned(self) -> tuple[Batch, ...]:
-        """Returns the neighbours that exist."""
-        return tuple(batch for batch in (self.own, self.before, self.after) if batch is not None)
+    def of_topic(self, topic: str) -> tuple[Batch, ...]:
+        """Returns the neighbours that read this topic."""
+        near = (self.own, self.readers.get(topic), self.after)
+        return tuple(batch for batch in near if batch is not None and topic in batch.plan.source_topics)
+
+    def topics(self, reads: Iterable[str]) -> tuple[str, ...]:
+        """Returns the topics that a batch of the interval reads, of `reads`, the topics that the pipeline reads. Intervals that
+        were planned without a topic do not read it later, because its records belong to later intervals. Neither does an
+        interval that is planned before them.
+        """
+        bound = self.own or self.after
+        return tuple(one for one in reads if bound is None or one in bound.plan.source_topics)
 
     def bound_alike(self, other: Neighbours) -> bool:
         """Returns whether the other neighbours give the interval the same ranges. The states of the neighbours do not
         matter.
         """
-        return all(
-            _bounds(one) == _bounds(two)
-            for one, two in ((self.own, other.own), (self.before, other.before), (self.after, other.after))
-        )
+        pairs = [(self.own, other.own), (self.before, other.before), (self.after, other.after)]
+        pairs += [(self.readers.get(topic), other.readers.get(topic)) for topic in {*self.readers, *other.readers}]
+        return all(_bounds(one) == _bounds(two) for one, two in pairs)
 
 
 def _bounds(batch: Batch | None) -> object:
@@ -90,19 +117,23 @@ class SourceFacts:
     """What a plan needs to know of a source: its settings, and offsets of its topic, one for each partition that the broker
     knows.
 
-    `accept_loss` says that the pipeline continues without expired records (`on_expired: skip`), and `quarantines_malformed`
-    that malformed records go to quarantine.
+    `setting` is the section of the source in pipeline.yaml, for messages. `accept_loss` says that the pipeline continues
+    without expired records (`on_expired: skip`), and `quarantines_malformed` that malformed records go to quarantine.
+    `lookback` is how far the source looks back, or None, and `accept_lookback_loss` is `accept_loss` for looked-back records.
 
-    `by_start` is the first record at or after the interval's start. `by_start` is None if an earlier interval is
-    planned. `by_end` is the first record at or after the interval's end, from the range's start on. `by_start` and
-    `by_end` have None for a partition without such a record. `stable` is asked first, so a record that arrives later
-    belongs to the next batch. `last_timestamps` are the timestamps of the last records before `by_start`, for
-    partitions that have such records.
+    `by_start` is the first record at or after the time at which the source begins (`source_begins`), or None if the range
+    begins where another interval's range ends or begins. `by_end` is the first record at or after the interval's end, from
+    the range's start on. `by_start` and `by_end` have None for a partition without such a record. `stable` is asked first, so
+    a record that arrives later belongs to the next batch. `last_timestamps` are the timestamps of the last records before
+    `by_start`, for partitions that have such records.
     """
 
     topic: str
     topic_id: str
+    setting: str = "source"
     accept_loss: bool = False
+    lookback: timedelta | None = None
+    accept_lookback_loss: bool = False
     quarantines_malformed: bool = False
     earliest: tuple[int, ...]
     stable: tuple[int, ...] = ()
@@ -123,7 +154,8 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """Everything besides the ledger that a plan depends on. `sources` were gathered for `neighbours`.
+    """Everything besides the ledger that a plan depends on. `sources` were gathered for `neighbours`. `reads` has the topics
+    that the pipeline reads, and `sources_changed` says that a person has confirmed them.
 
     For an addition, `link` is the batch whose quarantined records it replays. `sources` is empty then, because those
     records were checked already. `unkept` says why a topic would refuse the batch's records or delete them before they
@@ -134,6 +166,8 @@ class PlanFacts:
     pipeline: str
     neighbours: Neighbours
     sources: tuple[SourceFacts, ...]
+    reads: tuple[str, ...]
+    sources_changed: bool = False
     link: Batch | None = None
     output: PlannedOutput
     staging: TopicEnds | None
@@ -179,21 +213,109 @@ def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
+def check_sources(
+    view: View,
+    interval: Interval,
+    pipeline: str,
+    near: Neighbours,
+    reads: Sequence[str],
+    *,
+    confirmed: bool,
+) -> None:
+    """Checks that a batch of the interval can be planned by a pipeline that reads these topics. `confirmed` says that a person
+    has confirmed that the sources changed.
+
+    1. only a pipeline that reads all topics of a planned interval plans it again, or plans an interval before it. Otherwise
+       records between two planned intervals could be left out for good;
+    2. no batch that reads a topic is unfinished when the pipeline no longer reads that topic;
+    3. the interval after all planned ones reads the topics of the newest, unless a change is confirmed.
+
+    Raises:
+        SourcesChanged: names the topics and the next step.
+    """
+    about, bound = f"pipeline {pipeline} reads {_topics(reads)}", near.own or near.after
+    if bound is not None:  # 1
+        if gone := [one for one in bound.plan.source_topics if one not in reads]:
+            again = "it again" if near.own is not None else "an interval before it"
+            raise SourcesChanged(
+                f"{about}, and batch {bound.id} was planned with {_topics(gone)}. Nothing was planned for interval {interval}. "
+                f"Only a pipeline that has all sources of a batch can plan {again}: add the source, or leave the interval as it "
+                "is."
+            )
+        return
+    if (batch := unfinished_of(view, reads)) is not None:  # 2
+        gone = [one for one in view.known(batch.interval).last_batch.plan.source_topics if one not in reads]
+        or_withdraw = "" if why_it_stays(view, batch.interval) else ", or withdraw it"
+        raise SourcesChanged(
+            f"{about}, and batch {batch.id} of an interval that reads {_topics(gone)} is {batch.state}. Nothing was planned. If "
+            "a topic in pipeline.yaml is wrong, correct it. If the sources have changed, publish this batch with the former "
+            f"ones, or skip it{or_withdraw}, and run again."
+        )
+    if near.before is None:
+        return
+    newest = near.before.plan.source_topics
+    if {*newest} != {*reads} and not confirmed:  # 3
+        raise SourcesChanged(
+            f"{about}, and the newest interval {near.before.interval} was planned with {_topics(newest)}. Nothing was planned. "
+            "If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: "
+            f"{interval.command('run', pipeline, '--sources-changed')}, or the parameter sources_changed of a backfill in "
+            f"Airflow. A new topic is read from {near.before.interval.end:%Y-%m-%d %H:%M} UTC on, and a topic that returns "
+            "from the end of its last range on."
+        )
+
+
+def unfinished_of(view: View, reads: Collection[str]) -> Batch | None:
+    """Returns a batch with offsets, or an addition to it, that is neither published nor skipped although the interval has a
+    topic that is not in `reads`. Only a pipeline that reads all of the interval's topics can finish it. Returns None if
+    there is none.
+    """
+    for interval in view.kept_intervals:
+        planned = view.known(interval)
+        plan = planned.last_batch.plan
+        if planned.last.state not in PASSED and not plan.is_empty and not {*plan.source_topics} <= {*reads}:
+            return planned.last
+    return None
+
+
+def sources_confirmed(view: View, reads: Collection[str], request: str | None) -> bool:
+    """Returns whether a request that confirms a change of the sources may apply to these topics. A request does not apply if
+    one of its batches was planned with others.
+    """
+    own = (batch for batch in view.all() if request in batch.requests and batch.adds_to is None)
+    return all({*batch.plan.source_topics} <= {*reads} for batch in own)
+
+
+def _topics(topics: Collection[str]) -> str:
+    return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
+
+
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
-    """Checks that the batch's offsets belong to this source topic, and that the broker knows all of their partitions.
+    """Checks that the batch's offsets of this source topic belong to it, and that the broker knows all of their partitions.
+    The batch reads the topic.
 
     Raises:
         TopicRecreated: the topic has another id, so the offsets belong to other records now.
         KafkaUnavailable: the batch has partitions that the broker does not know yet.
     """
-    stopped = source_obstacle(batch, (SourceState(topic, topic_id, partitions),))
+    stopped = source_obstacle(batch, SourceState(topic, topic_id, partitions))
     if stopped is not None:
         raise stopped.error(batch)
 
 
+def source_begins(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
+    """Returns the time at which the interval's range of a topic begins, or None if it begins at an offset of another
+    interval (`range_starts`). A topic that no earlier interval reads begins where the preceding interval ends. An interval
+    that is planned between that one and the topic's first range does not change where the topic begins.
+    """
+    if topic in near.readers or (near.before is not None and near.after is not None):
+        return None
+    return interval.start if near.before is None else near.before.interval.end
+
+
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
     """Returns the start of each range. The interval has no batch yet."""
-    return range_starts(source.topic, neighbours.before, neighbours.after, source.stable, source.by_start)
+    before = neighbours.readers.get(source.topic)
+    return range_starts(source.topic, before, neighbours.after, source.stable, source.by_start)
 
 
 def input_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> TopicInput:
@@ -205,23 +327,23 @@ def input_of(interval: Interval, facts: PlanFacts, source: SourceFacts) -> Topic
         SourceDataExpired: a part of the ranges has expired, and the pipeline does not accept the loss.
     """
     near = facts.neighbours
-    for batch in near.planned:
+    for batch in near.of_topic(source.topic):
         check_same_source(batch, source.topic, source.topic_id, source.partitions)
     lost: tuple[OffsetRange, ...] = ()
     unread: tuple[UnreadRange, ...] = ()
     if near.own is not None:
-        (own,) = (one for one in near.own.plan.inputs if one.topic == source.topic)
+        own = near.own.plan.input_of(source.topic)
         ranges, lost, unread = own.ranges, own.lost, own.unread
     else:
         starts = starts_of(near, source)
         ranges = frozen_ranges(interval, source.topic, starts, near.after, source.stable, source.by_end)
-        if near.before is None:
+        if source.topic not in near.readers:
             unread = before_ranges(ranges, source.begins, source.last_timestamps)
     ranges, expired = without_expired(ranges, source.begins)
     if expired and not source.accept_loss:
         raise SourceDataExpired(
             f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "
-            f"{describe_ranges(expired)}: retention deleted them before the batch was written. {ACCEPT_LOSS}"
+            f"{describe_ranges(expired)}: retention deleted them before the batch was written. {accept_loss(source.setting)}"
         )
     return TopicInput(
         topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired), unread=unread
@@ -240,21 +362,66 @@ def also_covered(interval: Interval, near: Neighbours, inputs: Sequence[TopicInp
     return Interval(start=near.before.interval.end, end=interval.start) if has_records else None
 
 
+def look_back(view: View, batch: Interval, facts: PlanFacts, source: SourceFacts) -> TopicInput | None:
+    """Returns the ranges of a source that the transform of a batch gets again, or None if the source does not look back. The
+    batch covers the time `batch`.
+
+    Raises:
+        SourceDataExpired: a part of the ranges has expired, and the pipeline does not accept the loss.
+    """
+    if source.lookback is None:
+        return None
+    ranges = ranges_before(view, batch, source.topic, source.lookback, source.partitions)
+    left, expired = without_expired(ranges, source.begins)
+    if expired and not source.accept_lookback_loss:
+        raise SourceDataExpired(
+            f"pipeline {facts.pipeline}, interval {batch}: source topic {source.topic} no longer has "
+            f"{describe_ranges(expired)}, which the batch looks back at. {accept_lookback_loss(source.setting)}"
+        )
+    return TopicInput(topic=source.topic, topic_id=source.topic_id, ranges=left, lost=expired)
+
+
+def check_nothing_looked_back(
+    interval: Interval, facts: PlanFacts, near: Neighbours, inputs: Sequence[TopicInput]
+) -> None:
+    """Checks that no later interval of a pipeline that looks back lacks the records that this interval would have.
+
+    Raises:
+        TransitionRefused: the interval would have offsets, and a later one is planned. It has no batch yet.
+    """
+    later = near.after
+    if later is not None and any(s.lookback for s in facts.sources) and any(r.length for i in inputs for r in i.ranges):
+        raise TransitionRefused(
+            f"pipeline {facts.pipeline} looks back, and the later interval {later.interval} was planned without the records of "
+            f"interval {interval}. Nothing was planned. To process them, give the pipeline a new name: rename its folder."
+        )
+
+
 def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
     """Returns the plan of the interval's next revision.
 
     Raises:
         FactsOutdated: the interval's neighbours have changed since the facts were gathered.
+        SourcesChanged: see `check_sources`.
+        TransitionRefused: see `check_nothing_looked_back`.
         NoFreeLane: see `free_lane`.
         TopicRecreated, KafkaUnavailable, SourceDataExpired: the source topic does not have the ranges.
         NeedsOperator: a topic would not keep the records until they are judged.
     """
-    if not facts.neighbours.bound_alike(Neighbours.of(view, interval)) or not facts.sources:
+    near = Neighbours.of(view, interval, facts.reads)
+    check_sources(view, interval, facts.pipeline, near, facts.reads, confirmed=facts.sources_changed)
+    if not facts.neighbours.bound_alike(near) or not facts.sources:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
     inputs = tuple(input_of(interval, facts, source) for source in facts.sources)
+    check_nothing_looked_back(interval, facts, near, inputs)
     lane = free_lane(view, facts.lanes, view.last(interval))
     plan = _frozen(view, lane, inputs, facts, {one.topic for one in facts.sources if one.quarantines_malformed})
-    return plan.model_copy(update={"also_covers": also_covered(interval, facts.neighbours, inputs)})
+    before = also_covered(interval, facts.neighbours, inputs)
+    covered = interval if before is None else Interval(start=before.start, end=interval.end)
+    # A batch without offsets of its own has no rows, so it reads nothing again.
+    again = (look_back(view, covered, facts, source) for source in (() if plan.is_empty else facts.sources))
+    looked_back = tuple(one for one in again if one is not None)
+    return plan.model_copy(update={"also_covers": before, "looked_back": looked_back})
 
 
 def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
@@ -263,10 +430,12 @@ def next_addition(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
     Raises:
         FactsOutdated: the interval has a newer link since the facts were gathered.
+        SourcesChanged: see `check_reads`.
     """
     link = require_link(view, interval)
     if facts.link is None or facts.link.id != link.id:
         raise FactsOutdated(f"interval {interval}: its records in quarantine changed while a replay was prepared.")
+    check_reads(view, interval, facts.reads)
     read = TopicInput(
         topic=link.require_quarantine.topic,
         topic_id=link.require_quarantine.topic_id,
@@ -382,6 +551,7 @@ def decide_replay(
     view: View,
     interval: Interval,
     pipeline: str,
+    sources: CurrentSources,
     facts: PlanFacts | None,
     decision: Decision | None = None,
     request: str | None = None,
@@ -393,7 +563,7 @@ def decide_replay(
     """
     if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
         return ()
-    link = link_to_replay(view, interval, pipeline)
+    link = link_to_replay(view, interval, pipeline, sources)
     if link is None:
         return ()
     plan = next_addition(view, interval, gathered(interval, facts))

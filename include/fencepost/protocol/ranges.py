@@ -32,15 +32,17 @@ def range_starts(
     stable: Sequence[int],
     by_start: Sequence[int | None] | None,
 ) -> list[int]:
-    """Returns the start of the range in each partition of a source topic.
+    """Returns the start of the range in each partition of a source topic. `before` is the nearest earlier planned interval
+    that reads the topic.
 
-    A range starts at the end of the preceding planned interval. If there is none, `by_start` is given. Then the range
-    starts at the first record at or after the interval's start, or at the last stable offset if there is no such record
-    yet. If the plan of the following interval does not know a partition, the newest interval reads that partition from
-    its beginning. This interval's range in it then starts at 0 and is empty.
+    A range starts at the end of the preceding one. If there is none, `by_start` is given for the topic's first range. Then
+    the range starts at the first record at or after that time, or at the last stable offset if there is no such record
+    yet. If `by_start` is not given either, the topic came with the following interval: the range starts where that one's
+    does, and is empty. If the plan of the following interval does not know a partition, the newest interval reads that
+    partition from its beginning. This interval's range in it then starts at 0 and is empty.
     """
     if before is not None or by_start is None:
-        known = _bounds(before, topic, "end")
+        known = _bounds(before, topic, "end") if before is not None else _bounds(after, topic, "start")
         return [known.get(p, 0) for p in range(len(stable))]  # a younger partition starts at its beginning
     limit = _bounds(after, topic, "start")
     found = [stable[p] if offset is None else offset for p, offset in enumerate(by_start)]

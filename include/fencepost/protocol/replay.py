@@ -12,8 +12,11 @@ source offsets. Once a new revision of the batch is published, it supersedes the
 
 from __future__ import annotations
 
-from fencepost.errors import DEFECT, NotRecorded, TransitionRefused
-from fencepost.model import Batch, Interval, Replayed, State
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fencepost.errors import DEFECT, NotRecorded, SourcesChanged, TransitionRefused
+from fencepost.model import MALFORMED, Batch, Interval, Replayed, State
 from fencepost.protocol.advice import go_on
 from fencepost.protocol.view import PASSED, View
 
@@ -47,18 +50,35 @@ def require_link(view: View, interval: Interval) -> Batch:
     return link
 
 
-def left_to_replay(link: Batch) -> int:
-    """Returns the number of records that a link has quarantined. All quarantined records can be replayed."""
-    return 0 if link.written is None else link.written.quarantined_tally.rows
+@dataclass(frozen=True)
+class CurrentSources:
+    """The sources that a pipeline has now, as far as a replay depends on them: their topics, and whether a row may come from
+    several records (`Pipeline.replays_results_only`).
+    """
+
+    topics: frozenset[str]
+    results_only: bool = False
 
 
-def can_be_replayed(view: View, interval: Interval) -> bool:
+def left_to_replay(link: Batch, *, results_only: bool = False) -> int:
+    """Returns the number of quarantined records of a link that can be replayed. All of them can, or only result rows
+    (`Pipeline.replays_results_only`). A source record alone would give such a transform nothing to join it with, and would
+    count as replayed.
+    """
+    written = link.written
+    if written is None:
+        return 0
+    kept = written.quarantined.get(MALFORMED, 0) - written.unreadable_results if results_only else 0
+    return written.quarantined_tally.rows - kept
+
+
+def can_be_replayed(view: View, interval: Interval, sources: CurrentSources) -> bool:
     """Returns whether a replay has something to do in the interval. It has if records remain, or if an addition is
     under way.
     """
     try:
-        link = link_to_replay(view, interval, "")
-    except TransitionRefused:
+        link = link_to_replay(view, interval, "", sources)
+    except (TransitionRefused, SourcesChanged):
         return False
     return link is not None or is_under_way(view.known(interval).last)
 
@@ -70,12 +90,13 @@ def replayed(link: Batch) -> Replayed:
     return Replayed(batch=str(link.id), tally=link.require_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
-def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
+def link_to_replay(view: View, interval: Interval, pipeline: str, sources: CurrentSources) -> Batch | None:
     """Returns the link whose records a new addition replays. Returns None if an addition is under way or no records
     remain.
 
     Raises:
         TransitionRefused: the interval is not published, or a new revision of its batch is under way.
+        SourcesChanged: see `check_reads`.
     """
     planned = view.revisions.get(interval)
     if planned is None:
@@ -96,7 +117,24 @@ def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | Non
             f"batch {newest.id}, a new revision of the interval, is {newest.state}. Once published, it replaces the published "
             f"revision and its quarantine. {go_on(newest)} finishes it; replay afterwards."
         )
-    return link if left_to_replay(link) else None
+    if not left_to_replay(link, results_only=sources.results_only):
+        return None
+    check_reads(view, interval, sources.topics)
+    return link
+
+
+def check_reads(view: View, interval: Interval, topics: Collection[str]) -> None:
+    """Checks that a pipeline that reads these topics can replay the records of the interval's batch.
+
+    Raises:
+        SourcesChanged: the batch has a topic that the pipeline no longer reads.
+    """
+    batch = view.known(interval).in_force
+    if gone := [one for one in batch.plan.source_topics if one not in topics]:
+        raise SourcesChanged(
+            f"batch {batch.id} was planned with topic {gone[0]}, which the pipeline no longer reads, so its quarantined records "
+            "cannot be replayed. Add the source to pipeline.yaml to replay them."
+        )
 
 
 def _instead(batch: Batch) -> str:

@@ -98,6 +98,12 @@ class Revisions:
         """Returns whether an operator withdrew the interval and it was not planned again."""
         return self.last.state is State.WITHDRAWN
 
+    @cached_property
+    def froze(self) -> Batch:
+        """Returns the revision that froze the interval's ranges: the first one, or the first one after a withdrawal."""
+        since = max((n for n, batch in enumerate(self.all) if batch.state is State.WITHDRAWN), default=-1)
+        return self.all[min(since + 1, len(self.all) - 1)]
+
     @property
     def range_owner(self) -> Batch | None:
         """Returns the last batch, whose ranges are the interval's, or None if the interval is withdrawn."""
@@ -203,11 +209,14 @@ class View:
         """Returns the planned intervals that are not withdrawn, in order of time. Their ranges touch."""
         return [interval for interval, _ in self._kept_intervals]
 
-    def before(self, interval: Interval) -> Batch | None:
-        """Returns the last batch of the planned interval that precedes this one."""
+    def before(self, interval: Interval, topic: str | None = None) -> Batch | None:
+        """Returns the last batch of the planned interval that precedes this one. If a source topic is given, it is the
+        nearest of the preceding planned intervals that read the topic.
+        """
         for position in range(bisect_left(self.kept_intervals, interval.start, key=lambda i: i.start) - 1, -1, -1):
-            if self.kept_intervals[position].end <= interval.start:
-                return self.last_batch(self.kept_intervals[position])
+            batch = self.known(self.kept_intervals[position]).last_batch
+            if batch.interval.end <= interval.start and (topic is None or topic in batch.plan.source_topics):
+                return batch
         return None
 
     def after(self, interval: Interval) -> Batch | None:
@@ -234,11 +243,7 @@ class View:
         return self._planned_first(self.known(interval))
 
     def _planned_first(self, revisions: Revisions) -> Order:
-        planned = revisions.all
-        if len(planned) == 1:
-            return self.order(planned[0])
-        since = max((n for n, b in enumerate(planned) if b.state is State.WITHDRAWN), default=-1)
-        return self.order(planned[min(since + 1, len(planned) - 1)])
+        return self.order(revisions.froze)
 
     def order(self, batch: Batch) -> Order:
         """Returns a key that sorts batches in the order they were planned.
@@ -272,12 +277,30 @@ class View:
         return tuple(batch for _, revisions in self.in_order for batch in revisions.all)
 
     @cached_property
+    def newest(self) -> Batch | None:
+        """Returns the last batch of the newest planned interval. Withdrawn intervals do not count."""
+        return self.last_batch(self.kept_intervals[-1]) if self.kept_intervals else None
+
+    @cached_property
     def anchor(self) -> Interval | None:
         """Returns the interval that was planned first. Withdrawn intervals do not count. The frontier starts at this
         interval.
         """
         first = min(self._kept_intervals, key=lambda item: self._planned_first(item[1]), default=None)
         return first[0] if first else None
+
+    @cached_property
+    def anchors(self) -> dict[str, Interval]:
+        """Returns the interval that was planned first of those that read a source topic, by topic. Withdrawn intervals do
+        not count. The frontier of the topic starts at this interval.
+        """
+        found: dict[str, tuple[Order, Interval]] = {}
+        for interval, revisions in self._kept_intervals:
+            planned = self._planned_first(revisions)
+            for topic in revisions.last_batch.plan.source_topics:
+                if topic not in found or planned < found[topic][0]:
+                    found[topic] = planned, interval
+        return {topic: interval for topic, (_, interval) in found.items()}
 
     @cached_property
     def run(self) -> list[Batch]:

@@ -11,6 +11,7 @@ gathering.py       gathers what expectations need from the records, in one aggre
 judging.py         the only module that calls Great Expectations, which decides by what was gathered
 loading.py         imports Great Expectations without the parts that no verdict needs
 empty.py           what expectations say about a batch without records
+empty_sources.py   did each source give records, for sources that have to
 history.py         is a batch like those published before it?
 evaluation.py      evaluates a suite on a batch
 samples.py         unexpected records as a report shows them

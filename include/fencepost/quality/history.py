@@ -6,15 +6,18 @@ spread is the median absolute deviation, which one odd batch does not change. `t
 counts, because the spread is 0 after many batches of the same size. All of this is computed exactly, from the numbers
 as they are written. With fewer than `at_least` published batches nothing is judged, and the check passes.
 
-A batch that read no record, or only records that the source excludes, has no newest record. Nothing arrived in its
-interval, so the source's newest record is older than the interval's start. The freshness check fails if even the
-interval's length is too old. Otherwise the check has nothing to judge.
+The freshness check compares each source with what the same topic had in earlier batches, and fails if one is older than
+usual. A batch that did not read a topic says nothing about it. A topic that too few batches have read is not judged.
+
+A source that gave no record, or only records that it excludes, has no newest record. Nothing arrived in the interval, so
+the source's newest record is older than the interval's start. The check fails if even the interval's length is too old.
+Otherwise there is nothing to judge about this source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from statistics import median
 from typing import Any
@@ -28,17 +31,33 @@ from fencepost.suite.catalogue import FRESHNESS
 from fencepost.suite.declared import DeclaredExpectation
 from fencepost.suite.numbers import shown
 
+NOT_JUDGED = "not judged"  # the reason in an observed value, as CheckResult.not_judged reads it
+UNKNOWN = "no source record has a timestamp, or a retry found the rows already written and counted no input"
 
-class PastBatch(Frozen):
-    """A batch with the number of its rows, and the age of its newest source record at the interval's end. The age is
-    None if it is not known.
 
-    If the batch read no record that is not excluded, `older_than` is the length of its interval instead.
+class NewestAge(Frozen):
+    """The age of a source's newest record at the interval's end, or None if it is not known.
+
+    If the source gave no record that is not excluded, `older_than` is the length of the interval instead.
     """
 
-    rows: int = Field(ge=0)
     age: timedelta | None = None
     older_than: timedelta | None = None
+
+    @classmethod
+    def of(cls, interval: Interval, newest: datetime | None, included: int | None) -> NewestAge:
+        """Returns the age of the newest record among `included` records. The number is None if they were not counted."""
+        return cls(
+            age=None if newest is None else interval.end - newest,
+            older_than=interval.end - interval.start if included == 0 else None,
+        )
+
+
+class PastBatch(Frozen):
+    """A batch with the number of its rows, and the age of the newest record of each source that it read, by topic."""
+
+    rows: int = Field(ge=0)
+    sources: dict[str, NewestAge] = Field(default_factory=dict)
 
 
 class History(Frozen):
@@ -63,11 +82,8 @@ def published_before(interval: Interval, batches: Sequence[Batch]) -> tuple[Past
 
 
 def _point(interval: Interval, written: WriteSummary) -> PastBatch:
-    return PastBatch(
-        rows=written.rows,
-        age=interval.end - written.newest if written.newest else None,
-        older_than=interval.end - interval.start if written.included == 0 else None,
-    )
+    ages = {topic: NewestAge.of(interval, one.newest, one.included) for topic, one in written.sources.items()}
+    return PastBatch(rows=written.rows, sources=ages)
 
 
 def liken(declared: DeclaredExpectation, history: History) -> CheckResult:
@@ -83,7 +99,7 @@ def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
     rows = history.batch.rows
     usual = _usual([Fraction(p.rows) for p in history.before], limits)
     if usual is None:
-        return _not_judged(declared, {"rows": rows}, _too_few(history.before, limits))
+        return CheckResult.idle(declared, {"rows": rows, NOT_JUDGED: _too_few(history.before, limits)})
     middle, spread = usual
     distance = max(Fraction(limits.spreads) * spread, Fraction(limits.tolerance) * middle)
     observed: dict[str, JsonValue] = {"rows": rows, "usual": f"{shown(middle)} ± {shown(distance)}"}
@@ -91,32 +107,48 @@ def _volume(declared: DeclaredExpectation, history: History) -> CheckResult:
 
 
 def _freshness(declared: DeclaredExpectation, history: History) -> CheckResult:
-    """Checks that the newest source record is as close to the interval's end as usual, or closer."""
+    """Checks that the newest record of each source is as close to the interval's end as usual, or closer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
-    age, older_than = history.batch.age, history.batch.older_than
-    ages = [_seconds(p.age) for p in history.before if p.age is not None]
-    if age is not None:
-        found = _time(_seconds(age))
-    elif older_than is not None:
-        found = f"no record was read, so more than {_time(_seconds(older_than))}"
+    judged = {topic: _fresh(now, _ages(topic, history), limits) for topic, now in history.batch.sources.items()}
+    failed_first = sorted(judged.items(), key=lambda item: item[1][0] is not False)
+    found: dict[str, JsonValue] = {topic: facts for topic, (_, facts) in failed_first}
+    observed = found if len(found) != 1 else next(iter(found.values()))
+    answers = {fresh for fresh, _ in judged.values()} - {None}
+    if not answers:
+        return CheckResult.idle(declared, observed)
+    return CheckResult.judged(declared, answers == {True}, observed)
+
+
+def _ages(topic: str, history: History) -> list[Fraction]:
+    """Returns the ages that are known of the topic's newest record in earlier batches, in seconds."""
+    read = (past.sources[topic] for past in history.before if topic in past.sources)
+    return [_seconds(one.age) for one in read if one.age is not None]
+
+
+def _fresh(
+    now: NewestAge, ages: Sequence[Fraction], limits: FreshnessLimits
+) -> tuple[bool | None, dict[str, JsonValue]]:
+    """Returns whether a source's newest record is as new as usual, and what was found. The answer is None if nothing was
+    judged.
+    """
+    if now.age is not None:
+        found = _time(_seconds(now.age))
+    elif now.older_than is not None:
+        found = f"no record was read, so more than {_time(_seconds(now.older_than))}"
     else:
-        return _not_judged(
-            declared,
-            {},
-            "no source record has a timestamp, or a retry found the rows already written and counted no input",
-        )
+        return None, {NOT_JUDGED: UNKNOWN}
     observed: dict[str, JsonValue] = {"age of the newest record": found}
     usual = _usual(ages, limits)
     if usual is None:
-        return _not_judged(declared, observed, _too_few(ages, limits))
+        return None, observed | {NOT_JUDGED: _too_few(ages, limits)}
     middle, spread = usual
     latest = middle + max(Fraction(limits.spreads) * spread, Fraction(limits.tolerance_seconds))
     observed |= {"usual": _time(middle), "at most": _time(latest)}
-    if age is not None:
-        return CheckResult.judged(declared, _seconds(age) <= latest, observed)
-    if older_than is not None and _seconds(older_than) >= latest:
-        return CheckResult.judged(declared, False, observed)
-    return _not_judged(declared, observed, "no record was read, and the last earlier record may be new enough")
+    if now.age is not None:
+        return _seconds(now.age) <= latest, observed
+    if now.older_than is not None and _seconds(now.older_than) >= latest:
+        return False, observed
+    return None, observed | {NOT_JUDGED: "no record was read, and the last earlier record may be new enough"}
 
 
 def _seconds(time: timedelta) -> Fraction:
@@ -139,8 +171,3 @@ def _time(seconds: Fraction) -> str:
 
 def _too_few(known: Sequence[Any], limits: Limits) -> str:
     return f"{len(known)} of {limits.at_least} published batches to compare with"
-
-
-def _not_judged(declared: DeclaredExpectation, observed: dict[str, JsonValue], why: str) -> CheckResult:
-    observed = {**observed, "not judged": why}
-    return CheckResult.idle(declared, observed)

@@ -1,7 +1,7 @@
 """Reads back and judges a batch's quarantined records, by rule and with sample rows. The module checks that all
 quarantined records exist, and that there are not too many.
 
-Every row is accounted for. The plan froze the records to read. Malformed records are quarantined or dropped,
+Every row is accounted for. The plan froze the records of each source. Malformed records are quarantined or dropped,
 tombstones may be dropped, and records that the source excludes are left out. Rows of the transform's result are
 written, quarantined, or withheld with their record. Each number is measured independently: the plan has the offsets,
 Spark counts the records read, the malformed records, the tombstones, the excluded records and the transform's rows, and
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pydantic import Field, JsonValue
+from pydantic import AwareDatetime, Field, JsonValue
 
 from fencepost.config.sections import QuarantineLimit
 from fencepost.counts import count_of
@@ -26,6 +26,7 @@ from fencepost.model import (
     OffsetRange,
     Outcome,
     Plan,
+    SourceSummary,
     WriteSummary,
     describe_ranges,
 )
@@ -63,8 +64,53 @@ class OfRule(Frozen):
     sample: tuple[QuarantinedRow, ...] = ()
 
 
+class SourceAccounts(Frozen):
+    """The accounts of one source of a batch, by its topic: what happened to its records. `read` is None if they were not
+    counted.
+    """
+
+    topic: str
+    offsets: int | None = Field(default=None, ge=0)  # some may have no record; None in a replay
+    read: int | None = Field(default=None, ge=0)
+    malformed: int = Field(default=0, ge=0)  # as Spark counted them
+    dropped: int = Field(default=0, ge=0)  # of the malformed records; the others go to quarantine
+    tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
+    excluded: int = Field(default=0, ge=0)  # records that the source does not read
+    newest: AwareDatetime | None = None  # the latest timestamp of a record that is not excluded
+
+    @classmethod
+    def of(cls, plan: Plan, topic: str, found: SourceSummary) -> SourceAccounts:
+        """Returns the accounts of a source of this plan."""
+        return cls(
+            topic=topic,
+            offsets=None if plan.replays else sum(part.length for part in plan.input_of(topic).ranges),
+            read=found.rows_in,
+            malformed=found.malformed,
+            dropped=0 if plan.keeps_malformed(topic) else found.malformed,
+            tombstones=found.tombstones,
+            excluded=sum(found.excluded.values()),
+            newest=found.newest,
+        )
+
+    @property
+    def kept(self) -> int:
+        """Returns how many malformed records go to quarantine."""
+        return self.malformed - self.dropped
+
+    @property
+    def included(self) -> int | None:
+        """Returns how many of the records read are not excluded, or None if they were not counted."""
+        return None if self.read is None else self.read - self.excluded
+
+
+def source_accounts(plan: Plan, written: WriteSummary) -> tuple[SourceAccounts, ...]:
+    """Returns the accounts of each source of a written batch."""
+    return tuple(SourceAccounts.of(plan, topic, found) for topic, found in written.sources.items())
+
+
 class Accounts(Frozen):
-    """The accounts of a batch: what happened to every row. `read` and `results` are None if they were not counted.
+    """The accounts of a batch: what happened to every row, and `sources` of what it read. `read` and `results` are None if
+    they were not counted.
 
     A rule quarantines a source record once, however many rows the record gave. One row counts as failed, and the others
     are withheld.
@@ -73,7 +119,7 @@ class Accounts(Frozen):
     taken: int | None = Field(
         default=None, ge=0
     )  # in a replay: the records to replay, by the receipts of the batch that quarantined them
-    offsets: int | None = Field(default=None, ge=0)  # offsets of the source; some may have no record
+    sources: tuple[SourceAccounts, ...] = ()
     read: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)  # as Spark counted them
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
@@ -90,16 +136,16 @@ class Accounts(Frozen):
     @classmethod
     def of(cls, plan: Plan, written: WriteSummary) -> Accounts:
         """Returns the accounts of a written batch."""
-        kept = written.quarantined.get(MALFORMED, 0)
+        kept, sources = written.quarantined.get(MALFORMED, 0), source_accounts(plan, written)
         return cls(
             taken=plan.replays.tally.rows if plan.replays else None,
-            offsets=plan.offsets,
+            sources=sources,
             read=written.rows_in,
             malformed=written.malformed,
             malformed_kept=kept,
-            dropped=0 if plan.quarantines_malformed else written.malformed,
-            tombstones=written.tombstones,
-            excluded=sum(written.excluded.values()),
+            dropped=sum(one.dropped for one in sources),
+            tombstones=sum(one.tombstones for one in sources),
+            excluded=sum(one.excluded for one in sources),
             results=written.results,
             failed=written.quarantined_tally.rows - kept,
             withheld=written.withheld,
@@ -150,11 +196,17 @@ class Accounts(Frozen):
             found.append(
                 f"{count_of(self.read, 'record was', 'records were')} taken from quarantine, but {self.taken:,} were there"
             )
-        if self.read is not None and self.offsets is not None and self.read > self.offsets:
-            found.append(
-                f"{count_of(self.read, 'record was', 'records were')} read, but the plan has {count_of(self.offsets, 'offset')}"
-            )
+        for one in self.sources:
+            if one.read is not None and one.offsets is not None and one.read > one.offsets:
+                found.append(
+                    f"{count_of(one.read, 'record was', 'records were')} read{self.from_topic(one)}, but the plan has "
+                    f"{count_of(one.offsets, 'offset')}"
+                )
         return found
+
+    def from_topic(self, source: SourceAccounts) -> str:
+        """Returns the topic of a source in a message. The text is empty if the batch has no other source."""
+        return f" from topic {source.topic}" if len(self.sources) > 1 else ""
 
 
 class QuarantineCheck(Frozen):
@@ -203,6 +255,13 @@ class QuarantineCheck(Frozen):
         if self.deleted:
             return f"Set retention.ms=-1 and retention.bytes=-1 on topic {self.topic}"
         return f"Find out who else writes to topic {self.topic}, or why the transform gives different rows on a retry"
+
+
+def malformed_words(source: SourceAccounts) -> str:
+    """Returns how many records of a source are malformed and what became of them, such as `5 quarantined`, or `0`."""
+    if not source.malformed:
+        return "0"
+    return f"{source.malformed:,} {'dropped' if source.dropped else 'quarantined'}"
 
 
 def counted(rules: Mapping[str, int]) -> str:
@@ -269,7 +328,11 @@ def read_quarantine(frame: DataFrame, written: WriteSummary, sample_rows: int) -
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
-    """Returns the number in the accounts that is above the limit, in a sentence, or None if no number is. Pure."""
+    """Returns the number in the accounts that is above the limit, in a sentence, or None if no number is. Pure.
+
+    The limit in rows is for the whole batch. The share of malformed records is judged for each source by itself, so the
+    records of a large source do not hide those of a small one.
+    """
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
@@ -279,13 +342,17 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         )
     if limit.share is None:
         return None
-    read = f"records read{' and not excluded' if accounts.excluded else ''}"
-    for what, one, more, part, whole in (
-        (read, "is malformed", "are malformed", accounts.malformed_kept, accounts.included),
+    of_sources = [
         (
-            *("rows of the transform", "fails a quarantine rule", "fail a quarantine rule"),
-            *(accounts.failed + accounts.withheld, accounts.results),
-        ),
+            f"records read{accounts.from_topic(one)}{' and not excluded' if one.excluded else ''}",
+            *("is malformed", "are malformed", one.kept, one.included),
+        )
+        for one in accounts.sources
+    ]
+    of_rows = ("rows of the transform", "fails a quarantine rule", "fail a quarantine rule")
+    for what, one, more, part, whole in (
+        *of_sources,
+        (*of_rows, accounts.failed + accounts.withheld, accounts.results),
     ):
         if whole and part > Fraction(limit.share) * whole:
             most = percent(Fraction(limit.share))

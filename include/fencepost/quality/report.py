@@ -14,7 +14,7 @@ from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.protocol.unread import unread_at_plan
 from fencepost.quality.checks import CheckResult, Evaluation, Status
-from fencepost.quality.quarantine import QuarantineCheck
+from fencepost.quality.quarantine import QuarantineCheck, SourceAccounts, source_accounts
 from fencepost.suite.declared import Severity
 
 
@@ -94,6 +94,12 @@ class Report(Frozen):
         is empty.
         """
         return unread_at_plan(self.batch).description
+
+    @property
+    def sources(self) -> tuple[SourceAccounts, ...]:
+        """Returns the accounts of each source if the batch has several. The totals are those of an only source."""
+        found = () if self.batch.written is None else source_accounts(self.batch.plan, self.batch.written)
+        return found if len(found) > 1 else ()
 
     @property
     def next_step(self) -> str:

@@ -19,6 +19,7 @@ from fencepost.formats.framing import ExcludedKind
 from fencepost.model import Outcome
 from fencepost.protocol import table_states
 from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.quarantine import malformed_words
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
 CELL = 160  # characters of one value in a table
@@ -68,6 +69,7 @@ def template_of(package: str, name: str) -> Template:
         "arguments": arguments_of,
         "left_out": left_out_words,
         "withheld": withheld_words,
+        "malformed": malformed_words,
         "excluded_noun": lambda kind, records: ExcludedKind(kind).noun(records),
         "addition": addition_words,
         "code_spans": code_spans,

@@ -4,15 +4,17 @@ their values.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fencepost.counts import count_of
 from fencepost.formats.framing import describe_excluded
-from fencepost.model import Batch, WriteSummary
+from fencepost.model import Batch, WriteSummary, describe_ranges
 from fencepost.protocol.table_states import describe_state
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.quarantine import counted
+from fencepost.quality.quarantine import SourceAccounts, counted, malformed_words
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
-LISTED = 6  # checks named in the text
+LISTED = 6  # checks, and sources, named in the text
 COORDINATES = 3  # records named for each check
 
 
@@ -34,6 +36,10 @@ def render_plain(report: Report) -> str:
         lines.append(
             f"records: {', '.join([_rows_in(batch), *_counts_beside_output(report), f'{batch.written.rows:,} out'])}"
         )
+    lines += [_source(one) for one in report.sources[:LISTED]]
+    if len(report.sources) > LISTED:
+        lines.append(f"and {len(report.sources) - LISTED} more sources; the report lists them all")
+    lines += list(_looked_back(batch))
     if report.quarantined is not None and report.quarantined.rules:
         lines.append(
             f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
@@ -89,6 +95,37 @@ def _rows_in(batch: Batch) -> str:
         if written.rows_in is None
         else f"{written.rows_in:,} in"
     )
+
+
+def _looked_back(batch: Batch) -> Iterator[str]:
+    """Yields what the batch looked back at, and the rows that were left out because they belong to earlier intervals."""
+    written = batch.written
+    for one in batch.plan.looked_back if written is not None else ():
+        assert written is not None
+        found = written.sources.get(one.topic)
+        counts = [count_of(one.offsets, "offset")]
+        if found is not None and found.looked_back is not None:
+            counts.append(count_of(found.looked_back, "record"))
+        if found is not None and found.looked_back_malformed:
+            counts.append(f"{found.looked_back_malformed:,} of them malformed and left out")
+        yield f"looked back at topic {one.topic}: {', '.join(counts)}"
+        if one.lost:
+            yield f"not looked back at in topic {one.topic}, because it expired: {describe_ranges(one.lost)}"
+    if written is not None and written.rows_of_earlier is not None:
+        left_out = count_of(written.rows_of_earlier, "row belongs", "rows belong")
+        yield f"{left_out} to earlier intervals and {'was' if written.rows_of_earlier == 1 else 'were'} left out"
+
+
+def _source(one: SourceAccounts) -> str:
+    counts = [
+        *([count_of(one.offsets, "offset")] if one.offsets is not None else []),
+        "not counted" if one.read is None else f"{one.read:,} in",
+        *([f"{malformed_words(one)} as malformed"] if one.malformed else []),
+        *([f"{count_of(one.tombstones, 'tombstone')} dropped"] if one.tombstones else []),
+        *([f"{one.excluded:,} excluded"] if one.excluded else []),
+        *([f"newest {one.newest:%Y-%m-%d %H:%M:%S} UTC"] if one.newest is not None else []),
+    ]
+    return f"source {one.topic}: {', '.join(counts)}"
 
 
 def _plain_check(check: CheckResult) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from fencepost.rows.observed import listed
+
 # Nodes of Spark's analysed plans that give a row at most once for each row they get.
 KEEPING = frozenset(
     (
@@ -31,7 +33,7 @@ def may_multiply(result: DataFrame, observed: str) -> bool:
         name = plan.nodeName()
         if name == "CollectMetrics" and plan.name().startswith(observed):
             continue
-        children = [plan.left()] if name == "Join" else _listed(plan.children())
+        children = [plan.left()] if name == "Join" else listed(plan.children())
         if not _keeps(plan, name) or not (children or name == "CTERelationRef"):
             return True
         plans += children
@@ -46,7 +48,3 @@ def _keeps(plan: Any, name: str) -> bool:
     if name == "Window":  # one that takes `_record` from another row may give it to many
         return "_record#" not in plan.windowExpressions().mkString(" ")
     return name in KEEPING
-
-
-def _listed(found: Any) -> list[Any]:
-    return [found.apply(n) for n in range(found.size())]

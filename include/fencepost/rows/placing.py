@@ -12,23 +12,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost.rows.encode import PLACES
+from fencepost.rows.observed import LISTENERS_WAIT_MS
 
 CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
-LISTENERS_WAIT_MS = 60_000
 
 
-def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
+def place_by_key(records: DataFrame, partitions: int, *also: str) -> DataFrame:
     """Shuffles the rows into `partitions` Spark partitions. If the transform kept the source's order, each partition
     has it.
 
     A transform keeps the order if it keeps `_partition` and `_offset`, and `_topic` if its source has several topics.
     Otherwise rows are sorted by key and value, so that a retry writes the same sequence as the first attempt. A row
-    without a key is placed by its value, for the same reason.
+    without a key is placed by its value, for the same reason. Rows of the same place are sorted by the columns `also`.
     """
     place = kafka_partition(records.sparkSession, F.coalesce("key", "value", F.lit(b"")), partitions)
     kept = {"_partition", "_offset"} <= set(records.columns)
     order = [name for name in PLACES if name in records.columns] if kept else ["key", "value"]
-    return records.repartitionById(partitions, place).sortWithinPartitions(*order).drop(*PLACES)
+    return records.repartitionById(partitions, place).sortWithinPartitions(*order, *also).drop(*PLACES)
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:

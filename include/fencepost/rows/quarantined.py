@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from fencepost.config.pipeline import Pipeline
 from fencepost.formats.quoting import quoted
 from fencepost.model import BATCH_HEADER, Schemas
-from fencepost.rows.decode import as_list
+from fencepost.rows.decode import RECORD, as_list, in_text
 from fencepost.rows.encode import PLACES, parse_results
 from fencepost.rows.fingerprint import fingerprint_hash
 from fencepost.rows.flag import Rules
@@ -54,6 +54,20 @@ def set_apart(raw: DataFrame) -> DataFrame:
 
 
 SET_APART = ("result", "result_key", "result_value", "result_headers")
+BYPASSING = ("_record", "_malformed", *(f"_{name}" for name in SET_APART))  # the columns that `parsed_again` needs
+
+
+def with_reason(apart: DataFrame) -> DataFrame:
+    """Returns the records of `set_apart` that no source decodes, as `BYPASSING`: result rows, and source records with the
+    reason for which they are in quarantine.
+    """
+    parts = [F.col(name) for name in RECORD.fieldNames() if name != "headers"]
+    record = F.struct(*parts, in_text(F.col("headers")).alias("headers"))
+    return apart.select(
+        record.alias("_record"),
+        F.col("reason").alias("_malformed"),
+        *(F.col(name).alias(f"_{name}") for name in SET_APART),
+    )
 
 
 def parsed_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
@@ -90,8 +104,8 @@ def result_rows(parsed: DataFrame, schema: StructType, rules: Rules) -> DataFram
 
 
 def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """Turns rows of `result_rows` into records as `to_routed` does. A result row that passes goes to the output byte
-    for byte.
+    """Turns rows of `result_rows` into records as `to_routed` does, with the place of their source record if it is known. A
+    result row that passes goes to the output byte for byte.
     """
     result, record = F.col("_result"), F.col("_record")
     timestamp = F.unix_millis(record["timestamp"])
@@ -107,6 +121,7 @@ def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
     if pipeline.output.records.timestamp:
         columns["timestamp"] = timestamp
     columns["headers"] = F.col("_result_headers")
+    columns |= {name: record[name.removeprefix("_")] for name in PLACES}
     columns[QUARANTINED] = F.when(F.col(RULE).isNotNull() | F.col("reason").isNotNull(), said)
     records = judged.select(*(column.alias(name) for name, column in columns.items()))
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
@@ -120,7 +135,7 @@ def is_quarantined_by(batch: str) -> Column:
 
 def as_in_source(raw: DataFrame) -> DataFrame:
     """Restores quarantined records as they were in the source, with the connector's columns. The column `result` says
-    whether a record is a result row.
+    whether a record is a result row, and `reason` why it is in quarantine.
 
     A result row was never in the source. A result row has the key, value and headers of the record for the output. It
     has the topic, partition and offset of the source record, if they are known.
@@ -138,12 +153,13 @@ def as_in_source(raw: DataFrame) -> DataFrame:
         "timestamp",
         theirs.alias("headers"),
         F.coalesce(header_value(KEPT_HEADER) == "result", F.lit(False)).alias("result"),
+        header_value(REASON_HEADER).alias("reason"),
     )
 
 
 def source_sample(raw: DataFrame) -> DataFrame:
     """Returns the records of `as_in_source` without result rows."""
-    return raw.where(~F.col("result")).drop("result")
+    return raw.where(~F.col("result")).drop("result", "reason")
 
 
 def _of_source() -> Column:

@@ -72,9 +72,10 @@ def check_row_by_row(pipeline: Pipeline, result: DataFrame, read: Collection[Rea
 
 
 def not_row_by_row(pipeline: Pipeline) -> SettingsError:
-    """Returns the error about a transform that shuffles under layout `source`."""
+    """Returns the error about a transform that shuffles, or that joins sources, under layout `source`."""
+    several = ", joins of two sources, a source used twice" if pipeline.several else ""
     return SettingsError(
         f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
         "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
-        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove these operations."
+        f"distinct, repartition, joins that are not broadcast{several}). Set output.layout: output, or remove these operations."
     )

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row
 
 from fencepost.errors import FencepostError
 from fencepost.model import OffsetRange, Receipt
-from fencepost.rows.row_by_row import require_read
+from fencepost.rows.row_by_row import RowsMoved, require_read
 from fencepost.rows.writer import ANSWER_SCHEMA, TASKS, WriteJob, writer_of
 
 log = logging.getLogger("fencepost.rows.run_writers")
@@ -42,8 +42,9 @@ def run_writers(
     """Writes the rows on the executors, each task-partition exactly once. Returns the answers of the writers.
 
     `tasks` maps each range that the DataFrame reads to its task-partition. If `tasks` is None, the rows are placed
-    already, and Spark partition t is task-partition t. `meaning` translates an error of the job. If all task-partitions
-    have committed, `committed` has the receipts in their marks, and no job runs.
+    already, and each Spark partition is the task-partition in the same place of the job. `meaning` translates an error of
+    the job, and of the jobs that Spark runs before it for a broadcast. If all task-partitions have committed, `committed` has
+    the receipts in their marks, and no job runs.
 
     Raises:
         RowsMoved: the DataFrame's partitions are not those ranges. No job has run.
@@ -57,13 +58,23 @@ def run_writers(
             job.writers.first + len(committed) - 1,
         )
         return Answers(committed, read_all=False)
+    try:
+        answers, computed = _run(rows, job, tasks)
+    except RowsMoved:
+        raise
+    except Exception as error:
+        raise meaning(error) from error
+    receipts = [Receipt.model_validate_json(answer["receipt"]) for answer in answers]
+    return Answers(receipts, not any(answer["skipped"] for answer in answers), computed)
+
+
+def _run(rows: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> tuple[list[Row], bool]:
+    """Returns the answers of the writers, and whether Spark computed rows (`Answers.computed`)."""
     answered, computed = rows.mapInArrow(writer_of(job), ANSWER_SCHEMA), True
     if tasks is None and not answered._jdf.queryExecution().toRdd().getNumPartitions():
         computed = False
         answered = _without_rows(rows, len(job.writers.marks)).mapInArrow(writer_of(job), ANSWER_SCHEMA)
-    answers = _collect(answered, job.nonce, _task_partitions(answered, job, tasks), meaning)
-    receipts = [Receipt.model_validate_json(answer["receipt"]) for answer in answers]
-    return Answers(receipts, not any(answer["skipped"] for answer in answers), computed)
+    return _collect(answered, job.nonce, _task_partitions(answered, job, tasks)), computed
 
 
 def _without_rows(rows: DataFrame, partitions: int) -> DataFrame:
@@ -79,21 +90,17 @@ def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange
     the job starts.
     """
     if tasks is None:
-        return range(len(job.writers.marks))
+        return range(job.writers.first, job.writers.first + len(job.writers.marks))
     return [tasks[read] for read in require_read(frame, tasks)]
 
 
-def _collect(
-    answered: DataFrame, tag: str, tasks: Sequence[int], meaning: Callable[[Exception], FencepostError]
-) -> list[Row]:
+def _collect(answered: DataFrame, tag: str, tasks: Sequence[int]) -> list[Row]:
     """Runs the job whose Spark partitions write these task-partitions. The tag identifies it in Spark's status store."""
     context = answered.sparkSession.sparkContext
     context.setLocalProperty(TASKS, json.dumps(list(tasks)))
     context.addJobTag(tag)
     try:
         return answered.collect()
-    except Exception as error:
-        raise meaning(error) from error
     finally:
         with suppress(Exception):  # the JVM may have died
             context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # removes the property

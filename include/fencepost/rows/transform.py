@@ -11,14 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructType
 
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.source import Source
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.config.source import SOURCE, Source
+from fencepost.errors import NeedsOperator, SettingsError, TransformFailed
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.formats.column_names import twins, without_case
 from fencepost.formats.written_names import with_written_names, written_name
@@ -39,7 +39,8 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     if file.suffix == ".sql":
         text = read_sql(file)
         if not SQL_COMMENT.sub("", text).strip():
-            raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
+            tables = "the table {source}" if pipeline.source is not None else ", ".join(pipeline.several)
+            raise SettingsError(f"{file}: empty; expected a SELECT from {tables}.")
         _check_views(pipeline, text)
         return None
     module = ModuleType(f"fencepost_transform_{pipeline.name}")
@@ -60,51 +61,75 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
 
 
 def _check_arguments(pipeline: Pipeline, transform: Callable[..., object]) -> None:
-    """Checks that the arguments of the function `transform` are the source and the side tables.
+    """Checks that the arguments of the function `transform` are the sources and the side tables.
 
     Raises:
-        SettingsError: names the argument or the side table.
+        SettingsError: names the argument, the source or the side table.
     """
-    file, tables = pipeline.transform_file, pipeline.tables
+    file, tables, several = pipeline.transform_file, pipeline.tables, pipeline.source is None
+    wanted = [*pipeline.several, *tables]
     try:
         arguments = list(inspect.signature(transform).parameters.values())
     except (TypeError, ValueError):  # a callable that does not say what it takes
         return
-    if any(one.kind is one.VAR_KEYWORD for one in arguments) or not (tables or arguments):
+    if any(one.kind is one.VAR_KEYWORD for one in arguments) or not (wanted or arguments):
         return
     named_ones = [one for one in arguments if one.kind is not one.VAR_POSITIONAL]
-    others = [one for one in named_ones[1:] if one.kind is not one.POSITIONAL_ONLY]  # tables are given by name
-    if (source := next(iter(named_ones), None)) is not None and source.name in tables:
+    by_name = named_ones if several else named_ones[1:]
+    others = [one for one in by_name if one.kind is not one.POSITIONAL_ONLY]
+    example = f"transform({', '.join(wanted if several else ['source', *tables])})"
+    if not several and (source := next(iter(named_ones), None)) is not None and source.name in tables:
         raise SettingsError(
             f"{file}: the first argument of transform is the source, and {source.name} is the name of a side table. Write "
-            f"transform(source, {', '.join(tables)}), or rename the table in pipeline.yaml."
+            f"{example}, or rename the table in pipeline.yaml."
         )
-    if unused := [name for name in tables if name not in {one.name for one in others}]:
+    if unused := [name for name in wanted if name not in {one.name for one in others}]:
+        setting, what = (f"tables.{unused[0]}", "table") if unused[0] in tables else (f"sources.{unused[0]}", "source")
         raise SettingsError(
-            f"{file}: transform has no argument {unused[0]}, and tables.{unused[0]} in pipeline.yaml is for the transform. Write "
-            f"transform(source, {', '.join(tables)}), or remove the table."
+            f"{file}: transform has no argument {unused[0]}, and {setting} in pipeline.yaml is for the transform. Write "
+            f"{example}, or remove the {what}."
         )
-    for one in others:
-        if one.name not in tables and one.default is one.empty:
+    for one in by_name:
+        if one.name not in wanted and one.default is one.empty:
             has = f"The side tables are {', '.join(tables)}" if tables else "It has no side tables"
+            if several:
+                has = f"The sources are {', '.join(pipeline.several)}. {has}"
+            nothing = "neither a source nor a side table" if several else "no side table"
+            add = f"sources.{one.name} or tables.{one.name}" if several else f"tables.{one.name}"
             raise SettingsError(
-                f"{file}: transform has the argument {one.name}, for which pipeline.yaml has no side table. {has}. Add "
-                f"tables.{one.name}, or remove the argument."
+                f"{file}: transform has the argument {one.name}, for which pipeline.yaml has {nothing}. {has}. Add "
+                f"{add}, or remove the argument."
             )
 
 
 def _check_views(pipeline: Pipeline, text: str) -> None:
-    """Checks that the SQL has the name of every side table, outside of texts and comments.
+    """Checks that the SQL has the name of each of several sources and of every side table, outside of texts and comments.
 
     Raises:
-        SettingsError: names the side table.
+        SettingsError: names the source or the side table.
     """
-    words = {word.lower() for word in WORD.findall(SQL_PIECE.sub(_without_data, text))}
-    if unused := [name for name in pipeline.tables if name not in words]:
+    file, sources = pipeline.transform_file, pipeline.several
+    if sources and any(piece["source"] for piece in SQL_PIECE.finditer(text)):
         raise SettingsError(
-            f"{pipeline.transform_file}: it does not read the view {unused[0]}, and tables.{unused[0]} in pipeline.yaml is for "
-            f"the transform. Select from {unused[0]}, or remove the table."
+            f"{file}: it selects from {{source}}, and pipeline.yaml has several sources. Select from their names: "
+            f"{', '.join(sources)}."
         )
+    words = {word.lower() for word in WORD.findall(SQL_PIECE.sub(_without_data, text))}
+    if unused := [name for name in (*sources, *pipeline.tables) if name not in words]:
+        setting, what = (f"sources.{unused[0]}", "source") if unused[0] in sources else (f"tables.{unused[0]}", "table")
+        raise SettingsError(
+            f"{file}: it does not read the view {unused[0]}, and {setting} in pipeline.yaml is for the transform. Select from "
+            f"{unused[0]}, or remove the {what}."
+        )
+
+
+def not_used(pipeline: Pipeline, source: Source) -> SettingsError:
+    """Returns the error about a source that is in no part of the transform's result. Spark would never read it."""
+    return SettingsError(
+        f"{pipeline.transform_file}: its result does not depend on {source.setting} (topic {source.topic}), by Spark's plan, so "
+        "nothing would read this source. Use it, or remove it from pipeline.yaml. A plan ends where a transform collects rows "
+        "itself: collect, toPandas, rdd, checkpoint."
+    )
 
 
 def _without_data(piece: re.Match[str]) -> str:
@@ -119,15 +144,22 @@ def read_sql(file: Path) -> str:
         raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
-def apply_transform(pipeline: Pipeline, frame: DataFrame, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """Returns the result of the user's transform. `transform` gets the side tables as arguments with their names. A
-    transform.sql selects from the table `{source}`, and has the side tables as views.
+def apply_transform(pipeline: Pipeline, records: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) -> DataFrame:
+    """Returns the result of the user's transform for the records of the sources. `transform` gets the side tables, and each
+    of several sources, as arguments with their names. An only source is its first argument. For a transform.sql they are
+    views, and an only source is the table `{source}`, or plain `source`.
     """
     module = load_transform(pipeline)
-    file = pipeline.transform_file
+    file, spark = pipeline.transform_file, next(iter(records.values())).sparkSession
+    named = {**tables, **(records if pipeline.source is None else {})}
+    first = [records[SOURCE]] if pipeline.source is not None else []
     try:
-        with settings_kept(frame.sparkSession, pipeline):
-            result = select(read_sql(file), frame, tables) if module is None else module.transform(frame, **tables)
+        with settings_kept(spark, pipeline):
+            if module is None:
+                views = {**named, **{view: frame for view in (SOURCE_VIEW, SOURCE) for frame in first}}
+                result = select(spark, read_sql(file), views)
+            else:
+                result = module.transform(*first, **named)
     except SettingsError:
         raise
     except AnalysisException as error:
@@ -141,11 +173,7 @@ def apply_transform(pipeline: Pipeline, frame: DataFrame, tables: Mapping[str, D
 
 
 # Columns that a source has under one setting.
-COLUMNS_OF_SETTINGS = {
-    "_op": "source.envelope: debezium",
-    "_source": "source.envelope: debezium",
-    "_headers": "source.headers: true",
-}
+COLUMNS_OF_SETTINGS = {"_op": "envelope: debezium", "_source": "envelope: debezium", "_headers": "headers: true"}
 
 
 def _missing_setting(error: AnalysisException, pipeline: Pipeline) -> str:
@@ -154,14 +182,61 @@ def _missing_setting(error: AnalysisException, pipeline: Pipeline) -> str:
     """
     if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         return ""
-    column = (error.getMessageParameters() or {}).get("objectName", "").split(".")[0].strip("`").lower()
-    setting = COLUMNS_OF_SETTINGS.get(column)
-    if setting is None:
+    parts = (error.getMessageParameters() or {}).get("objectName", "").lower().split(".")  # the first may be a table
+    column = next((part for one in parts if (part := one.strip("`")) in COLUMNS_OF_SETTINGS), None)
+    if column is None:
         return ""
-    return f" The source has the column {column} with {setting} in {pipeline.folder / 'pipeline.yaml'}."
+    section, one = ("source", "The source") if pipeline.source is not None else ("sources.<name>", "A source")
+    return f" {one} has the column {column} with {section}.{COLUMNS_OF_SETTINGS[column]} in {pipeline.folder / 'pipeline.yaml'}."
 
 
 TOMBSTONE = "_tombstone"
+LOOKBACK = "_lookback"
+
+
+def check_lookback(pipeline: Pipeline, result: DataFrame) -> None:
+    """Checks that the result says which of its rows come from looked-back records alone.
+
+    Raises:
+        SettingsError: it has no column `_lookback` of type boolean, or several columns of this name.
+    """
+    found = [field for field in result.schema.fields if without_case(field.name) == LOOKBACK]
+    if len(found) == 1 and found[0].name == LOOKBACK and isinstance(found[0].dataType, BooleanType):
+        return
+    looking = next(source for source in pipeline.sources.values() if source.lookback is not None)
+    has = f"has no column {LOOKBACK}"
+    if len(found) > 1:
+        has = f"has {len(found)} columns {LOOKBACK}"
+    elif found:
+        has = f"has a {found[0].dataType.simpleString()} in column {found[0].name}"
+    raise SettingsError(
+        f"{pipeline.transform_file}: its result {has}, and {looking.setting} looks back. Add one boolean column "
+        f"{LOOKBACK}, which is true for a row if all of its records are looked-back ones (`a.{LOOKBACK} AND b.{LOOKBACK}` for a "
+        "join): such a row belongs to an earlier interval and is left out."
+    )
+
+
+NO_ANSWER = "fencepost: null in _lookback"  # the error of a job for a row of which the transform does not say it
+
+
+def no_answer(pipeline: Pipeline, about: str) -> TransformFailed:
+    """Returns the error about a row whose `_lookback` is null. `about` names what has failed."""
+    return TransformFailed(
+        f"{about}: {pipeline.transform_file}: a row of its result has null in {LOOKBACK}, so nobody knows whether the row "
+        "belongs to the batch. No offset moved. Make it true or false in every row: without a partner, the other side of an "
+        f"outer join is null (`coalesce(p.{LOOKBACK}, true)`). Then run again."
+    )
+
+
+@contextmanager
+def null_answers(pipeline: Pipeline) -> Iterator[None]:
+    """Raises TransformFailed in place of Spark's error if a job in this block finds a null in `_lookback`."""
+    try:
+        yield
+    except PySparkException as error:
+        if NO_ANSWER in str(error):
+            raise no_answer(pipeline, f"pipeline {pipeline.name}") from error
+        raise
 
 
 def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
@@ -179,11 +254,12 @@ def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
                 f"{file}: its result has the column {field.name} of type {field.dataType.simpleString()}. The column that makes "
                 f"a row a tombstone is {TOMBSTONE}, of type boolean. Rename or cast it."
             )
-    if any(source.passes_tombstones for source in pipeline.sources.values()) and not found:
+    passing = next((source for source in pipeline.sources.values() if source.passes_tombstones), None)
+    if passing is not None and not found:
         raise SettingsError(
-            f"{file}: its result has no column {TOMBSTONE}, and source.tombstones is pass: a record without a value would become "
-            f"a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or set "
-            "source.tombstones in pipeline.yaml to drop or fail."
+            f"{file}: its result has no column {TOMBSTONE}, and {passing.setting}.tombstones is pass: a record without a value "
+            f"would become a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or "
+            f"set {passing.setting}.tombstones in pipeline.yaml to drop or fail."
         )
 
 
@@ -217,11 +293,10 @@ SOURCE_VIEW = "_fencepost_source"
 WORD = re.compile(r"[^\W\d]\w*")
 
 
-def select(text: str, frame: DataFrame, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """Returns the result of a SELECT from the table `{source}`, or plain `source`, and from the side tables, by name.
-    Other braces keep their meaning in Spark.
+def select(spark: SparkSession, text: str, views: Mapping[str, DataFrame]) -> DataFrame:
+    """Returns the result of a SELECT from these views. The table `{source}` is the view `SOURCE_VIEW`. Other braces keep
+    their meaning in Spark.
     """
-    spark, views = frame.sparkSession, {**tables, SOURCE_VIEW: frame, "source": frame}
     for view, rows in views.items():
         rows.createOrReplaceTempView(view)
     try:

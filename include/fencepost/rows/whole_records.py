@@ -10,8 +10,7 @@ is not known) and `RULE`. `WITHHELD` marks the rows that are not written. There 
 - under layout `source` the rows of a record follow each other, because narrow operators keep the order. `whole_records` groups
   them on the way to the writer, across Arrow batches too, without a shuffle;
 - under layout `output` the rows of a record may be anywhere, and a shuffle by key would separate them. `withheld_rows` is a
-window
-  in Spark.
+  window in Spark.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
 # Spark's error condition, at the start of an error's text: only words of Spark and py4j may precede it.
 _BEFORE = (
-    r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
+    r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:java\.util\.concurrent\.ExecutionException: )?(?:[\w.$]+: )?"
     r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)\n]{0,200}\): (?:[\w.$]+: )?)?"
 )

@@ -338,6 +338,7 @@ def _commit(
         frontier={topic: dict(ends) for topic, ends in by_topic(frontier(recorded.view)).items()},
         frontier_time=snapshot.frontier_time.isoformat() if snapshot.frontier_time else None,
         verdict_final=snapshot.is_last_verdict_final,
+        sources=dict(batch.rows_read),
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         published_at=batch.changed_at.isoformat(),
@@ -368,7 +369,9 @@ def _offsets_now(deployment: Deployment, view: View, interval: Interval) -> Comm
     a transition of this interval may move.
     """
     pipeline, batches = deployment.pipeline, view.known(interval).batches
+    read = _moving_topics(pipeline, view)
     source = {*frontier(view), *(part.partition_id for batch in batches for part in batch.plan.ranges)}
+    source = {place for place in source if place[0] in read}
     offsets = output_of(deployment).offsets
     output = offsets.validated_places(view, batches) if offsets is not None else set[PartitionId]()
     found: dict[str, Mapping[PartitionId, TopicPartition]] = {}
@@ -390,18 +393,29 @@ def _offsets_to_move(deployment: Deployment, after: View, have: Committed) -> di
     """
     pipeline = deployment.pipeline
     moves: dict[str, list[TopicPartition]] = {}
-    wanted: dict[str, Mapping[PartitionId, int]] = {pipeline.group: frontier(after)}
+    read = _moving_topics(pipeline, after)
+    ends_read = {place: end for place, end in frontier(after).items() if place[0] in read}
+    wanted: dict[str, Mapping[PartitionId, int]] = {pipeline.group: ends_read}
     if (offsets := output_of(deployment).offsets) is not None:
         wanted[pipeline.validated_group] = offsets.validated(after)
     for group, ends in wanted.items():
         if group == pipeline.group:
-            check_accounted_for(pipeline, after, pipeline.source.topic, have[group])
+            for topic in read:
+                check_accounted_for(pipeline, after, topic, have[group])
         behind = [
             TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have[group], place, end)
         ]
         if behind:
             moves[group] = behind
     return moves
+
+
+def _moving_topics(pipeline: Pipeline, view: View) -> tuple[str, ...]:
+    """Returns the source topics whose offsets move: those of the newest interval that the pipeline still reads. Another topic
+    may be deleted, and Kafka refuses every commit that has an offset of a deleted topic.
+    """
+    newest = view.newest.plan.source_topics if view.newest is not None else ()
+    return tuple(topic for topic in newest if topic in pipeline.source_topics)
 
 
 def _is_at(have: Mapping[PartitionId, TopicPartition], place: PartitionId, end: int) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
-from fencepost.config.source import Source
+from fencepost.config.source import SOURCE, Source
 from fencepost.ledger.deployment import Deployment
-from fencepost.model import Batch, Plan
+from fencepost.model import Batch, OffsetRange, Plan
+from fencepost.rows.decode import CONNECTOR
 from fencepost.rows.quarantined import as_in_source, is_quarantined_by, source_sample
 from fencepost.rows.source import read_ranges
 
@@ -18,29 +20,68 @@ def settings_of(pipeline: Pipeline, plan: Plan) -> Pipeline:
     """Returns the pipeline's settings for the job. A replay always quarantines records that are still malformed."""
     if plan.replays is None:
         return pipeline
-    return pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"on_malformed": QUARANTINE})})
+    sources = {name: one.model_copy(update={"on_malformed": QUARANTINE}) for name, one in pipeline.sources.items()}
+    changed = {"several": sources} if pipeline.source is None else {"source": sources[SOURCE]}
+    return pipeline.model_copy(update=changed)
 
 
 def read_input(
     spark: SparkSession, deployment: Deployment, batch: Batch, headers: Callable[[Source], bool]
 ) -> dict[str, DataFrame]:
     """Returns the batch's records by the name of their source, with the connector's columns. `headers` says whether a
-    source's records need their headers. A replay reads quarantined records as they were in the source.
+    source's records need their headers.
+
+    A replay reads quarantined records as they were in the source. A source that the batch does not read has no records.
     """
-    plan, settings, sources = batch.plan, deployment.cluster.settings, deployment.pipeline.sources
-    if plan.replays is not None:
-        raw = read_ranges(spark, settings, plan.ranges, headers=True).where(is_quarantined_by(plan.replays.batch))
-        return dict.fromkeys(sources, as_in_source(raw))
+    if batch.plan.replays is not None:
+        return records_by_source(read_quarantined(spark, deployment, batch), deployment.pipeline)
+    return read_sources(spark, deployment, batch.plan.ranges, headers)
+
+
+def read_sources(
+    spark: SparkSession, deployment: Deployment, ranges: Sequence[OffsetRange], headers: Callable[[Source], bool]
+) -> dict[str, DataFrame]:
+    """Returns the records of these ranges by the name of their source. A source without a range has no records."""
     found = {}
-    for name, source in sources.items():
-        ranges = [part for part in plan.ranges if part.topic == source.topic]
-        found[name] = read_ranges(spark, settings, ranges, headers=headers(source))
+    for name, source in deployment.pipeline.sources.items():
+        own = [part for part in ranges if part.topic == source.topic]
+        found[name] = (
+            read_ranges(spark, deployment.cluster.settings, own, headers=headers(source)) if own else no_records(spark)
+        )
     return found
 
 
-def read_records(
-    spark: SparkSession, deployment: Deployment, batch: Batch, headers: Callable[[Source], bool]
+def read_looked_back(
+    spark: SparkSession, deployment: Deployment, ranges: Sequence[OffsetRange], headers: Callable[[Source], bool]
 ) -> dict[str, DataFrame]:
-    """Returns the batch's records as `read_input` does, without the result rows of a replay, which need no transform."""
-    raw = read_input(spark, deployment, batch, headers)
-    return raw if batch.plan.replays is None else {name: source_sample(one) for name, one in raw.items()}
+    """Returns the records of these ranges, at which a batch looks back, by the name of their source. A source without a range
+    is left out.
+    """
+    topics, sources = {part.topic for part in ranges}, deployment.pipeline.sources
+    found = read_sources(spark, deployment, ranges, headers)
+    return {name: records for name, records in found.items() if sources[name].topic in topics}
+
+
+def no_records(spark: SparkSession) -> DataFrame:
+    """Returns no records with the connector's columns. It has no Spark partition, so it can be a part of a union."""
+    return spark.createDataFrame([], CONNECTOR).limit(0)
+
+
+def read_quarantined(spark: SparkSession, deployment: Deployment, batch: Batch) -> DataFrame:
+    """Returns the records that a replay reads, as they were in the source (`as_in_source`), and result rows among them."""
+    replays = batch.plan.replays
+    assert replays is not None
+    raw = read_ranges(spark, deployment.cluster.settings, batch.plan.ranges, headers=True)
+    return as_in_source(raw.where(is_quarantined_by(replays.batch)))
+
+
+def records_by_source(quarantined: DataFrame, pipeline: Pipeline) -> dict[str, DataFrame]:
+    """Returns the source records in the result of `read_quarantined` that the transform gets, by the name of their source.
+    If the pipeline joins sources, it gets none.
+    """
+    records = source_sample(quarantined)
+    if pipeline.replays_results_only:
+        return dict.fromkeys(pipeline.sources, records.limit(0))
+    if len(pipeline.sources) == 1:
+        return dict.fromkeys(pipeline.sources, records)
+    return {name: records.where(F.col("topic") == one.topic) for name, one in pipeline.sources.items()}

@@ -28,6 +28,7 @@ from fencepost.quality.overflow import overflowing_rule
 from fencepost.rows.decode import is_truncation, refused_tombstone
 from fencepost.rows.encode import UNFIT, UNFIT_END
 from fencepost.rows.path import REFUSED
+from fencepost.rows.transform import NO_ANSWER, no_answer
 from fencepost.schemas.resolve import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, common_failure, describe, is_the_transforms, overflowed
 from fencepost.steps.batch_input import settings_of
@@ -77,6 +78,8 @@ def _of_a_record(
         return _unknown(batch)
     if REFUSED in text and (refused := refused_records(pipeline, batch, source_records)) is not None:
         return refused
+    if NO_ANSWER in text:
+        return no_answer(pipeline, f"batch {batch.id}")
     if UNFIT not in text:
         return None
     why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
@@ -115,16 +118,16 @@ def _refused_of(pipeline: Pipeline, source: Source, batch: Batch, raw: DataFrame
         return MalformedRecords(
             f"batch {batch.id}: {summary.malformed:,} of {count_of(summary.rows_in or 0, 'record')} of topic {topic} do not "
             f"fit the {schema} schema; partition:offset of the first: {_listed(summary.malformed_at)}. Cause at the first "
-            f"record: {found.why}. No offset moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine "
-            "keeps such records in a topic of their own; drop leaves them out, and the report counts them."
+            f"record: {found.why}. No offset moved. Fix the schema, or change {source.setting}.on_malformed in pipeline.yaml: "
+            "quarantine keeps such records in a topic of their own; drop leaves them out, and the report counts them."
         )
     if summary.tombstones and source.tombstones == "fail":
         return TombstonesRefused(
             f"batch {batch.id}: {summary.tombstones:,} of {count_of(summary.rows_in or 0, 'record')} of topic {topic} are "
             "tombstones: they have no value; "
             f"partition:offset of the first: {first(refused_tombstone(source))}. No offset moved. Change "
-            "source.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report counts them; "
-            "pass gives them to the transform, whose result then needs the column _tombstone."
+            f"{source.setting}.tombstones in pipeline.yaml from fail to drop or pass: drop leaves them out, and the report "
+            "counts them; pass gives them to the transform, whose result then needs the column _tombstone."
         )
     if found.truncations and (why := pipeline.why_truncations_fail(source)):
         return TruncationsRefused(

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.config.software import software
+from fencepost.config.source import Source
 from fencepost.counts import count_of
 from fencepost.doctor.limits import check_before_plan, check_limits
 from fencepost.doctor.observed_state import source_state, topic_or_none
@@ -33,6 +34,7 @@ from fencepost.model import (
     Batch,
     Decision,
     Interval,
+    Layout,
     PartitionId,
     State,
     StepResult,
@@ -60,21 +62,24 @@ from fencepost.protocol.planning import (
     SourceFacts,
     check_same_cluster,
     check_same_source,
+    check_sources,
     decide_plan,
     decide_revision,
     last_cluster,
     moves_here,
+    source_begins,
+    sources_confirmed,
     starts_of,
 )
 from fencepost.protocol.ranges import CLOCKS, credible_until
 from fencepost.protocol.replay import require_link
 from fencepost.protocol.revision import CurrentInputs, may_be_revised, revision_reason
-from fencepost.protocol.unread import EPOCH, unread, unread_at_plan
+from fencepost.protocol.unread import EPOCH, Unread, unread, unread_at_plan
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
 
-LOOK_BACK_SECONDS = 10.0  # for reading the timestamps of records that no batch reads
+UNREAD_SECONDS = 10.0  # for reading the timestamps of records that no batch reads
 
 
 def plan_batch(
@@ -85,6 +90,7 @@ def plan_batch(
     decision: Decision | None = None,
     allow_future: bool = False,
     another_cluster: bool = False,
+    sources_changed: bool = False,
     known_cluster: str | None = None,
     request: str | None = None,
     deployment: Deployment | None = None,
@@ -94,20 +100,20 @@ def plan_batch(
     0. check that this is the cluster of the last publication, before anything is created on it;
     1. check the user's rights on topics, and create the ledger, the topic of announcements and the output if they are missing;
     2. check the cluster's limits, which could make every write fail;
-    3. gather the facts. Check first, in this order: the ledger is complete, the interval has ended, the source is the topic of
-    the
+    3. gather the facts. Check first, in this order: the ledger is complete, the interval has ended, the sources are those of the
        neighbouring plans, a lane is free, transform and suite load;
     4. decide and freeze in one coordinator transaction. The output has to keep the records until they are judged.
 
     `reprocess` plans another revision of a finished interval, with the same frozen input and new output. A publication
     that cannot go on is given up. `decision` names the person who requested the revision, and the reason. The decision
     is stored with the new revision. `allow_future` plans an interval that has not ended. `another_cluster` confirms
-    that the pipeline has moved. `known_cluster` is the cluster of the last publication if a source other than the
-    ledger knows it, because on a wrong cluster the ledger is empty.
+    that the pipeline has moved. `sources_changed` confirms that it reads other topics than its newest batch.
+    `known_cluster` is the cluster of the last publication if a source other than the ledger knows it, because on a wrong
+    cluster the ledger is empty.
 
     `request` identifies a request that may come again: a DAG run keeps its parameters when it is cleared. The revision that
-    answers a request records it. So `reprocess` writes an interval once for each request, and `another_cluster` confirms one
-    cluster only.
+    answers a request records it. So `reprocess` writes an interval once for each request, `another_cluster` confirms one
+    cluster only, and `sources_changed` one set of topics.
     """
     deployment = deployment or Deployment.of(pipeline)
     if known_cluster is not None and not another_cluster:
@@ -130,12 +136,14 @@ def plan_batch(
         check_complete(deployment, view, output.newest_batches)
         if view.range_owner(interval) is None and not allow_future:
             check_has_ended(pipeline, interval)
-        source, near = deployment.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
-        for batch in near.planned:
-            check_same_source(batch, source.name, source.id, source.partitions)
+        near = Neighbours.of(view, interval, pipeline.source_topics)
+        confirmed = sources_changed and sources_confirmed(view, pipeline.source_topics, request)
+        check_sources(view, interval, pipeline.name, near, tuple(pipeline.source_topics), confirmed=confirmed)
+        for name in near.topics(pipeline.source_topics):
+            check_neighbours(near, deployment.cluster.describe(name))
         free_lane(view, pipeline.lanes, view.last(interval))  # before costly checks: a waiting plan tries every second
         check_before_plan(deployment, view)
-        return facts_of_plan(deployment, near, interval, output)
+        return replace(facts_of_plan(deployment, near, interval, output), sources_changed=confirmed)
 
     def decide(view: View, facts: PlanFacts | None) -> Change:
         planned = decide_plan(
@@ -174,7 +182,8 @@ def ready(deployment: Deployment, *, moved: bool = False, request: str | None = 
     """
     pipeline, cluster = deployment.pipeline, deployment.cluster
     require_rights(pipeline, cluster)
-    cluster.describe(pipeline.source.topic)
+    for topic in pipeline.source_topics:
+        cluster.describe(topic)
     output = destination_of(deployment)
     deployment.ledger.create()
     view = deployment.ledger.read()
@@ -235,7 +244,8 @@ def revise(
         check_complete(deployment, view, output.newest_batches)
         if latest.adds_to is not None:
             return found, facts_of_addition(deployment, require_link(view, interval), interval, output)
-        return found, facts_of_plan(deployment, Neighbours.of(view, interval), interval, output)
+        near = Neighbours.of(view, interval, deployment.pipeline.source_topics)
+        return found, facts_of_plan(deployment, near, interval, output)
 
     def decide(view: View, gathered: tuple[CurrentInputs | None, PlanFacts | None]) -> Change:
         return Change(decide_revision(view, batch, *gathered, given_up))
@@ -245,23 +255,39 @@ def revise(
 
 def facts_of_plan(deployment: Deployment, near: Neighbours, interval: Interval, output: Destination) -> PlanFacts:
     """Returns the facts for the plan of an interval with these neighbours."""
-    source = source_facts(deployment, near, interval)
-    if near.own is None and near.before is None:
-        source = replace(source, last_timestamps=_last_timestamps(deployment, source, starts_of(near, source)))
-    return _facts(deployment, near, (source,), None, interval, output)
+    sources = [source_facts(deployment, near, interval, source) for source in sources_of(deployment.pipeline, near)]
+    for number, source in enumerate(sources):
+        if near.own is None and source.topic not in near.readers:
+            stamps = _last_timestamps(deployment, source, starts_of(near, source))
+            sources[number] = replace(source, last_timestamps=stamps)
+    return _facts(deployment, near, tuple(sources), None, interval, output)
 
 
-def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -> SourceFacts:
-    """Returns the facts of the source topic for an interval with these neighbours."""
-    pipeline, cluster = deployment.pipeline, deployment.cluster
-    topic = cluster.describe(pipeline.source.topic)
-    for batch in near.planned:
+def sources_of(pipeline: Pipeline, near: Neighbours) -> list[Source]:
+    """Returns the sources that a batch with these neighbours reads."""
+    topics = near.topics(pipeline.source_topics)
+    return [source for topic, source in pipeline.source_topics.items() if topic in topics]
+
+
+def check_neighbours(near: Neighbours, topic: Topic) -> None:
+    """Checks that the offsets of the neighbouring batches in a source topic belong to it (`check_same_source`)."""
+    for batch in near.of_topic(topic.name):
         check_same_source(batch, topic.name, topic.id, topic.partitions)
+
+
+def source_facts(deployment: Deployment, near: Neighbours, interval: Interval, source: Source) -> SourceFacts:
+    """Returns the facts of a source for an interval with these neighbours."""
+    pipeline, cluster = deployment.pipeline, deployment.cluster
+    topic = cluster.describe(source.topic)
+    check_neighbours(near, topic)
     known = SourceFacts(
         topic=topic.name,
         topic_id=topic.id,
-        accept_loss=pipeline.source.on_expired == "skip",
-        quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
+        setting=source.setting,
+        accept_loss=source.on_expired == "skip",
+        lookback=source.lookback.time if source.lookback is not None else None,
+        accept_lookback_loss=source.lookback is not None and source.lookback.on_expired == "skip",
+        quarantines_malformed=source.on_malformed == QUARANTINE,
         earliest=(0,) * topic.partitions,
     )
     if near.own is not None:
@@ -273,9 +299,9 @@ def source_facts(deployment: Deployment, near: Neighbours, interval: Interval) -
     def first_at(moment: datetime, starts: list[int] | None = None) -> tuple[int | None, ...]:
         return tuple(cluster.first_at_or_after(topic, _milliseconds(moment), pipeline.group, starts, limit))
 
-    by_start = None
-    if not near.before:  # an interval that begins in 1970 also has the records without a timestamp
-        by_start = tuple(cluster.earliest(topic)) if interval.start <= EPOCH else first_at(interval.start)
+    by_start, begins = None, source_begins(interval, near, topic.name)
+    if begins is not None:  # an interval that begins in 1970 also has the records without a timestamp
+        by_start = tuple(cluster.earliest(topic)) if begins <= EPOCH else first_at(begins)
     known = replace(known, stable=stable, by_start=by_start)
     by_end = first_at(interval.end, starts_of(near, known))
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
@@ -289,7 +315,7 @@ def _last_timestamps(deployment: Deployment, source: SourceFacts, starts: Sequen
     """
     topic = Topic(source.topic, source.topic_id, len(starts))  # without partitions that were added meanwhile
     found = take_newest(
-        deployment.cluster, topic, deployment.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
+        deployment.cluster, topic, deployment.pipeline.group, topic.partitions, ends=starts, seconds=UNREAD_SECONDS
     )
     return {(topic.name, one.partition): -1 if one.timestamp is None else one.timestamp for one in found.records}
 
@@ -306,7 +332,7 @@ def facts_of_addition(deployment: Deployment, link: Batch, interval: Interval, o
         topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.require_written)
     )
     stopped = quarantine_obstacle(
-        link, read, source_state(deployment, read, topic_or_none(deployment.cluster, read.topic))
+        link, read, source_state(deployment, read, topic_or_none(deployment.cluster, read.topic), None)
     )
     if stopped is not None:
         raise stopped.error(link)
@@ -334,12 +360,14 @@ def _facts(
         pipeline=pipeline.name,
         neighbours=near,
         sources=sources,
+        reads=tuple(pipeline.source_topics),
         link=link,
         output=now,
         staging=staging,
         quarantine=_quarantine(deployment) if sets_apart else None,
         ledger_topic_id=deployment.ledger.topic_id,
-        layout=pipeline.output.layout,
+        # Each source reads the quarantine topic by itself, so no row has a source partition of its own.
+        layout=Layout.OUTPUT if link is not None and len(pipeline.sources) > 1 else pipeline.output.layout,
         lanes=pipeline.lanes,
         digests=digests,
         software=software(),
@@ -377,6 +405,8 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
         message = (
             f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {describe_topics(batch.plan.ranges)}"
         )
+        if batch.plan.looked_back:
+            message += f", and a look back at {count_of(batch.plan.offsets_looked_back, 'offset')}"
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
     elif batch.state is State.SKIPPED:
@@ -387,11 +417,14 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
         message += f", an addition to revision {batch.adds_to}, which is published"
         message += "" if batch.state in PASSED else ". This run finishes the addition"
     details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
+    if batch.plan.looked_back:
+        details["offsets_looked_back"] = batch.plan.offsets_looked_back
     if batch.plan.also_covers is not None:
         message += f". {batch.plan.coverage_note}"
         details["also_covers"] = str(batch.plan.also_covers)
-    before = unread_at_plan(batch)
-    if before.offsets and unread(view).start == interval.start:
+    first_read = {one.topic for one in unread_at_plan(batch).topics if view.before(interval, one.topic) is None}
+    before = Unread(tuple(one for one in unread(view).topics if one.topic in first_read))
+    if before.offsets:
         message += f". {before.description}. {before.advice(batch.pipeline)}"
         details["unread"] = before.offsets
     if starved_by is not None:

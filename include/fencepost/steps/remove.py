@@ -92,12 +92,12 @@ def _check_nothing_published(deployment: Deployment, view: View) -> None:
     announced = read_announcements(cluster, topic, pipeline.group) if topic is not None else ()
     if why := why_not_removed(view, (announcement for _, announcement in announced)):
         raise TransitionRefused(f"pipeline {pipeline.name}: {why}, so nothing is deleted. {LATER}")
-    source = cluster.find(pipeline.source.topic)
-    if view.revisions or source is None:
-        return
-    if ahead := unexplained(view, source.name, offsets_of(cluster, pipeline.group, source, stable=True)):
-        found = describe_offsets(pipeline.group, source.name, ahead)
-        raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {explain_offsets(pipeline)}")
+    for name in pipeline.source_topics if not view.revisions else ():
+        if (source := cluster.find(name)) is None:
+            continue
+        if ahead := unexplained(view, name, offsets_of(cluster, pipeline.group, source, stable=True)):
+            found = describe_offsets(pipeline.group, name, ahead)
+            raise GroupInUse(f"pipeline {pipeline.name}: {found}, so nothing is deleted. {explain_offsets(pipeline)}")
 
 
 def _names(pipeline: Pipeline, view: View) -> list[str]:
@@ -118,7 +118,7 @@ def _names(pipeline: Pipeline, view: View) -> list[str]:
         pipeline.announcements_topic,
         pipeline.ledger_topic,
     ]
-    return [name for name in dict.fromkeys(names) if name != pipeline.source.topic]
+    return [name for name in dict.fromkeys(names) if name not in pipeline.source_topics]
 
 
 def _why_kept(deployment: Deployment, topic: Topic, named_by_others: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from fencepost.ledger.ledger import Change, Recorded
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.protocol.decisions import answer_to, is_carried_out, record_answer
 from fencepost.protocol.planning import PlanFacts, decide_replay
-from fencepost.protocol.replay import UNDER_WAY, link_to_replay, require_link
+from fencepost.protocol.replay import UNDER_WAY, CurrentSources, link_to_replay, require_link
 from fencepost.protocol.view import View
 from fencepost.steps.plan import facts_of_addition, planned_already, ready, with_answer
 
@@ -43,12 +43,12 @@ def plan_replay(
     """
     deployment = deployment or Deployment.of(pipeline)
     output = ready(deployment)
-    answered = answer_to(deployment.ledger.read(), interval, request)
+    answered, sources = answer_to(deployment.ledger.read(), interval, request), current_sources(pipeline)
 
     def gather(view: View) -> PlanFacts | None:
         if is_carried_out(view, interval, decision) or answer_to(view, interval, request) is not None:
             return None
-        link = link_to_replay(view, interval, pipeline.name)
+        link = link_to_replay(view, interval, pipeline.name, sources)
         if link is None:
             return None
         check_complete(deployment, view, output.newest_batches)
@@ -56,7 +56,7 @@ def plan_replay(
         return facts_of_addition(deployment, link, interval, output)
 
     def decide(view: View, facts: PlanFacts | None) -> Change:
-        return Change(decide_replay(view, interval, pipeline.name, facts, decision, request))
+        return Change(decide_replay(view, interval, pipeline.name, sources, facts, decision, request))
 
     recorded = deployment.ledger.decide(gather, decide)
     reached("plan.frozen")
@@ -65,6 +65,11 @@ def plan_replay(
     if request is not None and recorded.last(interval).adds_to is not None:
         deployment.ledger.transact(lambda view: Change(record_answer(view, interval, request)))
     return _result(recorded, interval)
+
+
+def current_sources(pipeline: Pipeline) -> CurrentSources:
+    """Returns what a replay needs to know of the sources that the pipeline reads."""
+    return CurrentSources(frozenset(pipeline.source_topics), pipeline.replays_results_only)
 
 
 def _result(recorded: Recorded, interval: Interval) -> StepResult:
@@ -79,6 +84,12 @@ def _result(recorded: Recorded, interval: Interval) -> StepResult:
     else:
         batch = link
         message = f"nothing to replay: revision {link.revision}, the newest published one, has no records in quarantine"
+        if kept := link.require_written.quarantined_tally.rows:
+            message = (
+                f"nothing to replay: revision {link.revision}, the newest published one, has {kept:,} malformed source records "
+                "in quarantine, and a pipeline that joins sources can only read them with the rest of their interval. "
+                f"{link.command('run', '--reprocess')} does"
+            )
     plan = batch.plan
     details: dict[str, JsonValue] = {"offsets": plan.offsets, "lane": plan.lane, "lease": batch.lease}
     return StepResult.of("plan", batch, message, changed=changed, **details)

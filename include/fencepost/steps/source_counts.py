@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
-from fencepost.config.source import Source
+from fencepost.config.source import REJECT, Source
 from fencepost.counts import count_of
 from fencepost.errors import NeedsOperator
 from fencepost.formats.framing import ExcludedKind
@@ -22,6 +22,7 @@ from fencepost.rows.decode import is_excluded, is_malformed, read_source, refuse
 from fencepost.rows.encode import PLACES
 from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.rows.observed import observed_values
+from fencepost.rows.quarantined import source_sample
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.suite.catalogue import FRESHNESS
 
@@ -83,7 +84,7 @@ def observed_counts(
     """
     if not read_all:
         return count_again(raw, pipeline, batch, source)
-    counts = None if seen is None else observed_values(seen)
+    counts = None if seen is None else observed_values(raw.sparkSession, seen)
     if counts is None:
         return count_source(raw, batch, source)
     offsets = sum(part.length for part in batch.plan.ranges if batch.plan.replays or part.topic == source.topic)
@@ -94,15 +95,31 @@ def observed_counts(
     return count_source(raw, batch, source)
 
 
+def with_looked_back(
+    counts: SourceCounts, seen: Observation | None, raw: DataFrame, batch: Batch, source: Source
+) -> SourceCounts:
+    """Returns the counts with those of the looked-back records. They are read again unless Spark has certainly observed all
+    of them. `raw` and `seen` are those of `observed_counts`.
+    """
+    found = None if seen is None else observed_values(raw.sparkSession, seen)
+    offsets = sum(part.length for one in batch.plan.looked_back if one.topic == source.topic for part in one.ranges)
+    if found is None or found["rows"] != offsets:
+        again = count_source(raw, batch, source).summary
+        found = {"rows": again.rows_in, "malformed": again.malformed}
+    more = {"looked_back": found["rows"], "looked_back_malformed": found["malformed"]}
+    return replace(counts, summary=counts.summary.model_copy(update=more))
+
+
 def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch, source: Source) -> SourceCounts:
     """Returns the counts of a source after an earlier attempt's counts were lost. The source is read again only if the
     counts are needed.
 
-    The counts have three uses. The report shows the dropped and the excluded records. The quarantine limit is a share of
-    the records read. A freshness check needs the newest record.
+    The counts have four uses. The report shows the dropped and the excluded records. The quarantine limit is a share of
+    the records read. A freshness check needs the newest record. `empty: reject` needs their number.
     """
     drops = "drop" in (source.on_malformed, source.tombstones) or source.excludes
-    if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
+    counts = pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or source.empty == REJECT
+    if drops or counts:
         return count_source(raw, batch, source)
     return SourceCounts(SourceSummary())
 
@@ -146,6 +163,16 @@ def _first(frame: DataFrame, wanted: Column) -> list[Row]:
 
 def _places(rows: Sequence[Row]) -> Places:
     return tuple((row["_topic"], row["_partition"], row["_offset"]) for row in rows)
+
+
+def count_kept(raw: DataFrame) -> dict[str, SourceCounts]:
+    """Returns the counts of source records that a replay takes and keeps in quarantine, by topic. All of them count as
+    malformed.
+
+    `raw` has the records of `as_in_source`.
+    """
+    rows = source_sample(raw).groupBy("topic").count().collect()
+    return {r["topic"]: SourceCounts(SourceSummary(rows_in=r["count"], malformed=r["count"])) for r in rows}
 
 
 def count_taken(raw: DataFrame, batch: Batch) -> int:

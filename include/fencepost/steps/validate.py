@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.config.digest import digest
 from fencepost.config.pipeline import QUARANTINE, Pipeline
-from fencepost.config.sections import Quality
+from fencepost.config.source import REJECT
 from fencepost.doctor.rights import denials_named
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
@@ -43,6 +43,7 @@ from fencepost.protocol.advice import after_disagreement, what_next, write_again
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed
 from fencepost.quality.checks import Evaluation
+from fencepost.quality.empty_sources import judge_empty_sources
 from fencepost.quality.evaluation import ADDITION, evaluate, evaluate_nothing
 from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
@@ -104,9 +105,9 @@ def validate_without_spark(
     written = batch.require_written
     suite = pipeline.suite
     if batch.plan.is_empty:
-        history = _history(view, batch, written, suite)
-        return _conclude(deployment, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
-    present = digest_of_judging(suite.digest, pipeline.quality)
+        found = evaluate_nothing(suite, pipeline.quality, _history(view, batch, written, suite))
+        return _conclude(deployment, batch, judge_empty_sources(found, written, pipeline.source_topics), None, began)
+    present = digest_of_judging(suite.digest, pipeline)
     if rejected and batch.state is State.REJECTED and batch.verdict and batch.verdict.suite_digest == present:
         raise _rejected(batch)
     return _result(batch, changed=False) if has_passed(batch, present) else None
@@ -126,11 +127,12 @@ def validate_batch(
     2. wait until a read_committed reader sees the whole batch, because part of a batch is never judged;
     3. read the batch, compare rows and fingerprint with the receipts, and evaluate the suite. The comparison shows
        lost, doubled and foreign records. Then read the batch's quarantined records, and check that all exist, that
-       every row is accounted for, and that they are within the limit;
+       every row is accounted for, and that they are within the limit. Then check that each source gave records, if its
+       settings ask for them;
     4. write the report and record the verdict.
 
-    An addition is judged by the checks of single records only, and has no quarantine limit. Step 2 waits up to
-    `quality.open_transaction_wait_seconds`, and no longer than `patience` seconds.
+    An addition is judged by the checks of single records only. It has no quarantine limit, and its sources may be empty.
+    Step 2 waits up to `quality.open_transaction_wait_seconds`, and no longer than `patience` seconds.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
@@ -160,14 +162,18 @@ def validate_batch(
         if check.agrees:
             limit_of_batch = pipeline.quality.quarantine_limit if batch.adds_to is None else None
             evaluation = judge_quarantine(evaluation, quarantined, limit_of_batch)
+    if check.agrees and batch.adds_to is None:
+        evaluation = judge_empty_sources(evaluation, written, pipeline.source_topics)
     return _conclude(deployment, batch, evaluation, check, began, quarantined)  # 4
 
 
-def digest_of_judging(suite: str, quality: Quality) -> str:
+def digest_of_judging(suite: str, pipeline: Pipeline) -> str:
     """Returns a digest of everything besides the records that decides a verdict. The suite's digest and the settings of
     judging decide it.
     """
-    return digest([suite, quality.model_dump(mode="json", include={"empty", "quarantine_limit"})])
+    limits = pipeline.quality.model_dump(mode="json", include={"empty", "quarantine_limit"})
+    not_empty = sorted(topic for topic, source in pipeline.source_topics.items() if source.empty == REJECT)
+    return digest([suite, limits, not_empty])
 
 
 def _history(view: View, batch: Batch, written: WriteSummary, suite: Suite) -> History:
@@ -291,7 +297,7 @@ def _conclude(
         failed_critical=evaluation.failed_critical,
         failed_warning=evaluation.failed_warning,
         unexpected_rows=evaluation.unexpected_rows,
-        suite_digest=digest_of_judging(evaluation.suite_digest, deployment.pipeline.quality),
+        suite_digest=digest_of_judging(evaluation.suite_digest, deployment.pipeline),
         report=str(files.html),
         seconds=seconds,
         judged_at=utc_now(),

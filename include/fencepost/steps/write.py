@@ -26,6 +26,7 @@ from fencepost.model import (
     Plan,
     Receipt,
     SideTableState,
+    SourceSummary,
     State,
     StepResult,
     TaskKind,
@@ -42,6 +43,7 @@ from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up
 from fencepost.steps.plan import revise
 from fencepost.steps.side_tables import SideTables, may_have_changed
+from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.write_job import WriteResult, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
@@ -66,7 +68,8 @@ def write_without_spark(
     plan, lease = batch.plan, batch.require_lease
     tasks = [task.number for task in plan.tasks_of(TaskKind.ROWS)]
     receipts = [Receipt(task=task, ledger=plan.ledger_topic_id, lease=lease, topics={}) for task in tasks]
-    return _record(deployment, batch, WriteResult(receipts), time.monotonic())
+    sources = {topic: SourceCounts(SourceSummary(rows_in=0)) for topic in plan.source_topics}
+    return _record(deployment, batch, WriteResult(receipts, sources), time.monotonic())
 
 
 def write_batch(
@@ -170,6 +173,7 @@ def _record(deployment: Deployment, batch: Batch, wrote: WriteResult, began: flo
         sources={topic: counts.summary for topic, counts in wrote.sources.items()},
         result_rows=wrote.result_rows,
         unreadable_results=wrote.unreadable_results,
+        rows_of_earlier=wrote.rows_of_earlier,
         value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
@@ -211,6 +215,7 @@ def _result(batch: Batch, *, changed: bool, tables: str = "") -> StepResult:
         message,
         changed=changed,
         rows_in=rows_in,
+        sources=dict(batch.rows_read),
         rows=rows,
         malformed=written.malformed if written else 0,
         tombstones=tombstones,

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.record_parts import parts_of_source
-from fencepost.config.source import SOURCE
 from fencepost.errors import WriteFailed
 from fencepost.failpoints import reached
 from fencepost.ledger.deployment import Deployment
@@ -22,20 +21,27 @@ from fencepost.outputs.output import output_of
 from fencepost.quality.rules import quarantine_rules
 from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES
-from fencepost.rows.path import RowPath
+from fencepost.rows.observed import observed_values
+from fencepost.rows.path import Decoded, RowPath
 from fencepost.rows.placing import place_by_key, shuffled_again
-from fencepost.rows.quarantined import source_sample
 from fencepost.rows.row_by_row import RowsMoved, not_row_by_row
 from fencepost.rows.run_writers import Answers, run_writers
 from fencepost.rows.transform import value_schema
 from fencepost.rows.writer import WriteJob
 from fencepost.schemas.resolve import UnknownSchemas, ids_in_source, look_up, resolve_output
 from fencepost.spark.sql_settings import check_settings, pin_settings, set_shuffle_partitions
-from fencepost.steps.batch_input import read_input, read_records, settings_of
+from fencepost.steps.batch_input import read_input, read_looked_back, read_quarantined, records_by_source, settings_of
 from fencepost.steps.failures import refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed
 from fencepost.steps.side_tables import SettledTables
-from fencepost.steps.source_counts import SourceCounts, count_columns, count_taken, observed_counts
+from fencepost.steps.source_counts import (
+    SourceCounts,
+    count_columns,
+    count_kept,
+    count_taken,
+    observed_counts,
+    with_looked_back,
+)
 from fencepost.steps.writers import rows_job
 
 log = logging.getLogger("fencepost.steps.write")
@@ -60,6 +66,7 @@ class WriteResult:
     results: int | None = None
     result_rows: int = 0
     unreadable_results: int = 0
+    rows_of_earlier: int | None = None
 
     @property
     def bypassed(self) -> int:
@@ -93,8 +100,12 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tab
         )
         return _write_all(spark, deployment, batch, tables)
     except UnknownSchemas:
-        records, sources = read_records(spark, deployment, batch, lambda _: False), deployment.pipeline.sources
-        ids = [one for name, raw in records.items() for one in ids_in_source(raw, parts_of_source(sources[name]))]
+        sources = deployment.pipeline.sources
+        records = [
+            *read_input(spark, deployment, batch, lambda _: False).items(),
+            *read_looked_back(spark, deployment, batch.plan.looked_back_ranges, lambda _: False).items(),
+        ]
+        ids = [one for name, raw in records for one in ids_in_source(raw, parts_of_source(sources[name]))]
         return _write_all(spark, deployment, look_up(deployment, batch, ids), tables)
 
 
@@ -103,7 +114,7 @@ def _write_all(spark: SparkSession, deployment: Deployment, batch: Batch, tables
     if not (batch.plan.quarantines_malformed and result.bypassed):
         return result
     reached("write.results-answered")
-    if not result.result_rows:
+    if batch.plan.replays is None:
         return replace(result, receipts=[*result.receipts, *write_malformed(spark, deployment, batch)])
     receipts, unread = write_replayed(spark, deployment, batch, result.schema)
     results = None if result.results is None else result.results + result.result_rows - unread
@@ -129,9 +140,11 @@ def _write_rows(
         asks = not job.compares and tables.committed is None
         asked = executor.submit(job.writers.committed_receipts) if asks else None
         path = RowPath(pipeline, batch.plan.schemas, rules, tables.frames)
-        source_records, result_rows = _read(spark, deployment, batch, path)  # 1
-        decoded = path.decode(source_records, lambda source: count_columns(source, batch))
-        result = path.transform(decoded, refuses=True)  # 2
+        source_records, result_rows, kept = _read(spark, deployment, batch, path)  # 1
+        again = read_looked_back(spark, deployment, batch.plan.looked_back_ranges, path.reads_headers)
+        decoded = path.decode(source_records, lambda source: count_columns(source, batch), looked_back=again)
+        every_row = Observation()
+        result = path.transform(decoded, refuses=True, seen=every_row)  # 2
         fields = value_schema(pipeline, result)
         if (columns := output_of(deployment, batch).columns) is not None:
             columns.check_result(batch.interval, fields)
@@ -140,30 +153,62 @@ def _write_rows(
         committed = asked.result() if asked else tables.committed
     rows = _to_rows(replace(path, schemas=batch.plan.schemas), result, batch.plan)
     judged = partial(_judged_by_rules, result, pipeline)
+    unfilled = _unfilled(spark, decoded)
     answers = _write(deployment, batch, pipeline, rows.placed, source_records, job, committed, judged)  # 3
-    counts = {}
+    observed = unfilled if answers.computed else []
+    counts = dict(kept)
     for name, source in pipeline.sources.items():
-        raw, seen = source_records[name], decoded[name].counts if answers.computed else None
+        if source.topic in counts or not (batch.plan.replays or source.topic in batch.plan.source_topics):
+            continue
+        raw, seen = source_records[name], decoded[name].counts if decoded[name].counts in observed else None
         found = observed_counts(answers.read_all, seen, raw, batch, pipeline, source)
         # A transform that stops early, for example at a LIMIT, may not have read a record that the settings refuse.
         if found.are_refused(pipeline, source):
             refused = refused_records(deployment.pipeline, batch, source_records)
             if refused is not None:
                 raise refused
+        if (before := decoded[name].earlier) is not None:
+            seen = before.counts if before.counts in observed else None
+            found = with_looked_back(found, seen, again[name], batch, source)
         counts[source.topic] = found
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     results = rows.results(answers, tables_read=tables.committed is None)
-    return WriteResult(answers.receipts, counts, schema, names, results, result_rows), batch
+    left_out = None
+    if batch.plan.looked_back:
+        left_out = _rows_of_earlier(spark, every_row, answers)
+        left_out = path.count_earlier(decoded) if left_out is None else left_out
+    return WriteResult(answers.receipts, counts, schema, names, results, result_rows, rows_of_earlier=left_out), batch
 
 
-def _read(spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath) -> tuple[dict[str, DataFrame], int]:
-    """Returns the records for the transform by the name of their source, with the connector's columns. It also returns the
-    number of result rows that bypass the transform in a replay.
+def _unfilled(spark: SparkSession, decoded: Mapping[str, Decoded]) -> list[Observation]:
+    """Returns the observations of sources that the write will fill. A transform that runs a job itself, for example
+    `frame.head()`, has filled some with what that job has read, and Spark keeps the first values.
     """
-    records = read_input(spark, deployment, batch, path.reads_headers)
+    each = [part.counts for one in decoded.values() for part in (one, one.earlier) if part is not None]
+    return [seen for seen in each if observed_values(spark, seen) is None]
+
+
+def _rows_of_earlier(spark: SparkSession, seen: Observation, answers: Answers) -> int | None:
+    """Returns the number of rows that come from looked-back records alone, or None if Spark has not certainly observed all
+    rows.
+    """
+    found = observed_values(spark, seen) if answers.read_all and answers.computed else None
+    promised = sum(receipt.rows + receipt.withheld for receipt in answers.receipts)
+    return int(found["earlier"]) if found is not None and found["rows"] - found["earlier"] == promised else None
+
+
+def _read(
+    spark: SparkSession, deployment: Deployment, batch: Batch, path: RowPath
+) -> tuple[dict[str, DataFrame], int, dict[str, SourceCounts]]:
+    """Returns the records for the transform by the name of their source, with the connector's columns. In a replay it also
+    returns the number of result rows that bypass the transform, and the counts of source records that do, by topic.
+    """
     if batch.plan.replays is None:
-        return records, 0
-    return {name: source_sample(raw) for name, raw in records.items()}, count_taken(records[SOURCE], batch)
+        return read_input(spark, deployment, batch, path.reads_headers), 0, {}
+    quarantined = read_quarantined(spark, deployment, batch)
+    taken = count_taken(quarantined, batch)
+    kept = count_kept(quarantined) if path.pipeline.replays_results_only else {}
+    return records_by_source(quarantined, path.pipeline), taken, kept
 
 
 @dataclass(frozen=True)
@@ -189,9 +234,9 @@ class _Rows:
         if not tables_read:
             return promised
         if answers.read_all and answers.computed:
-            found = int(self.seen.get["results"])
-            if found == promised:
-                return found
+            found = observed_values(self.flagged.sparkSession, self.seen)
+            if found is not None and found["results"] == promised:
+                return promised
         return self.flagged.count()
 
 
@@ -255,4 +300,5 @@ def _shuffle_partitions(plan: Plan) -> int:
 
     The number follows from the frozen plan, so a retry has the same number. The order of rows depends on this number.
     """
-    return min(SPARKS_DEFAULT, max(plan.offsets // ROWS_A_PARTITION, plan.row_task_count, len(plan.ranges)))
+    offsets = plan.offsets + plan.offsets_looked_back
+    return min(SPARKS_DEFAULT, max(offsets // ROWS_A_PARTITION, plan.row_task_count, len(plan.ranges)))

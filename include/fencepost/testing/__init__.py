@@ -19,7 +19,8 @@ __all__ = ["fencepost_transform"]
 
 @pytest.fixture(scope="session")
 def fencepost_transform() -> Iterator[Trials]:
-    """Runs a pipeline's transform and its quarantine rules on rows: `fencepost_transform("orders", [{"n": 1}])`.
+    """Runs a pipeline's transform and its quarantine rules on rows: `fencepost_transform("orders", [{"n": 1}])`. With
+    several sources the rows are given by the source's name: `fencepost_transform("paid", {"orders": [...], "payments": [...]})`.
 
     One Spark session serves all tests of a process. Each call has a separate session on the same JVM, so no transform
     sees what another transform has set.

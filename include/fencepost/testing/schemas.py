@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.record_parts import OutputPart, SourcePart
+from fencepost.config.record_parts import OutputPart, RecordPart, SourcePart, parts_of_source
 from fencepost.errors import SettingsError
 from fencepost.formats import BadSchema
 from fencepost.formats.framing import HEADER
@@ -16,50 +16,76 @@ from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.schemas.freeze import format_of, text_to_write
 
 Row = Mapping[str, Any] | bytes | None
+GivenRows = Sequence[Row] | Mapping[str, Sequence[Row]]  # of the only source, or by the name of the source
+File = str | Path
+GivenFile = File | Mapping[str, File]
 VALUE, KEY = "_value", "_key"
 ONLY_ID = 1  # the id of each schema from a file
-ARGUMENTS = {
-    "source": "schema",
-    "source_key": "key_schema",
-    "output": "output_schema",
-    "output_key": "output_key_schema",
-}
 
 
-def schemas_of(pipeline: Pipeline, files: Mapping[str, Path]) -> Schemas:
+def schemas_of(pipeline: Pipeline, given: Mapping[str, GivenFile | None]) -> Schemas:
     """Returns the schemas that a plan would freeze for the pipeline if the registry had only the schemas in these
-    files.
+    files. `given` has the files by argument of the fixture.
 
     Raises:
-        SettingsError: a source's schema is missing, a file is for a part without a registry, or its schema is invalid in the
-        format.
+        SettingsError: a source's schema is missing, a file is for a part without a registry or for no source of the pipeline,
+            or its schema is invalid in the format.
     """
     found = Schemas()
-    parts: tuple[SourcePart | OutputPart, ...] = (*pipeline.source_parts, *pipeline.output_parts)
-    for part in parts:
-        argument, file = ARGUMENTS[part.name], files.get(part.name)
-        if file is not None and not part.in_registry:
-            raise SettingsError(f"pipeline {pipeline.name}: {argument}: the {part.title}'s schema is in no registry.")
-        if file is None:
-            if part.in_registry and isinstance(part, SourcePart):
+    for name, source in pipeline.sources.items():
+        for part in parts_of_source(source):
+            argument = "key_schema" if part.is_key else "schema"
+            file = _file_of_source(pipeline, argument, given[argument], name)
+            _check_registry(pipeline, argument, part, file)
+            if file is not None:
+                found = found.with_read(part.topic, _read(part, file), is_key=part.is_key)
+            elif part.in_registry:
+                example = f'{argument}={{"{name}": ...}}' if pipeline.several else f"{argument}="
                 raise SettingsError(
                     f"pipeline {pipeline.name}: the {part.title}'s schema is in a registry; give a file that has it as "
-                    f"{argument}=."
+                    f"{example}."
                 )
-        elif isinstance(part, SourcePart):
-            found = found.with_read(part.topic, _read(part, file), is_key=part.is_key)
-        else:
-            found = found.with_written(_written(part, file), is_key=part.is_key)
+    for written in pipeline.output_parts:
+        argument = "output_key_schema" if written.is_key else "output_schema"
+        of_output = given[argument]
+        assert not isinstance(of_output, Mapping), "the output has no names"
+        _check_registry(pipeline, argument, written, of_output)
+        if of_output is not None:
+            found = found.with_written(_written(written, Path(of_output)), is_key=written.is_key)
     return found
 
 
-def refusing_others(schemas: Schemas, rows: Sequence[Row]) -> Schemas:
-    """Returns the schemas. An id in these rows that no file has is refused. A run would look the id up in the registry."""
-    mappings = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows]
-    for topic in schemas.sources:
-        for name, is_key in ((VALUE, False), (KEY, True)):
+def _check_registry(pipeline: Pipeline, argument: str, part: RecordPart, file: File | None) -> None:
+    if file is not None and not part.in_registry:
+        raise SettingsError(f"pipeline {pipeline.name}: {argument}: the {part.title}'s schema is in no registry.")
+
+
+def _file_of_source(pipeline: Pipeline, argument: str, given: GivenFile | None, name: str) -> Path | None:
+    """Returns the file that an argument gives for the source with this name, or None if it gives none."""
+    about = f"pipeline {pipeline.name}: {argument}"
+    if given is None:
+        return None
+    if pipeline.source is not None:
+        if isinstance(given, Mapping):
+            raise SettingsError(f"{about}: give a file, because pipeline.yaml has one source, without a name.")
+        return Path(given)
+    if not isinstance(given, Mapping):
+        raise SettingsError(f'{about}: give files by the name of their source: {{"{name}": ...}}.')
+    if unknown := [one for one in given if one not in pipeline.several]:
+        raise SettingsError(f"{about}: no source {unknown[0]!r}; the sources are {', '.join(pipeline.several)}.")
+    return Path(given[name]) if name in given else None
+
+
+def refusing_others(pipeline: Pipeline, schemas: Schemas, rows: Mapping[str, Sequence[Row]]) -> Schemas:
+    """Returns the schemas. An id in these rows that no file has is refused. A run would look the id up in the registry.
+    `rows` has the rows by the name of their source.
+    """
+    for name, source in pipeline.sources.items():
+        topic = source.topic
+        mappings = [row if isinstance(row, Mapping) else {VALUE: row} for row in rows[name]]
+        for part, is_key in ((VALUE, False), (KEY, True)):
             if (read := schemas.read(topic, is_key=is_key)) is not None:
-                ids = {found for row in mappings if (found := _id_of(row.get(name))) is not None} - {ONLY_ID}
+                ids = {found for row in mappings if (found := _id_of(row.get(part))) is not None} - {ONLY_ID}
                 refused = {
                     number: f"schema id {number} is in no file; a file's schema has the id {ONLY_ID}" for number in ids
                 }

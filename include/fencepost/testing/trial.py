@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,6 @@ from pyspark.sql import functions as F
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.record_parts import with_registry
-from fencepost.config.source import SOURCE
 from fencepost.errors import RecordRefused, TombstonesRefused, TruncationsRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import quarantine_rules
@@ -25,12 +25,12 @@ from fencepost.rows.encode import PLACES, written_columns
 from fencepost.rows.flag import NO_RULES, unfit_reason
 from fencepost.rows.path import RowPath
 from fencepost.rows.row_by_row import check_row_by_row, partitions_read
-from fencepost.rows.transform import analysis_errors
+from fencepost.rows.transform import analysis_errors, null_answers
 from fencepost.rows.whole_records import RECORD_PLACE, RULE
 from fencepost.spark.session import build_session, session_of_its_own
 from fencepost.testing.given_tables import TableRows, given_tables
-from fencepost.testing.input_rows import Place, given_records
-from fencepost.testing.schemas import Row, refusing_others, schemas_of
+from fencepost.testing.input_rows import GivenRecords, Place, describe_row, given_records, rows_by_source
+from fencepost.testing.schemas import File, GivenFile, GivenRows, Row, refusing_others, schemas_of
 
 FEW = 1000  # rows that a session is prepared for
 VALUES, TOMBSTONE = "_values", "_is_tombstone"  # columns beside a row's own
@@ -43,14 +43,15 @@ class Quarantined:
     """A row, or a malformed given record, that would go to quarantine.
 
     `rule` is the name of the first rule that the row fails, or `malformed`. `row` is the transform's row, or None for a
-    malformed record. `given` is the position of the record among the given rows, or None if the transform dropped
-    `_record`.
+    malformed record. `given` is the position of the record among the rows of its source, or None if the row has no
+    `_record`. `source` is then the name of the source. For an only source it has no name and is None.
     """
 
     rule: str
     reason: str
     row: dict[str, Any] | None = None
     given: int | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class TransformResult:
     `rows` would be in the output. These rows have the columns of the value as Python values, with times in UTC. None is
     a tombstone. `keys` has the key of each row. `quarantined` would be in the quarantine topic, whatever `on_malformed`
     says. `withheld` are other rows of a record that is in quarantine. `tombstones` are given records that
-    `source.tombstones: drop` leaves out. `excluded` is the number of given records that the source does not read, by
-    kind.
+    `tombstones: drop` of a source leaves out. `excluded` is the number of given records that no source reads, by kind.
     """
 
     rows: list[dict[str, Any] | None] = field(default_factory=list)
@@ -91,13 +91,13 @@ class Trials:
     def __call__(
         self,
         pipeline: str | Path,
-        rows: Sequence[Row],
+        rows: GivenRows,
         *,
         tables: TableRows | None = None,
-        schema: str | Path | None = None,
-        key_schema: str | Path | None = None,
-        output_schema: str | Path | None = None,
-        output_key_schema: str | Path | None = None,
+        schema: GivenFile | None = None,
+        key_schema: GivenFile | None = None,
+        output_schema: File | None = None,
+        output_key_schema: File | None = None,
     ) -> TransformResult:
         """Runs the transform of a pipeline on rows. The pipeline is given by its name or its folder.
 
@@ -105,6 +105,9 @@ class Trials:
         null, whatever the schema says. `given_records` says what else a dict may have. The schemas are files, for parts
         of the pipeline whose schemas are in a registry. The id in a record's first bytes is 1. Without `output_schema`
         rows are not compared with a schema. `${NAME}` in pipeline.yaml need not be set.
+
+        For a pipeline with several sources, `rows` has a list of rows for each source, by its name: `{"orders": [{"n": 1}],
+        "payments": []}`. `schema` and `key_schema` are then files by the name of the source too.
 
         `tables` has the rows of side tables, by name: `tables={"airlines": [{"carrier": "UA", "name": "United"}]}`. A
         column that is missing in a row is null. The columns have their declared types, or the types of the values if
@@ -116,15 +119,18 @@ class Trials:
                 unknown field, and a value that does not have its type.
             SideTableRefused: a side table cannot have these rows. For example, two rows have the same key.
             RecordRefused: a row does not fit the output.
-            TombstonesRefused: a given record is a tombstone, and `source.tombstones` is `fail`.
-            TruncationsRefused: a given record is a truncation, and `source.truncations` is `fail`.
+            TransformFailed: a row of the result has null in `_lookback`.
+            TombstonesRefused: a given record is a tombstone, and `tombstones` of its source is `fail`.
+            TruncationsRefused: a given record is a truncation, and `truncations` of its source is `fail`.
         """
         folder = pipeline if isinstance(pipeline, Path) else folder_of(pipeline)
         found = load_pipeline(folder.resolve(), offline=True)
-        files = {"source": schema, "source_key": key_schema, "output": output_schema, "output_key": output_key_schema}
-        schemas = schemas_of(found, {part: Path(file) for part, file in files.items() if file is not None})
+        by_source = rows_by_source(found, rows)
+        files: dict[str, GivenFile | None] = {"schema": schema, "key_schema": key_schema}
+        files |= {"output_schema": output_schema, "output_key_schema": output_key_schema}
+        schemas = schemas_of(found, files)
         session = self._own_session(found)
-        return _outcome(session, found, rows, schemas, given_tables(session, found, tables or {}))
+        return _outcome(session, found, by_source, schemas, given_tables(session, found, tables or {}))
 
     def _own_session(self, pipeline: Pipeline) -> SparkSession:
         if self._session is None:
@@ -140,7 +146,7 @@ class Trials:
 def _outcome(
     spark: SparkSession,
     pipeline: Pipeline,
-    rows: Sequence[Row],
+    rows: Mapping[str, Sequence[Row]],
     schemas: Schemas,
     tables: Mapping[str, DataFrame],
 ) -> TransformResult:
@@ -152,39 +158,59 @@ def _outcome(
     4. Find where a write would send each row, and which values it would write.
     """
     rules = quarantine_rules(pipeline) or NO_RULES
-    path = RowPath(pipeline, refusing_others(schemas, rows), rules, tables)
-    source, positions = given_records(spark, path, rows)  # 1
-    left_out = source.frame.where(is_malformed() | refused_tombstone(pipeline.source))
-    bad = [
-        (positions[one["_topic"], one["_partition"], one["_offset"]], one["_malformed"])
-        for one in left_out.select(*PLACES, "_malformed").collect()
-    ]
-    tombstones = [position for position, why in bad if why is None]
-    if tombstones and pipeline.source.tombstones == "fail":
-        raise TombstonesRefused(
-            f"row {tombstones[0]}: a tombstone, and source.tombstones is fail: a run would fail. Set it to drop or pass."
-        )
-    if why := pipeline.why_truncations_fail(pipeline.source):
-        _check_truncations(why, source.frame, positions)
-    result = path.transform({SOURCE: source})  # 2
+    path = RowPath(pipeline, refusing_others(pipeline, schemas, rows), rules, tables)
+    sources = {name: given_records(spark, path, name, of_source) for name, of_source in rows.items()}  # 1
+    outcome = TransformResult()
+    for given in sources.values():
+        outcome = _with_left_out(outcome, pipeline, given)
+    result = path.transform({name: given.decoded for name, given in sources.items()})  # 2
     flagged = path.flag(result, encoded=_can_be_encoded(pipeline, schemas), beside=_values(path, result))  # 3
     if pipeline.output.layout is Layout.SOURCE:
-        check_row_by_row(pipeline, flagged, partitions_read(source.observed))
-    malformed = [Quarantined(MALFORMED, why, None, position) for position, why in bad if why is not None]
-    excluded = (
-        source.frame.where(is_excluded()).groupBy("_excluded").count().collect() if pipeline.source.excludes else []
+        read = [part for given in sources.values() for part in partitions_read(given.decoded.observed)]
+        check_row_by_row(pipeline, flagged, read)
+    positions = {place: (given.name, n) for given in sources.values() for place, n in given.positions.items()}
+    with null_answers(pipeline):
+        return _with_rows(outcome, path, flagged, positions)  # 4
+
+
+def _with_left_out(outcome: TransformResult, pipeline: Pipeline, given: GivenRecords) -> TransformResult:
+    """Returns the outcome with the records of a source that the transform does not get.
+
+    Raises:
+        TombstonesRefused, TruncationsRefused: a run would fail with these records.
+    """
+    frame, source = given.decoded.frame, given.source
+    left_out = frame.where(is_malformed() | refused_tombstone(source)).select(*PLACES, "_malformed").collect()
+    bad = [(given.positions[one["_topic"], one["_partition"], one["_offset"]], one["_malformed"]) for one in left_out]
+    tombstones = [position for position, why in bad if why is None]
+    if tombstones and source.tombstones == "fail":
+        raise TombstonesRefused(
+            f"{describe_row(pipeline, given.name, tombstones[0])}: a tombstone, and {source.setting}.tombstones is fail: a run "
+            "would fail. Set it to drop or pass."
+        )
+    if why := pipeline.why_truncations_fail(source):
+        _check_truncations(why, pipeline, given)
+    named = given.name if pipeline.several else None
+    malformed = [Quarantined(MALFORMED, why, None, position, named) for position, why in bad if why is not None]
+    excluded = Counter(outcome.excluded)
+    if source.excludes:
+        excluded.update(dict(frame.where(is_excluded()).groupBy("_excluded").count().collect()))
+    return replace(
+        outcome,
+        quarantined=[*outcome.quarantined, *malformed],
+        tombstones=outcome.tombstones + len(tombstones),
+        excluded=dict(excluded),
     )
-    outcome = TransformResult(quarantined=malformed, tombstones=len(tombstones), excluded=dict(excluded))
-    return _with_rows(outcome, path, flagged, positions)  # 4
 
 
-def _check_truncations(why: str, given: DataFrame, positions: Mapping[Place, int]) -> None:
+def _check_truncations(why: str, pipeline: Pipeline, given: GivenRecords) -> None:
     """Raises TruncationsRefused if a given record is a truncation. `why` says which setting refuses it."""
-    found = given.where(is_truncation()).select(*PLACES).collect()
+    found = given.decoded.frame.where(is_truncation()).select(*PLACES).collect()
     if found:
-        first = min(positions[one["_topic"], one["_partition"], one["_offset"]] for one in found)
+        first = min(given.positions[one["_topic"], one["_partition"], one["_offset"]] for one in found)
         raise TruncationsRefused(
-            f"row {first}: a truncation of the source table, and {why}: a run would fail. Set it to drop."
+            f"{describe_row(pipeline, given.name, first)}: a truncation of the source table, and {why}: a run would fail. Set "
+            "it to drop."
         )
 
 
@@ -201,9 +227,11 @@ def _can_be_encoded(pipeline: Pipeline, schemas: Schemas) -> bool:
 
 
 def _with_rows(
-    outcome: TransformResult, path: RowPath, flagged: DataFrame, positions: Mapping[Place, int]
+    outcome: TransformResult, path: RowPath, flagged: DataFrame, positions: Mapping[Place, tuple[str, int]]
 ) -> TransformResult:
-    """Returns the outcome with the rows of the transform's result."""
+    """Returns the outcome with the rows of the transform's result. `positions` has the name of the source and the position
+    of each given record.
+    """
     names = [name for name in ("_out_key", *RECORD_PLACE.values()) if name in flagged.columns]
     place = [F.col(f"_record.{name.removeprefix('_')}").alias(name) for name in PLACES]
     unfit = unfit_reason(flagged).alias("_unfit")
@@ -221,6 +249,7 @@ def _with_rows(
             outcome.keys.append(row.get("_out_key"))
         else:
             name, reason = path.rules.named[row[RULE]]
-            given = positions.get((row["_topic"], row["_partition"], row["_offset"]))
-            outcome.quarantined.append(Quarantined(name, reason, row[VALUES], given))
+            source, given = positions.get((row["_topic"], row["_partition"], row["_offset"]), (None, None))
+            named = source if path.pipeline.several else None
+            outcome.quarantined.append(Quarantined(name, reason, row[VALUES], given, named))
     return replace(outcome, withheld=count)

@@ -296,7 +296,7 @@ def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: Sc
     fill(broker, "new-drift", [framed(ids[0], b"\x02"), framed(ids[1], b"\x02\x02x"), framed(ids[1], b"\x02")])
     pipeline = load_pipeline(new("drift_daily", "new-drift").folder)
     pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"version": 1})})
-    _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
+    _, drift = look_for_drift(pipeline, pipeline.sources["source"], Cluster(client_settings(pipeline)), 100)
     assert [(one.name, one.records, one.what) for one in drift.undeclared] == [("more", 2, "string")]
     assert [(one.records, one.what) for one in drift.misfits] == [(1, f"schema id {ids[1]}: the value is not complete")]
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -304,6 +304,6 @@ def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: Sc
     values = [b'{"n": 1}', b'{"n": 1, "user-id": 2}', b'{"n": "x"}']
     fill(broker, "new-drift-json", [framed(number, value) for value in values])
     pipeline = load_pipeline(new("drift_json", "new-drift-json").folder)
-    _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
+    _, drift = look_for_drift(pipeline, pipeline.sources["source"], Cluster(client_settings(pipeline)), 100)
     assert [(one.name, one.records, one.what) for one in drift.undeclared] == [("user-id", 1, "bigint")]
     assert [(one.name, one.records) for one in drift.misfits] == [("n", 1)]

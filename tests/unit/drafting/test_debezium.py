@@ -18,10 +18,12 @@ from fencepost.drafting.connect_properties import encoded_properties, row_proper
 from fencepost.drafting.connection import connection_of
 from fencepost.drafting.debezium import changes_in
 from fencepost.drafting.draft_request import DraftRequest
+from fencepost.drafting.draft_source import DraftSource
 from fencepost.drafting.settings import settings_yaml
 from fencepost.drafting.source import source_of
 from fencepost.drafting.times import ChosenInterval
-from fencepost.drafting.writing import suite_yaml, transform_sql
+from fencepost.drafting.transform import transform_sql
+from fencepost.drafting.writing import suite_yaml
 from fencepost.errors import SettingsError
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import Sample
@@ -255,8 +257,9 @@ def drafted(tmp_path: Any, source: Source, fields: Fields) -> Pipeline:
     interval = Interval.model_validate({"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"})
     chosen = ChosenInterval(interval, True, 1, 0, interval.start)
     sample = Sample(Topic("t", "1", 2), (), (0, 0), (9, 9))
+    sources = [DraftSource("source", sample, source, fields)]
     text = settings_yaml(
-        DraftRequest("drafted", "t"), connection_of(None, ["bootstrap.servers=b:1"], ()), sample, source, fields, chosen
+        DraftRequest("drafted", "t"), connection_of(None, ["bootstrap.servers=b:1"], ()), sources, chosen
     )
     (folder / "pipeline.yaml").write_text(text)
     (folder / "transform.sql").write_text(transform_sql(fields, source))

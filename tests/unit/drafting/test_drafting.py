@@ -27,8 +27,9 @@ from fencepost.drafting.draft_request import DraftRequest
 from fencepost.drafting.names import column_names
 from fencepost.drafting.source import near_topics, source_of
 from fencepost.drafting.times import doubts
+from fencepost.drafting.transform import transform_sql
 from fencepost.drafting.types import DEEPEST
-from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml, transform_sql
+from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml
 from fencepost.errors import SettingsError
 from fencepost.formats.column_names import twins
 from fencepost.kafka.cluster import Topic

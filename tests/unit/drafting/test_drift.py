@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,11 @@ def declaring(
     return load_pipeline(place)
 
 
+def drift_in(pipeline: Pipeline, *sampled: Sequence[bytes | None]) -> Drift:
+    """The drift of the only source."""
+    return drift_of(pipeline, pipeline.sources["source"], *sampled)
+
+
 def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
     """Also where one record has several, within objects and arrays, and of records that are no objects."""
     pipeline = declaring(
@@ -60,7 +66,7 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
         b"{broken",
         None,
     ]
-    found = drift_of(pipeline, values)
+    found = drift_in(pipeline, values)
     assert found.records == 5
     assert not found.fits
     assert {(one.name, one.records) for one in found.misfits} == {
@@ -83,7 +89,7 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [[], [None], [b'{"n": 1}', None]])
 def test_a_topic_that_has_what_is_declared_has_not_drifted(values: list[bytes | None], tmp_path: Path) -> None:
-    assert drift_of(declaring(tmp_path, n="int"), values).fits
+    assert drift_in(declaring(tmp_path, n="int"), values).fits
 
 
 NEVER = ["x" * 256, "n\0l", "inner.A", "inner.n\0l", "items[*].B", "map.*.B"]
@@ -98,12 +104,12 @@ def test_a_field_that_no_column_can_be_for_has_not_drifted(tmp_path: Path) -> No
     inner = {"a": 1, "user-id": 1, "A": 1, "größe": 1, "_id": 1, "n\0l": 1}
     record = {"n": 1, "inner": inner, "items": [{"B": 1}], "map": {"x": {"B": 1}}}
     record |= dict.fromkeys([*NEW, *NEVER[:2]], 1)
-    found = drift_of(pipeline, [json.dumps(record).encode()] * 3)
+    found = drift_in(pipeline, [json.dumps(record).encode()] * 3)
     assert sorted(one.name for one in found.undeclarable) == sorted(NEVER)
     assert {one.name: one.what for one in found.undeclared} == {
         **dict.fromkeys(NEW, "bigint"), "inner.user-id": "", "inner.größe": "", "inner._id": ""
     }  # fmt: skip
-    found = drift_of(pipeline, [json.dumps({"n": 1, "n\0l": 1}).encode()])
+    found = drift_in(pipeline, [json.dumps({"n": 1, "n\0l": 1}).encode()])
     assert list(describe_drift(found)) == []
     assert list(describe_notes(found)) == ["cannot be columns: n\0l"]
 
@@ -118,7 +124,7 @@ def test_fields_are_named_as_in_the_record(tmp_path: Path) -> None:
         gone={"field": "_gone", "type": "int"},
     )
     values = [b'{"@timestamp": "2026-01-01T00:00:00Z", "user-id": 1, "at": 5}', b'{"@timestamp": null, "user-id": "x"}']
-    found = drift_of(pipeline, values)
+    found = drift_in(pipeline, values)
     assert {(one.name, one.records, one.what) for one in found.misfits} == {
         ("@timestamp", 1, "null or missing, and declared not null"), ("user-id", 1, "not an integer of 32 bits")
     }  # fmt: skip
@@ -146,7 +152,7 @@ def test_of_changes_the_rows_are_looked_at_by_the_rules_of_the_envelope(tmp_path
         change(None, {"id": 1}),
         None,
     ]
-    found = drift_of(pipeline, values, [b'{"id": 1}'] * 3 + [None, b'{"id": 1}', None])
+    found = drift_in(pipeline, values, [b'{"id": 1}'] * 3 + [None, b'{"id": 1}', None])
     assert (found.records, found.malformed, found.excluded) == (4, 2, 1)
     assert [(one.name, one.records, one.what.partition(" ")[0]) for one in found.misfits] == [
         ("(the whole record)", 1, "no"), ("n", 1, "not"), ("state", 1, "the")
@@ -157,7 +163,7 @@ def test_of_changes_the_rows_are_looked_at_by_the_rules_of_the_envelope(tmp_path
 
 def test_a_declared_field_that_is_now_written_in_another_case_has_drifted(tmp_path: Path) -> None:
     """Its column is null in every record, and declared again it is there again."""
-    found = drift_of(declaring(tmp_path, n="int", orderId="int"), [b'{"n": 1, "orderid": 7}'] * 2)
+    found = drift_in(declaring(tmp_path, n="int", orderId="int"), [b'{"n": 1, "orderid": 7}'] * 2)
     assert (found.undeclared, found.undeclarable) == ((FieldDrift("orderid", 2, "bigint"),), ())
     assert found.absent == ("orderId",)
 
@@ -188,7 +194,7 @@ def test_malformed_records_that_are_set_aside_as_the_settings_say_have_not_drift
     policy: str, quality: Any, bad: list[bytes], fits: bool, tmp_path: Path
 ) -> None:
     pipeline = declaring(tmp_path, quality=quality, on_malformed=policy, n="int")
-    found = drift_of(pipeline, [*bad, *[GOOD] * (100 - len(bad))])
+    found = drift_in(pipeline, [*bad, *[GOOD] * (100 - len(bad))])
     assert found.malformed == len(bad)
     assert found.fits is fits
     assert (list(describe_drift(found)) == []) is fits
@@ -252,10 +258,9 @@ def test_a_schema_that_the_reader_cannot_read_has_drifted_though_its_records_are
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [f"schema id 7: {why}"] * len(values)))
     found = _of_avro([b"\0\0\0\0\7\2"], decoder, schemas)
     assert found.misfits == (FieldDrift(place, 1, f"schema id 7: {why}"),)
-    dropping: Any = SimpleNamespace(
-        source=SimpleNamespace(on_malformed="drop"), quality=SimpleNamespace(quarantine_limit=None)
-    )
-    assert bool(_set_aside(dropping, found, 1)) is (place == "(the whole record)")
+    dropping = Source(topic="t", format="avro", on_malformed="drop")
+    limitless: Any = SimpleNamespace(quality=SimpleNamespace(quarantine_limit=None))
+    assert bool(_set_aside(limitless, dropping, found, 1)) is (place == "(the whole record)")
 
 
 def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
@@ -286,7 +291,7 @@ def test_the_doctor_does_not_look_where_a_consumer_would_be_the_first() -> None:
 
 
 def test_nothing_is_declared_of_bytes(tmp_path: Path) -> None:
-    assert drift_of(declaring(tmp_path), [b"\xff", None]) == Drift(1)
+    assert drift_in(declaring(tmp_path), [b"\xff", None]) == Drift(1)
 
 
 @pytest.mark.parametrize(("tombstones", "warned"), [("fail", True), ("drop", False), ("pass", False)])
@@ -297,7 +302,7 @@ def test_the_doctor_warns_of_tombstones_that_would_fail_a_batch(
     pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"tombstones": tombstones})})
     values = [b'{"n": 1}', None, b'{"n": 2}']
     sample = SimpleNamespace(records=[SimpleNamespace(value=value) for value in values])
-    monkeypatch.setattr("fencepost.doctor.fields.look_for_drift", lambda *_, **__: (sample, drift_of(pipeline, values)))
+    monkeypatch.setattr("fencepost.doctor.fields.look_for_drift", lambda *_, **__: (sample, drift_in(pipeline, values)))
     look: Any = SimpleNamespace(has_groups=True, pipeline=pipeline, cluster=None)
     (found,) = check_source_fields(look)
     assert (found.level is Level.WARNING) is warned

@@ -155,7 +155,9 @@ def test_the_doctor_warns_of_ids_that_are_not_read(
 ) -> None:
     sample = SimpleNamespace(records=sampled(OF_CONFLUENT, headers=("__value_schema_id",), key=OF_APICURIO))
     monkeypatch.setattr("fencepost.doctor.fields.look_for_drift", lambda *_, **__: (sample, Drift(1)))
-    pipeline = SimpleNamespace(source=Source.model_validate({"topic": "t", **source}), name="p")
+    pipeline = SimpleNamespace(
+        sources={"source": Source.model_validate({"topic": "t", **source})}, several={}, name="p"
+    )
     look: Any = SimpleNamespace(has_groups=True, pipeline=pipeline, cluster=None)
     findings = list(check_source_fields(look))
     assert [finding.level for finding in findings] == ([Level.WARNING] * len(found) or [Level.OK])

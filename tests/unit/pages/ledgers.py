@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from fencepost.model import Batch, HistoryEntry, Interval, Outcome, Replayed, State, Tally
+from fencepost.model import Batch, HistoryEntry, Interval, Outcome, Replayed, SourceSummary, State, Tally
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 from makers import NOW as START
@@ -116,6 +116,18 @@ def replaying(base: Batch, revision: int, rows: int, left: int, state: State = S
     plan = made.plan.model_copy(update={"inputs": (a_source((0, taken.rows), topic=topic),), "replays": replays})
     written = counted(made.written, rows_in=taken.rows) if made.written else None
     return made.model_copy(update={"adds_to": base.adds_to or base.revision, "plan": plan, "written": written})
+
+
+def reading_payments(made: Batch, **counts: Any) -> Batch:
+    """The batch with a second source: 40 records of topic `payments`, in partitions of numbers that `orders-in` has too."""
+    payments = a_source((0, 30), (0, 10), topic="payments")
+    written = made.written
+    if written is not None:
+        ((_, orders),) = written.sources.items()
+        read = {"orders-in": orders, "payments": SourceSummary(**{"rows_in": 40, **counts})}
+        written = written.model_copy(update={"sources": read})
+    plan = made.plan.model_copy(update={"inputs": (*made.plan.inputs, payments)})
+    return made.model_copy(update={"plan": plan, "written": written})
 
 
 def taken(batches: Iterable[Batch]) -> Snapshot:

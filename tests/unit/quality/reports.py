@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.config.sections import QuarantineLimit
+from fencepost.config.source import Source
 from fencepost.model import (
     MALFORMED,
     Batch,
@@ -22,12 +23,20 @@ from fencepost.model import (
 )
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
+from fencepost.quality.empty_sources import judge_empty_sources
 from fencepost.quality.gate import judge
-from fencepost.quality.quarantine import Accounts, OfRule, QuarantineCheck, QuarantinedRow, judge_quarantine
+from fencepost.quality.quarantine import (
+    Accounts,
+    OfRule,
+    QuarantineCheck,
+    QuarantinedRow,
+    judge_quarantine,
+    source_accounts,
+)
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.suite.declared import DeclaredExpectation, Severity, Suite
-from makers import a_batch, a_plan, a_receipt, a_source, a_topic, a_verdict, an_output, counted
+from makers import a_batch, a_plan, a_receipt, a_source, a_topic, a_verdict, an_output, counted, task_blocks
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -315,6 +324,50 @@ def replayed() -> Report:
     return made.model_copy(update={"batch": batch, "quarantined": found})
 
 
+def two_sources(newest: datetime = NOON) -> Report:
+    """A dead region beside a live one, whose malformed records are in quarantine."""
+    live = SourceSummary(
+        rows_in=900, malformed=5, tombstones=2, excluded={"other_types": 40, "truncations": 1}, newest=newest
+    )
+    made = quarantined()
+    found = batch()
+    inputs = (a_source((0, 500), (100, 500), topic="flights-jfk"), a_source((7, 7), topic="flights-ewr"))
+    sources = {"flights-jfk": live, "flights-ewr": SourceSummary(rows_in=0)}
+    summary = found.require_written.model_copy(update={"sources": sources})
+    assert made.quarantined is not None
+    blocks = (
+        *task_blocks(2, topic="flights-jfk"),
+        *task_blocks(1, topic="flights-ewr"),
+        *task_blocks(1, 2, source="flights-jfk")[1:],
+    )
+    plan = found.plan.model_copy(update={"inputs": inputs, "tasks": blocks})
+    accounts = made.quarantined.accounts.model_copy(
+        update={"sources": source_accounts(plan, summary), "tombstones": 2, "excluded": 41}
+    )
+    jfk, ewr = (Source(topic=f"flights-{name}", format="bytes", empty="reject") for name in ("jfk", "ewr"))
+    settings = {"flights-jfk": jfk.under("sources.jfk"), "flights-ewr": ewr.under("sources.ewr")}
+    return made.model_copy(
+        update={
+            "batch": found.model_copy(update={"plan": plan, "written": summary}),
+            "quarantined": made.quarantined.model_copy(update={"accounts": accounts}),
+            "evaluation": judge_empty_sources(made.evaluation, summary, settings),
+        }
+    )
+
+
+def looked_back() -> Report:
+    """The same sources, one of which looks back at a week of which two offsets have expired."""
+    made = two_sources()
+    found = made.batch.require_written
+    again = {"looked_back": 4_997, "looked_back_malformed": 3}
+    sources = {**found.sources, "flights-jfk": found.sources["flights-jfk"].model_copy(update=again)}
+    summary = found.model_copy(update={"sources": sources, "rows_of_earlier": 4_000})
+    lost = a_source((0, 2), topic="flights-jfk").ranges
+    before = a_source((2, 3_002), (0, 2_000), topic="flights-jfk", lost=lost)
+    plan = made.batch.plan.model_copy(update={"looked_back": (before,)})
+    return made.model_copy(update={"batch": made.batch.model_copy(update={"plan": plan, "written": summary})})
+
+
 REPORTS: dict[str, Report] = {
     "passed": report(*PASSING),
     "passed_with_warning": report(*PASSING, FAILED_WARNING, malformed=5),
@@ -329,4 +382,6 @@ REPORTS: dict[str, Report] = {
     "quarantined": quarantined(),
     "too_much_quarantined": quarantined(limit=6),
     "replayed": replayed(),
+    "two_sources": two_sources(),
+    "looked_back": looked_back(),
 }

@@ -11,15 +11,45 @@ from hypothesis import strategies as st
 from fencepost.cli.quarantine import as_plain, quarantined_batches
 from fencepost.config.sections import QuarantineLimit
 from fencepost.errors import TransitionRefused
-from fencepost.model import MALFORMED, QUARANTINE_LIMIT, Batch, Outcome, Receipt, Replayed, State, Tally, WriteSummary
+from fencepost.model import (
+    MALFORMED,
+    QUARANTINE_LIMIT,
+    Batch,
+    Outcome,
+    Receipt,
+    Replayed,
+    SourceSummary,
+    State,
+    Tally,
+    WriteSummary,
+)
 from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import ADDITION, _judged_part
-from fencepost.quality.quarantine import Accounts, QuarantineCheck, judge_quarantine, over_limit, promised
+from fencepost.quality.quarantine import (
+    Accounts,
+    QuarantineCheck,
+    SourceAccounts,
+    judge_quarantine,
+    over_limit,
+    promised,
+)
 from fencepost.suite.declared import DeclaredExpectation, Suite, reason_of, rule_names
-from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_topic, a_written, staged
+from makers import (
+    NOW,
+    a_batch,
+    a_day,
+    a_plan,
+    a_publication,
+    a_receipt,
+    a_source,
+    a_topic,
+    a_written,
+    staged,
+    task_blocks,
+)
 
 RULES = ("not_null(a)", "between(b)")
 
@@ -98,7 +128,6 @@ def test_one_number_that_is_off_shows(
     read = kept + results + left
     sound = Accounts(
         taken=read,
-        offsets=read + 9,
         read=read,
         malformed=kept,
         malformed_kept=kept,
@@ -117,10 +146,14 @@ def test_one_number_that_is_off_shows(
 
 def test_more_records_than_the_plan_has_offsets_show() -> None:
     """In a batch nothing else says how many records there were: an offset may have none."""
-    assert Accounts(offsets=10, read=10, written=10).differences() == []
-    assert Accounts(offsets=10, read=11, written=11).differences() == [
-        "11 records were read, but the plan has 10 offsets"
-    ]
+
+    def differences(*read: int) -> list[str]:
+        sources = tuple(SourceAccounts(topic=f"t{n}", offsets=10, read=records) for n, records in enumerate(read))
+        return Accounts(sources=sources, read=sum(read), written=sum(read)).differences()
+
+    assert differences(10) == []
+    assert differences(11) == ["11 records were read, but the plan has 10 offsets"]
+    assert differences(11, 2) == ["11 records were read from topic t0, but the plan has 10 offsets"]
 
 
 def test_a_replay_has_to_read_what_its_predecessor_quarantined() -> None:
@@ -151,11 +184,17 @@ def test_a_limit_is_in_rows_in_shares_or_both(limit: dict[str, Any] | None, says
     assert found == says or (says is not None and found is not None and found.startswith(says))
 
 
+def of_one(read: int, malformed: int = 0, **rows: int) -> Accounts:
+    """The accounts of a batch with one source, whose malformed records are in quarantine."""
+    source = SourceAccounts(topic="in", read=read, malformed=malformed)
+    return Accounts(sources=(source,), read=read, malformed=malformed, malformed_kept=malformed, **rows)
+
+
 def test_a_share_of_rows_that_fail_is_of_the_transforms_rows() -> None:
     """However many records the transform reads and leaves out, or makes one of."""
-    accounts = Accounts(read=10_000, results=20, failed=1, withheld=1, written=18)
+    accounts = of_one(10_000, results=20, failed=1, withheld=1, written=18)
     assert over_limit(QuarantineLimit(share=0.1), accounts) is None
-    one = Accounts(read=60, malformed_kept=1, results=59, written=59)
+    one = of_one(60, malformed=1, results=59, written=59)
     assert over_limit(QuarantineLimit(share=0.01), one) == (
         "1 of 60 records read is malformed (1.67%), above quality.quarantine_limit of 1.00%"
     )
@@ -180,8 +219,68 @@ def test_excluded_records_are_accounted_for_and_share_no_limit() -> None:
     assert over_limit(QuarantineLimit(share=0.16), accounts) == (
         "5 of 30 records read and not excluded are malformed (16.67%), above quality.quarantine_limit of 16.00%"
     )
-    none = written(receipt(0, 0), rows_in=None)
-    assert (none.included, Accounts.of(PLAN, none).included) == (None, None)
+    assert Accounts.of(PLAN, written(receipt(0, 0), rows_in=None)).included is None
+
+
+TWO = a_plan(
+    inputs=(a_source((0, 1_000_000), topic="orders"), a_source((0, 150), topic="payments")),
+    quarantine=a_topic(0, topic="bad"),
+    tasks=(
+        *task_blocks(1, topic="orders"),
+        *task_blocks(1, topic="payments"),
+        *task_blocks(1, 1, source="payments")[1:],
+    ),
+)
+
+
+def of_two(orders: SourceSummary, payments: SourceSummary, aside: int) -> WriteSummary:
+    """A million orders and some payments; `aside` records are in quarantine."""
+    return written(receipt(0, 9, aside)).model_copy(update={"sources": {"orders": orders, "payments": payments}})
+
+
+def test_malformed_records_are_dropped_of_the_source_that_drops_them_and_kept_of_the_other() -> None:
+    read = of_two(
+        SourceSummary(rows_in=1_000_000, malformed=7, tombstones=2),
+        SourceSummary(rows_in=150, malformed=5, excluded={"other_types": 40, "truncations": 1}, newest=NOW),
+        aside=5,
+    ).model_copy(update={"rules": {}})
+    accounts = Accounts.of(TWO, read)
+    assert accounts.sources == (
+        SourceAccounts(
+            topic="orders", offsets=1_000_000, read=1_000_000, malformed=7, dropped=7, tombstones=2, excluded=0
+        ),
+        SourceAccounts(topic="payments", offsets=150, read=150, malformed=5, excluded=41, newest=NOW),
+    )
+    assert (accounts.malformed, accounts.malformed_kept, accounts.dropped) == (12, 5, 7)
+    assert (accounts.tombstones, accounts.excluded, accounts.differences()) == (2, 41, [])
+    lost = read.model_copy(update={"topics": {"bad": Tally(rows=4)}})
+    assert Accounts.of(TWO, lost).differences() == ["12 records were malformed, but 4 were quarantined and 7 dropped"]
+    link = Replayed(batch="p/x/1", tally=Tally(rows=150), attempt=2)
+    again = Accounts.of(TWO.model_copy(update={"replays": link}), read).sources
+    assert [(one.offsets, one.dropped) for one in again] == [(None, 0), (None, 0)], "an addition keeps all of them"
+
+
+def test_the_malformed_records_of_a_small_source_do_not_hide_behind_a_large_one() -> None:
+    """100 of 1,000,150 are 0.01%, far below the limit. They are all but 10 of the 110 payments that are not excluded."""
+    read = of_two(
+        SourceSummary(rows_in=1_000_000),
+        SourceSummary(rows_in=150, malformed=100, excluded={"other_types": 40}),
+        aside=100,
+    )
+    limit = QuarantineLimit(share=0.01)  # type: ignore[arg-type]
+    assert over_limit(limit, Accounts.of(TWO, read)) == (
+        "100 of 110 records read from topic payments and not excluded are malformed (90.91%), above "
+        "quality.quarantine_limit of 1.00%"
+    )
+    few = of_two(SourceSummary(rows_in=1_000_000), SourceSummary(rows_in=150, malformed=1), aside=1)
+    assert over_limit(limit, Accounts.of(TWO, few)) is None
+    dropped = of_two(SourceSummary(rows_in=100, malformed=50), SourceSummary(rows_in=150), aside=0)
+    assert over_limit(limit, Accounts.of(TWO, dropped)) is None, "dropped records share no limit"
+    whole = Accounts.of(TWO, of_two(SourceSummary(rows_in=90), SourceSummary(rows_in=150, malformed=7), aside=7))
+    assert over_limit(QuarantineLimit(rows=7), whole) is None
+    assert over_limit(QuarantineLimit(rows=6), whole) == (
+        "7 records went to quarantine, above quality.quarantine_limit of 6 rows"
+    )
 
 
 def evaluation(outcome: Outcome = Outcome.PASSED) -> Evaluation:
@@ -307,14 +406,14 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
 def test_a_share_is_the_fraction_that_is_written(share: float) -> None:
     """As a double, 0.29 times 100 is below 29, and 29 of 100 were rejected: `29.00 % above 29.00 %`."""
     limit, part = QuarantineLimit(share=share), round(share * 100)  # type: ignore[arg-type]
-    assert over_limit(limit, Accounts(read=100, malformed_kept=part)) is None
-    assert over_limit(limit, Accounts(read=100, malformed_kept=part + 1)) is not None
+    assert over_limit(limit, of_one(100, part)) is None
+    assert over_limit(limit, of_one(100, part + 1)) is not None
 
 
 def test_a_share_above_the_limit_is_told_with_the_digits_that_decide() -> None:
-    found = over_limit(QuarantineLimit(share=0.29), Accounts(read=10_000_000, malformed_kept=2_900_001))  # type: ignore[arg-type]
+    found = over_limit(QuarantineLimit(share=0.29), of_one(10_000_000, 2_900_001))  # type: ignore[arg-type]
     assert found is not None
     assert "(29.00001%), above quality.quarantine_limit of 29.00%" in found
-    fine = over_limit(QuarantineLimit(share=0.000001), Accounts(read=100_000, malformed_kept=1))  # type: ignore[arg-type]
+    fine = over_limit(QuarantineLimit(share=0.000001), of_one(100_000, 1))  # type: ignore[arg-type]
     assert fine is not None
     assert "(0.001%), above quality.quarantine_limit of 0.0001%" in fine

@@ -16,13 +16,24 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.model import LEDGER_VERSION, Interval, OffsetRange, ReadSchemas, RegisteredSchema, Schemas
+from fencepost.model import (
+    LEDGER_VERSION,
+    Interval,
+    OffsetRange,
+    ReadSchemas,
+    RegisteredSchema,
+    Schemas,
+    SourceSummary,
+    UnreadRange,
+)
+from fencepost.quality.checks import Status
+from fencepost.quality.quarantine import source_accounts
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from makers import a_table, a_topic, counted, of_source, planned
-from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, differing, report
+from makers import a_source, a_table, a_topic, counted, of_source, planned
+from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, check, differing, report
 
 
 class Page(HTMLParser):
@@ -247,6 +258,104 @@ def test_excluded_records_are_counted_by_kind_with_and_without_a_quarantine() ->
     text = Page(render_html(report)).text
     assert "900 read = 842 written + 7 quarantined + 0 dropped + 42 excluded + 9 left out by the transform." in text
     assert f"7 quarantined, {said}, 9 left out by the transform, 842 out" in render_plain(report)
+
+
+def test_each_of_several_sources_has_a_row_and_an_only_one_has_none() -> None:
+    told = REPORTS["two_sources"]
+    text = Page(render_html(told)).text
+    assert "source offsets read malformed tombstones excluded newest record" in text
+    assert "flights-jfk 900 900 5 quarantined 2 41 2013-01-02 12:00:00 UTC flights-ewr 0 0 0 0 0 none " in text
+    assert text.index("Topic flights-ewr gave no record; sources.ewr.empty is 'reject'.") < text.index("Next:")
+    assert "set sources.ewr.empty to pass; then " in text
+    plain = render_plain(told).splitlines()
+    assert (
+        "source flights-jfk: 900 offsets, 900 in, 5 quarantined as malformed, 2 tombstones dropped, 41 excluded, newest "
+        "2013-01-02 12:00:00 UTC"
+    ) in plain
+    assert "source flights-ewr: 0 offsets, 0 in" in plain
+    for only in (report(), REPORTS["quarantined"]):
+        assert 'id="sources"' not in render_html(only)
+        assert "source flights:" not in render_plain(only)
+
+
+def test_what_a_batch_looked_back_at_is_told_apart_from_what_it_consumed() -> None:
+    told = REPORTS["looked_back"]
+    text, plain = Page(render_html(told)).text, render_plain(told).splitlines()
+    assert "looked back at offsets read again malformed, left out flights-jfk 5,000 4,997 3" in text
+    assert "4,000 rows of looked-back records alone belong to earlier intervals and were left out." in text
+    assert "Not looked back at, because it expired: topic flights-jfk, partition 0, offsets 0 to 1." in text
+    assert "looked back at topic flights-jfk: 5,000 offsets, 4,997 records, 3 of them malformed and left out" in plain
+    assert "not looked back at in topic flights-jfk, because it expired: partition 0: offsets 0 to 1" in plain
+    assert "4,000 rows belong to earlier intervals and were left out" in plain
+    assert 'id="looked-back"' not in render_html(REPORTS["two_sources"])
+
+
+def test_malformed_records_of_a_source_that_drops_them_are_told_apart_from_those_in_quarantine() -> None:
+    told = two_sources_with(SourceSummary(rows_in=4, malformed=3, malformed_at=(("flights-ewr", 0, 9),)))
+    text = Page(render_html(told)).text
+    assert "flights-jfk 900 900 5 quarantined" in text
+    assert "flights-ewr 0 4 3 dropped" in text
+    assert "3 malformed, dropped" in text
+    assert "Malformed at flights-ewr[0]@9 and 2 more" in text
+    assert "source flights-ewr: 0 offsets, 4 in, 3 dropped as malformed" in render_plain(told).splitlines()
+    listed = two_sources_with(SourceSummary(rows_in=4, malformed=1, malformed_at=(("flights-ewr", 0, 9),)))
+    said = Page(render_html(listed)).text
+    assert "Malformed at flights-ewr[0]@9 " in said
+    assert "flights-ewr[0]@9 and " not in said, "those in quarantine are no more of them"
+
+
+def two_sources_with(other: SourceSummary) -> Report:
+    """The report of two sources, with these counts of the second, which drops malformed records."""
+    told = REPORTS["two_sources"]
+    assert told.quarantined is not None
+    summary = told.batch.require_written
+    summary = summary.model_copy(update={"sources": {**summary.sources, "flights-ewr": other}})
+    accounts = told.quarantined.accounts
+    sources = source_accounts(told.batch.plan, summary)
+    dropped = sum(one.dropped for one in sources)
+    accounts = accounts.model_copy(update={"sources": sources, "dropped": dropped, "malformed": 5 + dropped})
+    return told.model_copy(
+        update={
+            "batch": told.batch.model_copy(update={"written": summary}),
+            "quarantined": told.quarantined.model_copy(update={"accounts": accounts}),
+        }
+    )
+
+
+def test_a_source_that_nobody_counted_says_so_and_of_many_sources_the_text_has_six() -> None:
+    told = two_sources_with(SourceSummary())
+    assert "flights-ewr 0 not counted 0 0 0 none " in Page(render_html(told)).text
+    assert "source flights-ewr: 0 offsets, not counted" in render_plain(told).splitlines()
+    many = {f"t{n}": SourceSummary(rows_in=0) for n in range(9)}
+    inputs = tuple(a_source((0, 0), topic=topic) for topic in many)
+    whole = planned(told.batch, inputs=inputs)
+    whole = whole.model_copy(update={"written": whole.require_written.model_copy(update={"sources": many})})
+    lines = render_plain(told.model_copy(update={"batch": whole})).splitlines()
+    assert sum(line.startswith("source t") for line in lines) == 6
+    assert "and 3 more sources; the report lists them all" in lines
+
+
+def test_lost_and_unread_ranges_of_several_sources_name_their_topics() -> None:
+    lost = OffsetRange(topic="flights-jfk", partition=0, start=3, end=9)
+    before = UnreadRange(topic="flights-ewr", partition=0, start=2, end=7)
+    jfk, ewr = REPORTS["two_sources"].batch.plan.inputs
+    inputs = (jfk.model_copy(update={"lost": (lost,)}), ewr.model_copy(update={"unread": (before,)}))
+    told = REPORTS["two_sources"].model_copy(update={"batch": planned(REPORTS["two_sources"].batch, inputs=inputs)})
+    text = Page(render_html(told)).text
+    assert "Never read: flights-jfk[0], offsets 3 to 8" in text
+    assert "5 offsets of topic flights-ewr lie before the first range" in text
+    assert "5 offsets of topic flights-ewr lie before the first range" in render_plain(told)
+
+
+def test_what_was_observed_of_each_source_is_on_a_line_of_its_own() -> None:
+    """As one text the ages of two sources would be cut."""
+    late = {"age of the newest record": "23:00:00", "usual": "0:01:00", "at most": "0:06:00"}
+    topics = {"flights-jfk": late, "flights-ewr": {**late, "age of the newest record": "0:00:30"}}
+    failed = check(0, "expect_batch_freshness_like_history", Status.FAILED, observed=topics)
+    html = render_html(report(failed))
+    for topic, age in (("flights-jfk", "23:00:00"), ("flights-ewr", "0:00:30")):
+        shown = f'{topic} {{"age of the newest record": "{age}", "usual": "0:01:00", "at most": "0:06:00"}}'
+        assert Page(html).text.count(shown) == 2
 
 
 def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:

@@ -1,0 +1,253 @@
+"""A pipeline reads several topics: unions row by row, joins after a shuffle, and each source by its own settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from conftest import at, day
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError, SourcesChanged, TopicRecreated
+from fencepost.model import Interval, State, WriteSummary
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
+from kafka_tools import create_topic, delete_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, replay, run
+
+Make = Callable[..., Pipeline]
+
+UNION = """
+def transform(north, south):
+    both = north.unionByName(south)
+    return both.selectExpr("_key", "_record", "n", "name", "_topic AS region")
+"""
+JOIN = """
+SELECT o._key, o.n, o.name, p.paid FROM orders o JOIN payments p ON o.n = p.n
+"""
+RULES = """
+expectations:
+  - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
+  - {type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}
+"""
+NUMBERS = {"schema": {"n": "int", "name": "string"}}
+OFF = {"quarantine_limit": "none"}
+NAMES = count(1)
+
+
+def regions(name: str, **changes: Any) -> dict[str, Any]:
+    return {region: {"topic": f"{name}-{region}", **NUMBERS, **changes} for region in ("north", "south")}
+
+
+def fill(broker: Broker, topic: str, values: Iterable[Any], number: int = 1, partitions: int = 2) -> None:
+    """Writes a day's records to the topic, over its partitions in turn."""
+    if number == 1:
+        create_topic(broker.bootstrap, topic, partitions)
+    records = [(f"k{i}".encode(), value, i % partitions, at(number, i)) for i, value in enumerate(values)]
+    produce(broker.bootstrap, topic, records)
+
+
+def numbers(values: Iterable[int], **more: Any) -> list[dict[str, Any]]:
+    return [{"n": n, "name": "x", **more} for n in values]
+
+
+def written(pipeline: Pipeline, interval: Interval) -> WriteSummary:
+    return latest(pipeline, interval).require_written
+
+
+def test_a_union_of_two_regions_is_written_once_and_each_region_is_counted(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Both regions have records at the same partitions and offsets. A record that fails withholds none of the other region."""
+    pipeline = make_pipeline(UNION, RULES, name="u1", sources=regions("u1", on_malformed="quarantine"), quality=OFF)
+    fill(broker, "u1-north", [*numbers(range(6)), {"n": -1, "name": "x"}])
+    fill(broker, "u1-south", [*numbers(range(10, 14)), b"{"], partitions=3)
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert batch.state is State.PUBLISHED
+    rows = Counter((r.json["region"], r.json["n"]) for r in read_all(broker.bootstrap, pipeline.output.name))
+    assert rows == Counter([*(("u1-north", n) for n in range(6)), *(("u1-south", n) for n in range(10, 14))])
+    found = batch.require_written.sources
+    assert {topic: (one.rows_in, one.malformed) for topic, one in found.items()} == {
+        "u1-north": (7, 0),
+        "u1-south": (5, 1),
+    }
+    assert batch.require_written.quarantined == {"malformed": 1, "expect_column_values_to_be_between(n)": 1}
+    assert group_offsets(broker.bootstrap, pipeline.group, "u1-north", [0, 1]) == {0: 4, 1: 3}
+    assert group_offsets(broker.bootstrap, pipeline.group, "u1-south", [0, 1, 2]) == {0: 2, 1: 2, 2: 1}
+
+    fixed = make_pipeline(
+        UNION,
+        RULES.replace("n, min_value: 0", "n, min_value: -5"),
+        name="u1",
+        sources=regions("u1", on_malformed="quarantine"),
+        quality=OFF,
+    )
+    replay(spark, fixed, day(1))
+    addition = latest(fixed, day(1))
+    assert (addition.state, addition.require_written.rows) == (State.PUBLISHED, 1)
+    assert addition.require_written.quarantined == {"malformed": 1}
+    rows = Counter((r.json["region"], r.json["n"]) for r in read_all(broker.bootstrap, pipeline.output.name))
+    assert rows[("u1-north", -1)] == 1
+    assert sum(rows.values()) == 11
+
+
+def test_a_join_has_each_pair_once_and_quarantines_rows_as_results(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    sources = {
+        "orders": {"topic": "j1-orders", **NUMBERS, "on_malformed": "quarantine"},
+        "payments": {"topic": "j1-payments", "schema": {"n": "int", "paid": "int"}, "on_malformed": "quarantine"},
+    }
+    kwargs: dict[str, Any] = {"name": "j1", "sources": sources, "quality": OFF, "output": {"layout": "output"}}
+    pipeline = make_pipeline(JOIN, RULES, **kwargs)
+    fill(broker, "j1-orders", [*numbers([1, 2, 3, -4]), b"no"])
+    fill(broker, "j1-payments", [{"n": n, "paid": 10 * n} for n in (2, 3, 3, -4, 9)], partitions=1)
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    rows = sorted((r.json["n"], r.json["paid"]) for r in read_all(broker.bootstrap, pipeline.output.name))
+    assert rows == [(2, 20), (3, 30), (3, 30)]
+    assert batch.require_written.quarantined == {"malformed": 1, "expect_column_values_to_be_between(n)": 1}
+    assert {t: one.rows_in for t, one in batch.require_written.sources.items()} == {"j1-orders": 5, "j1-payments": 5}
+
+    (pipeline.folder / "expectations.yaml").write_text(RULES.replace("n, min_value: 0", "n, min_value: -5"))
+    fixed = load_pipeline(pipeline.folder)
+    replay(spark, fixed, day(1))
+    addition = latest(fixed, day(1))
+    assert (addition.state, addition.require_written.rows) == (State.PUBLISHED, 1)
+    assert addition.require_written.quarantined == {"malformed": 1}, "kept, and not given to the transform alone"
+    assert replay(spark, fixed, day(1)).message.startswith("nothing to replay: revision 2")
+
+
+FIRST = """
+def transform(north):
+    return north.selectExpr("_key", "n", "_topic AS region")
+"""
+BOTH = """
+def transform(north, south):
+    return north.unionByName(south).selectExpr("_key", "n", "_topic AS region")
+"""
+
+
+def region_numbers(broker: Broker, topic: str) -> list[tuple[str, int]]:
+    """The published rows of all days."""
+    return sorted((r.json["region"].split("-")[1], r.json["n"]) for r in read_all(broker.bootstrap, topic))
+
+
+def test_sources_come_leave_and_return_on_a_persons_word(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """South comes with day 2, is away on day 3 and 4, and returns with day 5. Its topic is not even there on day 4."""
+    both = {region: {"topic": f"c1-{region}", **NUMBERS} for region in ("north", "south")}
+    north = {"north": both["north"]}
+    one = make_pipeline(FIRST, name="c1", sources=north)
+    fill(broker, "c1-north", numbers([1]), 1)
+    fill(broker, "c1-south", numbers([10]), 1)  # before the pipeline reads it
+    run(spark, one, day(1))
+    fill(broker, "c1-north", numbers([2]), 2)
+    fill(broker, "c1-south", numbers([20]), 2)
+
+    two = make_pipeline(BOTH, name="c1", sources=both)
+    with pytest.raises(
+        SourcesChanged, match=r"newest interval .* was planned with topic c1-north. Nothing was planned"
+    ):
+        plan_batch(two, day(2))
+    assert latest(two, day(1)).revision == 1
+    planned = plan_batch(two, day(2), sources_changed=True)
+    assert "1 offset of topic c1-south lies before the first range" in planned.message
+    run(spark, two, day(2))
+    assert region_numbers(broker, "c1-out") == [("north", 1), ("north", 2), ("south", 20)]
+
+    run(spark, two, day(1), reprocess=True)
+    again = latest(two, day(1))
+    assert (again.plan.source_topics, again.require_written.rows) == (("c1-north",), 1), "it sees south empty"
+
+    fill(broker, "c1-north", numbers([3]), 3)
+    fill(broker, "c1-south", numbers([30]), 3)
+    plan_and_write(spark, two, day(3))
+    alone = make_pipeline(FIRST, name="c1", sources=north)
+    with pytest.raises(SourcesChanged, match=r"batch c1/.*/1 of an interval that reads topic c1-south is written"):
+        plan_batch(alone, day(4), sources_changed=True)
+    two = make_pipeline(BOTH, name="c1", sources=both)
+    run(spark, two, day(3))
+    fill(broker, "c1-north", numbers([4]), 4)
+    fill(broker, "c1-south", numbers([40]), 4)
+    alone = make_pipeline(FIRST, name="c1", sources=north)
+    with pytest.raises(SourcesChanged, match="sources_changed of a backfill"):
+        plan_batch(alone, day(4))
+    plan_batch(alone, day(4), sources_changed=True)
+    run(spark, alone, day(4))
+    with pytest.raises(SourcesChanged, match="was planned with topic c1-south"):
+        plan_batch(alone, day(3), reprocess=True)
+
+    two = make_pipeline(BOTH, name="c1", sources=both)
+    plan_batch(two, day(5), sources_changed=True)
+    run(spark, two, day(5))
+    found = [n for region, n in region_numbers(broker, "c1-out") if region == "south"]
+    assert found == [20, 30, 40], "it goes on where it left"
+
+
+def test_a_topic_that_left_may_be_deleted(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """Kafka refuses a commit of offsets of a topic that is gone."""
+    both = {region: {"topic": f"d1-{region}", **NUMBERS} for region in ("north", "south")}
+    two = make_pipeline(BOTH, name="d1", sources=both)
+    fill(broker, "d1-north", numbers([1]), 1)
+    fill(broker, "d1-south", numbers([10]), 1)
+    run(spark, two, day(1))
+    alone = make_pipeline(FIRST, name="d1", sources={"north": both["north"]})
+    fill(broker, "d1-north", numbers([2]), 2)
+    plan_batch(alone, day(2), sources_changed=True)
+    delete_topic(broker.bootstrap, "d1-south")
+    run(spark, alone, day(2))
+    assert region_numbers(broker, "d1-out") == [("north", 1), ("north", 2), ("south", 10)]
+    fill(broker, "d1-south", numbers([11]), 1)
+    two = make_pipeline(BOTH, name="d1", sources=both)
+    with pytest.raises(TopicRecreated, match="its source topic d1-south was deleted and created again"):
+        plan_batch(two, day(3), sources_changed=True)
+
+
+def test_another_topic_under_an_old_name_is_a_change_too(broker: Broker, make_pipeline: Make) -> None:
+    right = make_pipeline(FIRST, name="w1", sources={"north": {"topic": "w1-north", **NUMBERS}})
+    fill(broker, "w1-north", numbers([1]))
+    fill(broker, "w1-other", numbers([1]))
+    plan_batch(right, day(1))
+    wrong = make_pipeline(FIRST, name="w1", sources={"north": {"topic": "w1-other", **NUMBERS}})
+    with pytest.raises(
+        SourcesChanged,
+        match=r"reads topic w1-other, and batch w1/.*/1 of an interval that reads topic w1-north is planned",
+    ):
+        plan_batch(wrong, day(2))
+    with pytest.raises(SourcesChanged, match="it reads source topic w1-north, which the pipeline no longer reads"):
+        write_batch(None, wrong, day(1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        ("SELECT _key, n FROM north", "does not read the view south, and sources.south in pipeline.yaml"),
+        ("WITH s AS (SELECT * FROM south) SELECT _key, n FROM north", r"does not depend on sources.south \(topic"),
+        ("SELECT _key, n FROM {source}", "selects from {source}, and pipeline.yaml has several sources"),
+        ("SELECT _key, n FROM north UNION ALL SELECT _key, n FROM south", ""),
+        ("SELECT _key, n FROM north WHERE n > (SELECT max(n) FROM south)", ""),
+    ],
+)
+def test_a_source_that_the_transform_does_not_use_is_refused(
+    spark: Any, broker: Broker, make_pipeline: Make, transform: str, says: str
+) -> None:
+    """Nothing would compute its records, and the write would wait for their counts for ever."""
+    name = f"n{next(NAMES)}x"
+    both = {region: {"topic": f"{name}-{region}", **NUMBERS} for region in ("north", "south")}
+    pipeline = make_pipeline(transform, name=name, sources=both, output={"layout": "output"})
+    for topic in (f"{name}-north", f"{name}-south"):
+        fill(broker, topic, numbers([1, 2]))
+    if says:
+        with pytest.raises(SettingsError, match=says):
+            plan_and_write(spark, pipeline, day(1))
+        assert not read_all(broker.bootstrap, pipeline.staging_topic, committed=False)
+        return
+    plan_and_write(spark, pipeline, day(1))
+    found = latest(pipeline, day(1)).require_written.sources
+    assert {topic: one.rows_in for topic, one in found.items()} == {f"{name}-north": 2, f"{name}-south": 2}
