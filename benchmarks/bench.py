@@ -118,6 +118,10 @@ class Bench:
         """A topic of `rows` records with values of `size` bytes, filled when it is first asked for."""
         return self._source("texts", self.rows(rows), size, data.texts)
 
+    def keyed(self, kind: str, rows: int, size: int, seed: int) -> Source:
+        """A topic of `rows` records with values of `size` bytes, each key once, in an order that the seed gives."""
+        return self._source(kind, self.rows(rows), size, lambda rows, size: data.keyed(rows, size, seed))
+
     def orders(self, rows: int) -> Source:
         """A topic of `rows` orders in JSON."""
         return self._source("orders", self.rows(rows), 0, lambda rows, _: data.orders(rows))
@@ -183,9 +187,11 @@ class Bench:
         return self._sources[kind, rows, size]
 
     def pipeline(
-        self, topic: str, /, transform: str = BYTES, expectations: str = SUITE, **sections: Mapping[str, Any]
+        self, topic: str | None, /, transform: str = BYTES, expectations: str = SUITE, **sections: Mapping[str, Any]
     ) -> Pipeline:
-        """A pipeline that reads the topic, with topics of its own, not planned yet; `sections` go over the usual ones."""
+        """A pipeline that reads the topic, with topics of its own, not planned yet; `sections` go over the usual ones. Without
+        a topic they name the sources.
+        """
         name = self.new_name()
         folder = self.folder / "pipelines" / name
         folder.mkdir(parents=True)
@@ -201,6 +207,8 @@ class Bench:
             "schedule": {"start": DAY.start},
             "kafka": {"bootstrap.servers": self.broker.bootstrap},
         }
+        if topic is None:
+            del settings["source"]
         for section, values in sections.items():
             usual = {} if "kind" in values else settings.get(section, {})
             settings[section] = {**usual, **values}

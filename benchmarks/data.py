@@ -53,6 +53,14 @@ def texts(rows: int, size: int, seed: int = 1) -> Iterator[Block]:
         yield keys, [raw[at : at + size] for at in range(0, len(raw), size)]
 
 
+def keyed(rows: int, size: int, seed: int) -> Iterator[Block]:
+    """Blocks of `texts` with each of `rows` keys once, in an order that the seed gives."""
+    keys, start = np.random.default_rng(seed).permutation(rows).tolist(), 0
+    for _, values in texts(rows, size, seed):
+        yield [b"key-%08d" % key for key in keys[start : start + len(values)]], values
+        start += len(values)
+
+
 def _template(size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
     """A value, and the places in it that differ from record to record."""
     text = bytearray(b"{")

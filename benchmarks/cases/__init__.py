@@ -14,6 +14,7 @@ from benchmarks.cases import (
     gate,
     growth,
     header,
+    join,
     lake,
     long_ledger,
     look_up,
@@ -51,5 +52,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B20": tables.converted,
     "B21": tables.changed_keys,
     "B22": look_up.run,
+    "B23": join.beside_spark,
+    "B24": join.look_back,
 }
 ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named
