@@ -190,7 +190,10 @@ def test_braces_in_a_sql_transform_are_data(spark: Any, broker: Broker, make_pip
 
 
 def test_plain_source_is_the_source_too(spark: Any) -> None:
-    assert [tuple(r) for r in select("SELECT id + 1 FROM source", spark.range(2), {}).collect()] == [(1,), (2,)]
+    assert [tuple(r) for r in select(spark, "SELECT id + 1 FROM source", {"source": spark.range(2)}).collect()] == [
+        (1,),
+        (2,),
+    ]
 
 
 def test_a_transform_that_shuffles_is_refused_under_layout_source(

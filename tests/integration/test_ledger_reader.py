@@ -293,7 +293,7 @@ def test_an_absent_kafka_costs_a_page_its_time_limit_once_and_then_nothing_for_a
 
 def test_the_source_ends_are_asked_with_the_snapshot_and_a_missing_source_is_no_error(make_pipeline: Make) -> None:
     pipeline = make_pipeline()
-    assert Ledgers().source_ends(pipeline) is None
+    assert Ledgers().source_ends(pipeline) == {}
     create_topic(client_settings(pipeline).bootstrap, pipeline.source.topic, 2)
     produce(client_settings(pipeline).bootstrap, pipeline.source.topic, [(b"k", b"v", 1, 1)] * 3)
     assert Ledgers().source_ends(pipeline) == {(pipeline.source.topic, 0): 0, (pipeline.source.topic, 1): 3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from itertools import count
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from conftest import at, day
+from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, SourceDataExpired, TransformFailed, TransitionRefused
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
+from fencepost.preview.trace import location_of, trace_source
 from fencepost.preview.trial import try_pipeline
 from fencepost.preview.trial_input import of_interval
 from fencepost.steps.advance import skip_batch
@@ -24,7 +28,7 @@ from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all
 from makers import a_decision
-from steps import latest, plan_and_write, run
+from steps import latest, on_session, plan_and_write, run
 
 Make = Callable[..., Pipeline]
 INPUTS = Path(__file__).parents[2] / "docs" / "inputs.md"
@@ -149,10 +153,46 @@ def test_plans_decide_what_is_looked_back_at_whatever_became_of_the_batch(
     assert rows(broker, pipeline) == [(1, 10), (2, 20), (2, 20)]
 
 
-def test_an_interval_before_the_first_is_refused(broker: Broker, make_pipeline: Make) -> None:
+def test_who_looked_back_at_a_record_and_what_was_made_without_one_that_became_readable(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third order of day 1 is too large for an int. A wider column makes it readable, after day 2 was made without it."""
+    payments_too = {"payments": {"schema": {"n": "bigint", "paid": "bigint"}, **WEEK}}
+    narrow = {"orders": {**N, **WEEK, "on_malformed": "drop"}, **payments_too}
+    pipeline = make_sql(make_pipeline, INNER, narrow)
+    fill(broker, pipeline, 1, orders=orders(1, 2, 3_000_000_000), payments=payments(1))
+    fill(broker, pipeline, 2, orders=orders(4), payments=payments(2, 3_000_000_000))
+    run(spark, pipeline, day(1))
+    run(spark, pipeline, day(2))
+    wide = {"orders": {"schema": {"n": "bigint"}, **WEEK}, **payments_too}
+    pipeline = make_sql(make_pipeline, INNER, wide, name=pipeline.name)
+    run(spark, pipeline, day(1), reprocess=True)
+
+    topic = pipeline.sources["orders"].topic
+    deployment, place = Deployment.of(pipeline), location_of("--source", f"{topic}:0:1")
+    traced = trace_source(spark, deployment, deployment.ledger.read(), place)
+    assert [batch.revision for batch in traced.batches] == [1, 2], "of day 1, which consumed it"
+    assert [batch.interval for batch in traced.looked_back_by] == [day(2)]
+
+    on_session(monkeypatch, spark, pipeline)
+    told = json.loads(CliRunner().invoke(app, ["status", pipeline.name, "--json"], catch_exceptions=False).stdout)
+    (without,) = told["made_without"]
+    assert (without["topic"], without["records_of"]["start"]) == (topic, day(1).start.isoformat())
+    assert [one["start"] for one in without["intervals"]] == [day(2).start.isoformat()]
+    assert told["batches"][1]["sources"][topic] == {"offsets": 1, "rows_in": 1, "offsets_looked_back": 3}
+    monkeypatch.setenv("COLUMNS", "250")
+    words = CliRunner().invoke(app, ["status", pipeline.name], catch_exceptions=False).stdout
+    assert f"made without records: 1 later interval was made without records of topic {topic}" in words
+    run(spark, pipeline, day(2), reprocess=True)
+    assert (3_000_000_000, 30_000_000_000) in rows(broker, pipeline)
+    told = json.loads(CliRunner().invoke(app, ["status", pipeline.name, "--json"], catch_exceptions=False).stdout)
+    assert told["made_without"] == []
+
+
+def test_an_interval_before_the_first_is_refused(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_sql(make_pipeline, INNER, {"orders": {**N, **WEEK}, "payments": {**PAID, **WEEK}})
     fill(broker, pipeline, 1, orders=orders(1), payments=payments(1))
-    plan_batch(pipeline, day(2))
+    run(spark, pipeline, day(2))
     with pytest.raises(
         TransitionRefused, match=r"looks back, and the later interval .* was planned without the records"
     ):

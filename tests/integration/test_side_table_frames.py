@@ -20,7 +20,7 @@ from fencepost.config.side_tables import FileTable
 from fencepost.errors import SideTableRefused
 from fencepost.formats.json import fields_of
 from fencepost.rows.row_by_row import partitions_read
-from fencepost.rows.transform import select
+from fencepost.rows.transform import SOURCE_VIEW, select
 from fencepost.side_tables import frames
 from fencepost.side_tables.content import MIB, TableContent, content_of
 from fencepost.side_tables.frames import empty_frames, frames_of
@@ -140,7 +140,10 @@ def of_python(source: DataFrame, goods: DataFrame) -> DataFrame:
 
 
 def of_sql(text: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
-    return lambda source, goods: select(text, source, {"goods": goods})
+    def transform(source: DataFrame, goods: DataFrame) -> DataFrame:
+        return select(source.sparkSession, text, {SOURCE_VIEW: source, "source": source, "goods": goods})
+
+    return transform
 
 
 JOINS: Sequence[Callable[[DataFrame, DataFrame], DataFrame]] = (

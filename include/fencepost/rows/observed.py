@@ -11,8 +11,8 @@ LISTENERS_WAIT_MS = 60_000
 
 
 def observed_values(spark: SparkSession, observation: Observation) -> dict[str, Any] | None:
-    """Returns the values of an observation whose job has ended. Returns None if the job did not come past it: Spark leaves
-    out a part of a plan that it knows to give no rows, and does not observe a subquery.
+    """Returns the values of an observation by the jobs that have ended. Returns None if none of them came past it: Spark
+    leaves out a part of a plan that it knows to give no rows, and does not observe a subquery.
 
     Spark tells an observation its values after the job, by its listener bus.
     """
@@ -22,10 +22,9 @@ def observed_values(spark: SparkSession, observation: Observation) -> dict[str, 
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(LISTENERS_WAIT_MS)
     except Py4JJavaError:
         return None
-    row = jvm_observation.getRowOrEmpty()  # `get` would wait for ever for a value that does not come
-    if row.isEmpty() or row.get().schema() is None:
+    if not jvm_observation.future().isCompleted():  # `get` would wait for ever
         return None
-    return observation.get
+    return None if jvm_observation.getRow().schema() is None else observation.get
 
 
 def is_observed(frame: DataFrame, name: str) -> bool:
