@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from arming import at_failpoint
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import WriterFenced
 from fencepost.ledger.ledger import Ledger
@@ -17,6 +18,7 @@ from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from fencepost.steps.run_interval import run_interval, run_step
+from fencepost.steps.write import write_batch
 from kafka_tools import read_all
 
 
@@ -64,22 +66,24 @@ def kafka_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 class Died(BaseException):
-    """A process that ends between the copy and its record."""
+    """The driver's end: nothing of the product handles it."""
 
 
-def copied_and_not_recorded(
-    spark: Any, pipeline: Pipeline, interval: Interval, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def die() -> None:
+    raise Died
+
+
+def copied_and_not_recorded(spark: Any, pipeline: Pipeline, interval: Interval) -> None:
     """Advance copies all of the batch, and dies before the ledger says so."""
+    with at_failpoint("advance.copied", die), pytest.raises(Died):
+        advance_batch(pipeline, interval, spark=lambda: spark)
 
-    def reached(name: str, task: int | None = None) -> None:
-        if name == "advance.copied":
-            raise Died
 
-    with monkeypatch.context() as patch:
-        patch.setattr("fencepost.steps.advance.reached", reached)
-        with pytest.raises(Died):
-            advance_batch(pipeline, interval, spark=lambda: spark)
+def answered_and_not_recorded(spark: Any, pipeline: Pipeline, interval: Interval) -> None:
+    """A batch is planned, all its writers commit and answer, and the driver dies before the ledger says so."""
+    plan_batch(pipeline, interval)
+    with at_failpoint("write.answered", die), pytest.raises(Died):
+        write_batch(spark, pipeline, interval)
 
 
 def unheard_commits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

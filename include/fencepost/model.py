@@ -176,10 +176,10 @@ def by_partition(topic: str, offsets: Sequence[int]) -> dict[PartitionId, int]:
     return {(topic, partition): offset for partition, offset in enumerate(offsets)}
 
 
-def describe_topics(ranges: Iterable[OffsetRange]) -> str:
-    """Returns the topics of the ranges in a message, for example `topic orders`."""
-    topics = list(dict.fromkeys(part.topic for part in ranges))
-    return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
+def describe_topics(topics: Iterable[str]) -> str:
+    """Returns the topics in a message, for example `topic orders`. A topic that is given several times is named once."""
+    names = [*dict.fromkeys(topics)]
+    return f"{'topic' if len(names) == 1 else 'topics'} {', '.join(names)}"
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:

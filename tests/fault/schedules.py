@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from arming import armed
+from arming import armed, at_failpoint
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
@@ -25,7 +25,7 @@ from steps import latest, run
 from waiting import await_true
 
 from .several_sources import Row, differences, differences_in_quarantine, joined, settings_of
-from .strikes import Attempt, Crash, alone, at_failpoint, crash
+from .strikes import Attempt, Crash, alone, crash
 
 # Where each attempt comes by that finds work to do.
 OF_A_WORKER = ("init", "initialised", "mark-read", "begun", "offsets-sent", "committing", "committed", "receipt")

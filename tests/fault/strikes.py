@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
-from unittest.mock import patch
 
 from arming import armed
 from conftest import day
@@ -41,31 +38,6 @@ class Attempt(Thread):
 
 class Crash(Exception):
     """The driver's death."""
-
-
-# Modules of the driver's steps whose failpoints `at_failpoint` knows.
-STRUCK = [
-    *("steps.plan", "schemas.resolve", "steps.side_tables", "steps.write_job", "steps.write", "steps.validate"),
-    "steps.advance",
-]
-
-
-@contextmanager
-def at_failpoint(name: str, do: Callable[[], object]) -> Iterator[None]:
-    """`do` once, where the driver's steps come by this failpoint, `place` or `place@nth`."""
-    wanted, _, nth = name.partition("@")
-    visits: Counter[str] = Counter()
-
-    def reached(place: str, task: int | None = None) -> None:
-        visits[place] += 1
-        if place == wanted and visits[place] == int(nth or 1):
-            do()
-
-    with ExitStack() as stack:
-        for module in STRUCK:
-            stack.enter_context(patch(f"fencepost.{module}.reached", reached))
-        yield
-    assert visits[wanted] >= int(nth or 1), f"{name} did not strike"
 
 
 def crash() -> None:

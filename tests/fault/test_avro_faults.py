@@ -21,6 +21,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from arming import at_failpoint
 from avro_schemas import written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
@@ -33,7 +34,7 @@ from registry_tools import framed
 from steps import latest, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
-from .strikes import Attempt, Crash, at_failpoint, await_strike_and_retry, crash, strike_worker_and_retry
+from .strikes import Attempt, Crash, await_strike_and_retry, crash, strike_worker_and_retry
 from .test_quarantine_faults import BAD, MALFORMED, SETTINGS, assert_all_is_accounted_for
 
 pytestmark = pytest.mark.deep

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
+from arming import at_failpoint
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.steps.advance import skip_batch
@@ -30,7 +31,7 @@ from makers import a_decision
 from steps import latest, plan_and_write, run
 
 from .checker import Attacked, Follower
-from .strikes import Crash, at_failpoint, crash, strike_worker_and_retry
+from .strikes import Crash, crash, strike_worker_and_retry
 
 REACH = 2  # days
 PARTITIONS = 2

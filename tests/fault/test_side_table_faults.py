@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from arming import armed
+from arming import armed, at_failpoint
 from conftest import day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable
@@ -35,7 +35,6 @@ from .strikes import (
     Attempt,
     Crash,
     alone,
-    at_failpoint,
     await_strike_and_retry,
     crash,
     strike_worker_and_retry,

@@ -13,13 +13,13 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected
 from fencepost.model import State, Verdict
-from fencepost.steps.plan import plan_batch, withdraw_batch
+from fencepost.steps.plan import withdraw_batch
 from fencepost.steps.validate import validate_batch, validate_without_spark
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce
 from makers import a_decision
-from steps import latest, run
+from steps import answered_and_not_recorded, latest, run
 
 Make = Callable[..., Pipeline]
 
@@ -162,27 +162,15 @@ def test_a_source_that_is_late_fails_freshness_beside_one_that_is_not(
     }
 
 
-class Died(BaseException):
-    """The driver's end: nothing of the product handles it."""
-
-
 def test_a_retry_that_finds_all_committed_counts_the_source_that_has_to_give_records(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     pipeline = make_pipeline(UNION, name="e4", sources=regions("e4", empty="reject"))
     for topic, rows in (("e4-north", 3), ("e4-south", 2)):
         create_topic(broker.bootstrap, topic, 1)
         send(broker, topic, 1, [{"n": n} for n in range(rows)])
 
-    def reached(name: str, task: int | None = None) -> None:
-        if name == "write.answered":
-            raise Died
-
-    plan_batch(pipeline, day(1))
-    with monkeypatch.context() as patch:
-        patch.setattr("fencepost.steps.write.reached", reached)
-        with pytest.raises(Died):
-            write_batch(spark, pipeline, day(1))
+    answered_and_not_recorded(spark, pipeline, day(1))
     write_batch(spark, pipeline, day(1))
     found = latest(pipeline, day(1)).require_written.sources
     assert {topic: one.rows_in for topic, one in found.items()} == {"e4-north": None, "e4-south": 2}

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from conftest import at, day
+import several_sources
+from conftest import day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, SourceDataExpired, TransformFailed, TransitionRefused
@@ -26,7 +27,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
-from kafka_tools import create_topic, produce, read_all
+from kafka_tools import create_topic, read_all
 from makers import a_decision
 from steps import latest, on_session, plan_and_write, run
 
@@ -51,11 +52,7 @@ def make_sql(make_pipeline: Make, transform: str, sources: dict[str, Any], **cha
 def fill(broker: Broker, pipeline: Pipeline, number: int, **values: list[Any]) -> None:
     """Writes a day's records of each source, by the source's name."""
     for name, each in values.items():
-        topic = pipeline.sources[name].topic
-        if number == 1:
-            create_topic(broker.bootstrap, topic, 2)
-        records = [(f"k{i}".encode(), value, i % 2, at(number, i)) for i, value in enumerate(each)]
-        produce(broker.bootstrap, topic, records)
+        several_sources.fill(broker, pipeline.sources[name].topic, each, number)
 
 
 def orders(*numbers: int) -> list[dict[str, int]]:

@@ -298,14 +298,14 @@ def test_a_publication_goes_on_where_it_began_whatever_the_settings_say_now(
 @pytest.mark.deep
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_source_made_anew_does_not_keep_a_publication(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, copied: bool
+    spark: Any, broker: Broker, make_pipeline: Make, copied: bool
 ) -> None:
     """What is judged and staged needs its source no more, and readers may see some of it: it is finished, not given up."""
     pipeline = make_pipeline(output=STAGED)
     fill(broker, pipeline)
     judged(spark, pipeline)
     if copied:
-        copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+        copied_and_not_recorded(spark, pipeline, day(1))
     else:
         begin_batch(pipeline, day(1))
     make_anew(broker, pipeline.source.topic, 2)
@@ -344,7 +344,6 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     spark: Any,
     broker: Broker,
     make_pipeline: Make,
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     megabytes: int,
     part: bool,
@@ -354,7 +353,7 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     fill(broker, pipeline)
     judged(spark, pipeline)
     if not part:
-        copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+        copied_and_not_recorded(spark, pipeline, day(1))
     elif megabytes:
         begin_batch(pipeline, day(1))
     else:
@@ -370,12 +369,12 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
 @pytest.mark.deep
 @pytest.mark.parametrize("why", ["header", "deleted", "compacted"])
 def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, why: str
+    spark: Any, broker: Broker, make_pipeline: Make, why: str
 ) -> None:
     pipeline = make_pipeline(output=STAGED | {"batch_header": why != "header"})
     fill(broker, pipeline)
     judged(spark, pipeline)
-    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1))
     topic = pipeline.output.topic
     if why == "deleted":
         places = [TopicPartition(topic, p, 2) for p in range(3) if end_offset(broker.bootstrap, topic, p) > 2]
@@ -410,7 +409,7 @@ def test_without_headers_a_group_deleted_before_anything_was_copied_stops_nothin
 
 @pytest.mark.deep
 def test_what_another_producers_open_transaction_hides_is_waited_for_before_anything_is_copied_again(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     """The copy lies behind the transaction's first record, so a read_committed reader does not see it yet."""
     pipeline = make_pipeline(output=STAGED, quality={"open_transaction_wait_seconds": 0.5})
@@ -423,7 +422,7 @@ def test_what_another_producers_open_transaction_hides_is_waited_for_before_anyt
     for partition in range(3):
         foreign.produce(pipeline.output.topic, b"{}", b"k", partition)
     assert foreign.flush(20) == 0
-    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1))
     delete_group(broker, pipeline.publisher_group(0))
     with pytest.raises(OpenTransaction, match="looking for what is copied"):
         published(spark, pipeline)

@@ -27,33 +27,11 @@ from fencepost.steps.write import write_batch
 from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all, stable_ends
-from steps import latest, run
+from steps import answered_and_not_recorded, latest, run
 
 Make = Callable[..., Pipeline]
 
 FRESH = "expectations:\n  - {type: expect_batch_freshness_like_history}\n"
-
-
-class Died(BaseException):
-    """The driver's end: nothing of the product handles it."""
-
-
-@pytest.fixture
-def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Pipeline], None]:
-    def die(spark: Any, pipeline: Pipeline) -> None:
-        """Write the first day's batch, up to the ledger."""
-
-        def reached(name: str, task: int | None = None) -> None:
-            if name == "write.answered":
-                raise Died
-
-        plan_batch(pipeline, day(1))
-        with monkeypatch.context() as patch:
-            patch.setattr("fencepost.steps.write.reached", reached)
-            with pytest.raises(Died):
-                write_batch(spark, pipeline, day(1))
-
-    return die
 
 
 @pytest.fixture
@@ -87,12 +65,12 @@ def written(pipeline: Pipeline) -> WriteSummary:
 
 @pytest.mark.parametrize("layout", [pytest.param("source", marks=pytest.mark.deep), "output"])
 def test_a_retry_that_finds_all_committed_writes_nothing_and_the_batch_is_published(
-    spark: Any, broker: Broker, make_pipeline: Make, dying: Any, jobs_of: Any, layout: str
+    spark: Any, broker: Broker, make_pipeline: Make, jobs_of: Any, layout: str
 ) -> None:
     """Marks are enough where no row can have moved; behind a shuffle a job compares them with the rows."""
     pipeline = make_pipeline(output={"layout": layout})
     rows = fill(broker, pipeline)
-    dying(spark, pipeline)
+    answered_and_not_recorded(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).state is State.PLANNED
 
     before = stable_ends(broker.bootstrap, pipeline.staging_topic, 3)
@@ -108,21 +86,21 @@ def test_a_retry_that_finds_all_committed_writes_nothing_and_the_batch_is_publis
     assert written(pipeline).bytes == sum(len(r.key or b"") + len(r.value or b"") for r in seen)
 
 
-def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipeline: Make, dying: Any) -> None:
+def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(source={"on_malformed": "drop"})
     rows = fill(broker, pipeline, b"{", b"[]")
-    dying(spark, pipeline)
+    answered_and_not_recorded(spark, pipeline, day(1))
     write_batch(spark, pipeline, day(1))
     assert (written(pipeline).rows_in, written(pipeline).malformed) == (rows, 2)
     assert written(pipeline).malformed_at == tuple((pipeline.source.topic, 1, offset) for offset in (10, 11))
 
 
 def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it(
-    spark: Any, broker: Broker, make_pipeline: Make, dying: Any
+    spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     pipeline = make_pipeline()
     rows = fill(broker, pipeline)
-    dying(spark, pipeline)
+    answered_and_not_recorded(spark, pipeline, day(1))
     write_batch(spark, make_pipeline(name=pipeline.name, expectations=FRESH), day(1))
     newest = written(pipeline).newest
     assert newest is not None

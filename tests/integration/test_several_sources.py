@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
-from conftest import at, day
+from conftest import day
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, SourcesChanged, TopicRecreated
@@ -17,43 +17,18 @@ from fencepost.model import Interval, State, WriteSummary
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
-from kafka_tools import create_topic, delete_topic, group_offsets, produce, read_all
+from kafka_tools import delete_topic, group_offsets, read_all
+from several_sources import JOIN, NUMBERS, OFF, UNION, fill, numbers, regions
 from steps import latest, plan_and_write, replay, run
 
 Make = Callable[..., Pipeline]
 
-UNION = """
-def transform(north, south):
-    both = north.unionByName(south)
-    return both.selectExpr("_key", "_record", "n", "name", "_topic AS region")
-"""
-JOIN = """
-SELECT o._key, o.n, o.name, p.paid FROM orders o JOIN payments p ON o.n = p.n
-"""
 RULES = """
 expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
   - {type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}
 """
-NUMBERS = {"schema": {"n": "int", "name": "string"}}
-OFF = {"quarantine_limit": "none"}
 NAMES = count(1)
-
-
-def regions(name: str, **changes: Any) -> dict[str, Any]:
-    return {region: {"topic": f"{name}-{region}", **NUMBERS, **changes} for region in ("north", "south")}
-
-
-def fill(broker: Broker, topic: str, values: Iterable[Any], number: int = 1, partitions: int = 2) -> None:
-    """Writes a day's records to the topic, over its partitions in turn."""
-    if number == 1:
-        create_topic(broker.bootstrap, topic, partitions)
-    records = [(f"k{i}".encode(), value, i % partitions, at(number, i)) for i, value in enumerate(values)]
-    produce(broker.bootstrap, topic, records)
-
-
-def numbers(values: Iterable[int], **more: Any) -> list[dict[str, Any]]:
-    return [{"n": n, "name": "x", **more} for n in values]
 
 
 def written(pipeline: Pipeline, interval: Interval) -> WriteSummary:

@@ -263,13 +263,13 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
 
 
 def test_a_publication_that_was_copied_in_full_needs_its_staged_records_no_more(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     """Who copied it died before the ledger said so; the write step's retry does not give it up, and advance records it."""
     pipeline = make_pipeline(output=STAGED)
     fill(broker, pipeline)
     judged(spark, pipeline)
-    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1))
     delete_staged(broker, pipeline)
     deployment = Deployment.of(pipeline)
     deployment.ledger.read()

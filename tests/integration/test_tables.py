@@ -169,7 +169,7 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
     fill(broker, pipeline)
     plan_and_write(spark, pipeline, day(1))
     validate_batch(spark, pipeline, day(1))
-    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).state is State.PUBLISHING
     assert numbers_in(pipeline) == of_revision(1, range(6)), "the store's commit is the truth"
     with pytest.raises(TransitionRefused, match="is being published and can be finished"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,29 +32,18 @@ from fencepost.preview.trial_input import newest, of_interval
 from fencepost.testing.trial import Quarantined, Trials
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
-from kafka_tools import create_topic, produce, read_all
+from kafka_tools import produce, read_all
 from registry_tools import framed, register
+from several_sources import JOIN, NUMBERS, OFF, UNION, fill, numbers, regions
 from steps import latest, run
 
 Make = Callable[..., Pipeline]
 New = Callable[..., Draft]
 
-UNION = """
-def transform(north, south):
-    both = north.unionByName(south)
-    return both.selectExpr("_key", "_record", "n", "name", "_topic AS region")
-"""
-JOIN = "SELECT o._key, o.n, o.name, p.paid FROM orders o JOIN payments p ON o.n = p.n\n"
 RULES = """
 expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
 """
-NUMBERS = {"schema": {"n": "int", "name": "string"}}
-OFF = {"quarantine_limit": "none"}
-
-
-def regions(name: str, **changes: Any) -> dict[str, Any]:
-    return {region: {"topic": f"{name}-{region}", **NUMBERS, **changes} for region in ("north", "south")}
 
 
 def orders_and_payments(name: str, **changes: Any) -> dict[str, Any]:
@@ -67,18 +56,6 @@ def in_sql(pipeline: Pipeline, sql: str) -> Pipeline:
     (pipeline.folder / "transform.py").unlink()
     (pipeline.folder / "transform.sql").write_text(sql)
     return load_pipeline(pipeline.folder)
-
-
-def fill(broker: Broker, topic: str, values: Iterable[Any], number: int = 1, partitions: int = 2) -> None:
-    """Writes a day's records to the topic, over its partitions in turn."""
-    if number == 1:
-        create_topic(broker.bootstrap, topic, partitions)
-    records = [(f"k{i}".encode(), value, i % partitions, at(number, i)) for i, value in enumerate(values)]
-    produce(broker.bootstrap, topic, records)
-
-
-def numbers(values: Iterable[int], **more: Any) -> list[dict[str, Any]]:
-    return [{"n": n, "name": "x", **more} for n in values]
 
 
 # try

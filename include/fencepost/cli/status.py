@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, PartitionId, State, by_partition, utc_now
+from fencepost.model import Batch, PartitionId, State, utc_now
 from fencepost.protocol.table_states import changes_since, describe_changes, describe_state, states_for_programs
 
 if TYPE_CHECKING:
-    from fencepost.kafka.cluster import Topic
     from fencepost.protocol.awaiting import Awaiting
     from fencepost.protocol.snapshot import Row
     from fencepost.protocol.view import Revisions
@@ -42,6 +41,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
     Example: fencepost status nyc_flights
     """
+    from fencepost.kafka.cluster import offsets_by_partition
     from fencepost.ledger.deployment import Deployment
     from fencepost.outputs.output import missing_or_why_not
     from fencepost.protocol.announcing import complete_until
@@ -55,13 +55,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     view = deployment.ledger.read() if deployment.ledger.exists() else View()
     snapshot, until = snapshot_of(view), complete_until(view)
     sources = [deployment.cluster.describe(topic) for topic in found.source_topics]
-    stable = _of_each(sources, deployment.cluster.last_stable)
+    stable = offsets_by_partition(sources, deployment.cluster.last_stable)
     lag = offsets_behind(snapshot.frontier, stable) if snapshot.frontier else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     missing = missing_or_why_not(deployment) if rows else ""
     before = (
-        snapshot.unread.still_in(_of_each(sources, deployment.cluster.earliest))
+        snapshot.unread.still_in(offsets_by_partition(sources, deployment.cluster.earliest))
         if snapshot.unread.offsets
         else snapshot.unread
     )
@@ -151,11 +151,6 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         known = any(one.batch == hole.batch for one in awaiting)
         line = f"[bold red]held back by[/] {hole.batch.id} ({hole.batch.state})"
         out.print(line if known else f"{line}: {escape(hole.next_step)}", soft_wrap=True)
-
-
-def _of_each(topics: Sequence[Topic], offsets: Callable[[Topic], Sequence[int]]) -> dict[PartitionId, int]:
-    """Returns the offsets that the function gives for the partitions of each topic."""
-    return {place: offset for topic in topics for place, offset in by_partition(topic.name, offsets(topic)).items()}
 
 
 def _progress(topics: Sequence[str], reached: Mapping[PartitionId, int], lag: Mapping[PartitionId, int]) -> str:

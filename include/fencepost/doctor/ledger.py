@@ -11,7 +11,7 @@ from fencepost.counts import count_of
 from fencepost.doctor.inspection import Inspection
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.findings import Finding, error, ok, warning
-from fencepost.kafka.cluster import Topic
+from fencepost.kafka.cluster import Topic, offsets_by_partition
 from fencepost.ledger.announcements import (
     KEPT,
     missing_announcements,
@@ -29,7 +29,7 @@ from fencepost.ledger.completeness import (
     unexplained,
     unknown_batch,
 )
-from fencepost.model import OffsetRange, by_partition
+from fencepost.model import OffsetRange
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic
@@ -65,16 +65,15 @@ def check_unread_records(inspection: Inspection) -> Finding:
     checks the first interval of the schedule.
     """
     pipeline, cluster = inspection.pipeline, inspection.cluster
-    earliest = {source.name: by_partition(source.name, cluster.earliest(source.there)) for source in inspection.sources}
+    topics = [source.there for source in inspection.sources]
+    begins = offsets_by_partition(topics, cluster.earliest)
     if inspection.view.kept_intervals:
-        before = unread(inspection.view).still_in(
-            {place: at for begins in earliest.values() for place, at in begins.items()}
-        )
+        before = unread(inspection.view).still_in(begins)
     else:
         start, found = pipeline.schedule.boundaries.at_or_after(pipeline.schedule.start), []
-        for topic, begins in earliest.items():
-            ends = cluster.first_stamped(cluster.describe(topic), start)
-            ranges = [OffsetRange(topic=topic, partition=p, start=end, end=end) for p, end in enumerate(ends)]
+        for topic in topics:
+            ends = cluster.first_stamped(topic, start)
+            ranges = [OffsetRange(topic=topic.name, partition=p, start=end, end=end) for p, end in enumerate(ends)]
             if lying := before_ranges(ranges, begins, {}):
                 found.append(UnreadOf(start, inspection.now, lying))
         before = Unread(tuple(found))

@@ -13,6 +13,7 @@ from fencepost.findings import Finding, error, ok, skipped, warning
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, State
 from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.obstacle import restore_or_accept
 from fencepost.protocol.view import View
 
 SHARE = 0.5  # share of a transaction's timeout; a write that takes longer may exceed the timeout on a bad day
@@ -100,10 +101,9 @@ def check_look_back(inspection: Inspection) -> Iterator[Finding]:
         source = inspection.pipeline.source_topics[role.name]
         if source.lookback is None or role.settings is None:
             continue
-        retention = int(role.settings.get("retention.ms", -1))
-        if retention < 0 or "delete" not in role.settings.get("cleanup.policy", "delete"):
+        if (retention := _retention(role.settings)) < 0:
             continue
-        kept, back = timedelta(milliseconds=min(retention, 10**14)), source.lookback.time
+        kept, back = _time(retention), source.lookback.time
         needed = back + inspection.longest_pause + behind
         longer = inspection.set_topic(role.name, retention_ms=round(2 * needed.total_seconds() * 1000))
         looks = (
@@ -125,6 +125,15 @@ def check_look_back(inspection: Inspection) -> Iterator[Finding]:
             )
         else:
             yield ok(f"topic {role.name} keeps records for {duration(kept)}, longer than a batch looks back")
+
+
+def _retention(settings: Mapping[str, str]) -> int:
+    """Returns the milliseconds for which a topic with these settings keeps records. -1 means without limit of time."""
+    return int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
+
+
+def _time(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=min(milliseconds, 10**14))  # some 3,000 years, so that a date can have it added
 
 
 def check_source_retention(inspection: Inspection) -> Iterator[Finding]:
@@ -159,8 +168,7 @@ def lost_records(inspection: Inspection, name: str, earliest: Sequence[int]) -> 
         if skips:
             yield warning(found, f"{setting} is skip: the next run records the loss and continues.")
         else:
-            cure = f"Restore them, or accept the loss: set {setting}: skip in pipeline.yaml and run again."
-            yield error(found, cure, kind=SourceDataExpired)
+            yield error(found, restore_or_accept(f"{setting}: skip"), kind=SourceDataExpired)
     elif gone := _gone(reached, earliest):
         yield warning(
             f"Source topic {name} no longer has records after the frontier ({gone}). They are written but not published, and "
@@ -199,14 +207,14 @@ def retention_left(
     earlier.
     """
     name = source.name
-    retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
+    retention = _retention(settings)
     by_size = int(settings.get("retention.bytes", -1)) >= 0
     sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
     if retention < 0 or not times:
         why = "has no retention time" if retention < 0 else "has no record after the frontier"
         return ok(f"topic {name} {why}{sizes}")
     partition = min(times, key=lambda p: times[p])
-    left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - inspection.now
+    left = times[partition] + _time(retention) - inspection.now
     where = f"partition {partition}, offset {reached[partition]}"
     cure = f"Run the pipeline's intervals up to now, or raise retention.ms (now {retention})."
     longer = inspection.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))

@@ -47,7 +47,7 @@ from fencepost.kafka.errors import (
     translated,
 )
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
-from fencepost.model import describe_timestamp, time_of
+from fencepost.model import PartitionId, by_partition, describe_timestamp, time_of
 
 log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker; a broker's restart takes less
@@ -72,6 +72,11 @@ class Replicas:
 
     replicas: int
     in_sync: int
+
+
+def offsets_by_partition(topics: Iterable[Topic], offsets: Callable[[Topic], Sequence[int]]) -> dict[PartitionId, int]:
+    """Returns the offsets that the function gives for the partitions of each topic, such as `Cluster.earliest`."""
+    return {place: offset for topic in topics for place, offset in by_partition(topic.name, offsets(topic)).items()}
 
 
 class Cluster:

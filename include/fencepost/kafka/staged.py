@@ -80,7 +80,7 @@ def _read(
     is_own: Callable[[Message], bool],
 ) -> Generator[list[Message]]:
     """Yields the batch's own messages as they arrive, in the order of each partition."""
-    doing = f"batch {batch}: reading its records in {describe_topics(ranges)}"
+    doing = f"batch {batch}: reading its records in {describe_topics(part.topic for part in ranges)}"
     with without_collector():  # the collector would walk over every message again and again, for half of the time
         for messages in messages_of(settings, group, ranges, doing):
             if own := [message for message in messages if is_own(message)]:

@@ -57,7 +57,7 @@ from fencepost.side_tables.reading import read_tables
 from fencepost.spark.diagnosis import carried_error, spark_reads
 from fencepost.spark.session import session_of_its_own
 from fencepost.spark.sql_settings import set_shuffle_partitions
-from fencepost.steps.batch_input import read_looked_back, read_sources
+from fencepost.steps.batch_input import read_sources, read_sources_with_ranges
 
 SHOWN = 2  # rows of the result
 FEW_PARTITIONS = 4  # in shuffles of the transform
@@ -136,7 +136,7 @@ def try_pipeline(spark: SparkSession, deployment: Deployment, trial_input: Trial
         tables = read_tables(own, pipeline, deployment.cluster)
         path = RowPath(pipeline, rules=rules, tables=frames_of(own, pipeline, tables))
     read = read_sources(own, deployment, trial_input.ranges, path.reads_headers)
-    again = read_looked_back(own, deployment, trial_input.looked_back, path.reads_headers)
+    again = read_sources_with_ranges(own, deployment, trial_input.looked_back, path.reads_headers)
     raw, before = ({name: with_size(records) for name, records in some.items()} for some in (read, again))
     with spark_reads(doing), carried_error(nonce), null_answers(pipeline):
         schemas = _schemas(pipeline, [*raw.items(), *before.items()])

@@ -517,8 +517,9 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
         )
     if passed is not None:
         return (
-            f"batch {passed.id} is {passed.state} and has offsets of {describe_topics(passed.plan.ranges)}: after a withdrawal "
-            "another interval would read them again. Only an interval without offsets, or an unpublished one, can be withdrawn."
+            f"batch {passed.id} is {passed.state} and has offsets of {describe_topics(passed.plan.source_topics)}: after a "
+            "withdrawal another interval would read them again. Only an interval without offsets, or an unpublished one, can be "
+            "withdrawn."
         )
     if after is not None:
         return (

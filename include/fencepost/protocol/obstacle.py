@@ -41,20 +41,21 @@ NEW_NAME = (
 )
 
 
+def restore_or_accept(option: str) -> str:
+    """Returns what a person can do about expired records. `option` is the setting in pipeline.yaml that accepts their loss."""
+    return f"Restore them, or accept the loss: set {option} in pipeline.yaml and run again."
+
+
 def accept_loss(setting: str) -> str:
     """Returns the next step after a loss of records. `setting` is the source's section in pipeline.yaml."""
-    return (
-        f"Nothing was changed. Restore them, or accept the loss: set {setting}.on_expired: skip in pipeline.yaml and run again. "
-        "The run processes what is left and records the loss."
-    )
+    cure = restore_or_accept(f"{setting}.on_expired: skip")
+    return f"Nothing was changed. {cure} The run processes what is left and records the loss."
 
 
 def accept_lookback_loss(setting: str) -> str:
     """Returns the next step after a loss of looked-back records. `setting` is the source's section in pipeline.yaml."""
-    return (
-        f"Nothing was changed. Restore them, or accept the loss: set {setting}.lookback: {{for: ..., on_expired: skip}} in "
-        "pipeline.yaml and run again. The run looks back at what is left and records the loss."
-    )
+    cure = restore_or_accept(f"{setting}.lookback: {{for: ..., on_expired: skip}}")
+    return f"Nothing was changed. {cure} The run looks back at what is left and records the loss."
 
 
 @dataclass(frozen=True)

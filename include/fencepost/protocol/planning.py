@@ -39,6 +39,7 @@ from fencepost.model import (
     UnreadRange,
     by_partition,
     describe_ranges,
+    describe_topics,
 )
 from fencepost.protocol.decisions import (
     answer_to,
@@ -233,31 +234,31 @@ def check_sources(
     Raises:
         SourcesChanged: names the topics and the next step.
     """
-    about, bound = f"pipeline {pipeline} reads {_topics(reads)}", near.own or near.after
+    about, bound = f"pipeline {pipeline} reads {describe_topics(reads)}", near.own or near.after
     if bound is not None:  # 1
         if gone := [one for one in bound.plan.source_topics if one not in reads]:
             again = "it again" if near.own is not None else "an interval before it"
             raise SourcesChanged(
-                f"{about}, and batch {bound.id} was planned with {_topics(gone)}. Nothing was planned for interval {interval}. "
-                f"Only a pipeline that has all sources of a batch can plan {again}: add the source, or leave the interval as it "
-                "is."
+                f"{about}, and batch {bound.id} was planned with {describe_topics(gone)}. Nothing was planned for interval "
+                f"{interval}. Only a pipeline that has all sources of a batch can plan {again}: add the source, or leave the "
+                "interval as it is."
             )
         return
     if (batch := unfinished_of(view, reads)) is not None:  # 2
         gone = [one for one in view.known(batch.interval).last_batch.plan.source_topics if one not in reads]
         or_withdraw = "" if why_it_stays(view, batch.interval) else ", or withdraw it"
         raise SourcesChanged(
-            f"{about}, and batch {batch.id} of an interval that reads {_topics(gone)} is {batch.state}. Nothing was planned. If "
-            "a topic in pipeline.yaml is wrong, correct it. If the sources have changed, publish this batch with the former "
-            f"ones, or skip it{or_withdraw}, and run again."
+            f"{about}, and batch {batch.id} of an interval that reads {describe_topics(gone)} is {batch.state}. Nothing was "
+            "planned. If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, publish this batch with the "
+            f"former ones, or skip it{or_withdraw}, and run again."
         )
     if near.before is None:
         return
     newest = near.before.plan.source_topics
     if {*newest} != {*reads} and not confirmed:  # 3
         raise SourcesChanged(
-            f"{about}, and the newest interval {near.before.interval} was planned with {_topics(newest)}. Nothing was planned. "
-            "If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: "
+            f"{about}, and the newest interval {near.before.interval} was planned with {describe_topics(newest)}. Nothing was "
+            "planned. If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: "
             f"{interval.command('run', pipeline, '--sources-changed')}, or the parameter sources_changed of a backfill in "
             f"Airflow. A new topic is read from {near.before.interval.end:%Y-%m-%d %H:%M} UTC on, and a topic that returns "
             "from the end of its last range on."
@@ -283,10 +284,6 @@ def sources_confirmed(view: View, reads: Collection[str], request: str | None) -
     """
     own = (batch for batch in view.all() if request in batch.requests and batch.adds_to is None)
     return all({*batch.plan.source_topics} <= {*reads} for batch in own)
-
-
-def _topics(topics: Collection[str]) -> str:
-    return f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)}"
 
 
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:

@@ -135,11 +135,11 @@ class Unread:
         found = []
         if older := [one for one in self.topics if not one.is_new]:
             whole = Interval(start=EPOCH, end=older[0].start).command("run", pipeline)
-            them = "them" if len(older) == len(self.topics) else f"those of {describe_topics(older[0].ranges)}"
+            them = "them" if len(older) == len(self.topics) else f"those of {describe_topics([older[0].topic])}"
             found.append(
                 f"{whole} reads {them} as one batch (in Airflow: a backfill of the intervals before the first)"
             )
-        if new := [part for one in self.topics if one.is_new for part in one.ranges]:
+        if new := [one.topic for one in self.topics if one.is_new]:
             found.append(
                 f"No batch of this pipeline can read those of {describe_topics(new)}: the earlier intervals were planned "
                 "without it. A pipeline of another name can"

@@ -39,7 +39,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     if file.suffix == ".sql":
         text = read_sql(file)
         if not SQL_COMMENT.sub("", text).strip():
-            tables = "the table {source}" if pipeline.source is not None else ", ".join(pipeline.several)
+            tables = ", ".join(pipeline.several) or "the table {source}"
             raise SettingsError(f"{file}: empty; expected a SELECT from {tables}.")
         _check_views(pipeline, text)
         return None
@@ -66,8 +66,8 @@ def _check_arguments(pipeline: Pipeline, transform: Callable[..., object]) -> No
     Raises:
         SettingsError: names the argument, the source or the side table.
     """
-    file, tables, several = pipeline.transform_file, pipeline.tables, pipeline.source is None
-    wanted = [*pipeline.several, *tables]
+    file, tables, several = pipeline.transform_file, pipeline.tables, pipeline.several
+    wanted = [*several, *tables]
     try:
         arguments = list(inspect.signature(transform).parameters.values())
     except (TypeError, ValueError):  # a callable that does not say what it takes
@@ -93,7 +93,7 @@ def _check_arguments(pipeline: Pipeline, transform: Callable[..., object]) -> No
         if one.name not in wanted and one.default is one.empty:
             has = f"The side tables are {', '.join(tables)}" if tables else "It has no side tables"
             if several:
-                has = f"The sources are {', '.join(pipeline.several)}. {has}"
+                has = f"The sources are {', '.join(several)}. {has}"
             nothing = "neither a source nor a side table" if several else "no side table"
             add = f"sources.{one.name} or tables.{one.name}" if several else f"tables.{one.name}"
             raise SettingsError(
@@ -151,8 +151,8 @@ def apply_transform(pipeline: Pipeline, records: Mapping[str, DataFrame], tables
     """
     module = load_transform(pipeline)
     file, spark = pipeline.transform_file, next(iter(records.values())).sparkSession
-    named = {**tables, **(records if pipeline.source is None else {})}
-    first = [records[SOURCE]] if pipeline.source is not None else []
+    named = {**tables, **(records if pipeline.several else {})}
+    first = [] if pipeline.several else [records[SOURCE]]
     try:
         with settings_kept(spark, pipeline):
             if module is None:
@@ -186,7 +186,7 @@ def _missing_setting(error: AnalysisException, pipeline: Pipeline) -> str:
     column = next((part for one in parts if (part := one.strip("`")) in COLUMNS_OF_SETTINGS), None)
     if column is None:
         return ""
-    section, one = ("source", "The source") if pipeline.source is not None else ("sources.<name>", "A source")
+    section, one = ("sources.<name>", "A source") if pipeline.several else ("source", "The source")
     return f" {one} has the column {column} with {section}.{COLUMNS_OF_SETTINGS[column]} in {pipeline.folder / 'pipeline.yaml'}."
 
 

@@ -21,7 +21,7 @@ def settings_of(pipeline: Pipeline, plan: Plan) -> Pipeline:
     if plan.replays is None:
         return pipeline
     sources = {name: one.model_copy(update={"on_malformed": QUARANTINE}) for name, one in pipeline.sources.items()}
-    changed = {"several": sources} if pipeline.source is None else {"source": sources[SOURCE]}
+    changed = {"several": sources} if pipeline.several else {"source": sources[SOURCE]}
     return pipeline.model_copy(update=changed)
 
 
@@ -42,24 +42,19 @@ def read_sources(
     spark: SparkSession, deployment: Deployment, ranges: Sequence[OffsetRange], headers: Callable[[Source], bool]
 ) -> dict[str, DataFrame]:
     """Returns the records of these ranges by the name of their source. A source without a range has no records."""
-    found = {}
-    for name, source in deployment.pipeline.sources.items():
-        own = [part for part in ranges if part.topic == source.topic]
-        found[name] = (
-            read_ranges(spark, deployment.cluster.settings, own, headers=headers(source)) if own else no_records(spark)
-        )
-    return found
+    found = read_sources_with_ranges(spark, deployment, ranges, headers)
+    return {name: found[name] if name in found else no_records(spark) for name in deployment.pipeline.sources}
 
 
-def read_looked_back(
+def read_sources_with_ranges(
     spark: SparkSession, deployment: Deployment, ranges: Sequence[OffsetRange], headers: Callable[[Source], bool]
 ) -> dict[str, DataFrame]:
-    """Returns the records of these ranges, at which a batch looks back, by the name of their source. A source without a range
-    is left out.
-    """
-    topics, sources = {part.topic for part in ranges}, deployment.pipeline.sources
-    found = read_sources(spark, deployment, ranges, headers)
-    return {name: records for name, records in found.items() if sources[name].topic in topics}
+    """Returns the records of these ranges by the name of their source. A source without a range is left out."""
+    found = {}
+    for name, source in deployment.pipeline.sources.items():
+        if own := [part for part in ranges if part.topic == source.topic]:
+            found[name] = read_ranges(spark, deployment.cluster.settings, own, headers=headers(source))
+    return found
 
 
 def no_records(spark: SparkSession) -> DataFrame:
@@ -77,7 +72,7 @@ def read_quarantined(spark: SparkSession, deployment: Deployment, batch: Batch) 
 
 def records_by_source(quarantined: DataFrame, pipeline: Pipeline) -> dict[str, DataFrame]:
     """Returns the source records in the result of `read_quarantined` that the transform gets, by the name of their source.
-    If the pipeline joins sources, it gets none.
+    It gets none if the pipeline replays result rows only (`Pipeline.replays_results_only`).
     """
     records = source_sample(quarantined)
     if pipeline.replays_results_only:

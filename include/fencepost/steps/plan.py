@@ -402,9 +402,8 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
     starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
     if changed:
-        message = (
-            f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {describe_topics(batch.plan.ranges)}"
-        )
+        topics = describe_topics(batch.plan.source_topics)
+        message = f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {topics}"
         if batch.plan.looked_back:
             message += f", and a look back at {count_of(batch.plan.offsets_looked_back, 'offset')}"
     elif batch.state is State.PUBLISHED:

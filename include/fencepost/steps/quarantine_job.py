@@ -65,8 +65,8 @@ def write_replayed(
 
     Result rows that pass today's rules go to the output byte for byte. Result rows that fail go to quarantine. A result
     row that cannot be parsed as a record of today's output, with a value of type `value_schema`, stays in quarantine
-    and counts as malformed. Result rows are counted in a separate read. If the pipeline joins sources, all source records
-    stay in quarantine.
+    and counts as malformed. Result rows are counted in a separate read. If the pipeline replays result rows only, all
+    source records stay in quarantine (`Pipeline.replays_results_only`).
     """
     pipeline, plan = deployment.pipeline, batch.plan
     rules = quarantine_rules(pipeline) or NO_RULES

@@ -193,7 +193,7 @@ def count_taken(raw: DataFrame, batch: Batch) -> int:
     rows, fingerprint = counts_of(row)
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
-            f"batch {batch.id}: quarantine {describe_topics(batch.plan.ranges)} shows {count_of(rows, 'record')} of batch "
+            f"batch {batch.id}: quarantine {describe_topics(batch.plan.source_topics)} shows {count_of(rows, 'record')} of batch "
             f"{replays.batch} with fingerprint {fingerprint:016x}, but the receipts count {replays.tally.rows:,} with "
             f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
             f"was written. {batch.command('skip', REASON)} drops this addition. {reprocess(batch)}."

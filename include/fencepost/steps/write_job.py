@@ -30,7 +30,13 @@ from fencepost.rows.transform import value_schema
 from fencepost.rows.writer import WriteJob
 from fencepost.schemas.resolve import UnknownSchemas, ids_in_source, look_up, resolve_output
 from fencepost.spark.sql_settings import check_settings, pin_settings, set_shuffle_partitions
-from fencepost.steps.batch_input import read_input, read_looked_back, read_quarantined, records_by_source, settings_of
+from fencepost.steps.batch_input import (
+    read_input,
+    read_quarantined,
+    read_sources_with_ranges,
+    records_by_source,
+    settings_of,
+)
 from fencepost.steps.failures import refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed
 from fencepost.steps.side_tables import SettledTables
@@ -103,7 +109,7 @@ def run_write_job(spark: SparkSession, deployment: Deployment, batch: Batch, tab
         sources = deployment.pipeline.sources
         records = [
             *read_input(spark, deployment, batch, lambda _: False).items(),
-            *read_looked_back(spark, deployment, batch.plan.looked_back_ranges, lambda _: False).items(),
+            *read_sources_with_ranges(spark, deployment, batch.plan.looked_back_ranges, lambda _: False).items(),
         ]
         ids = [one for name, raw in records for one in ids_in_source(raw, parts_of_source(sources[name]))]
         return _write_all(spark, deployment, look_up(deployment, batch, ids), tables)
@@ -141,7 +147,7 @@ def _write_rows(
         asked = executor.submit(job.writers.committed_receipts) if asks else None
         path = RowPath(pipeline, batch.plan.schemas, rules, tables.frames)
         source_records, result_rows, kept = _read(spark, deployment, batch, path)  # 1
-        again = read_looked_back(spark, deployment, batch.plan.looked_back_ranges, path.reads_headers)
+        again = read_sources_with_ranges(spark, deployment, batch.plan.looked_back_ranges, path.reads_headers)
         decoded = path.decode(source_records, lambda source: count_columns(source, batch), looked_back=again)
         every_row = Observation()
         result = path.transform(decoded, refuses=True, seen=every_row)  # 2

@@ -54,7 +54,7 @@ def rows_by_source(pipeline: Pipeline, rows: GivenRows) -> dict[str, Sequence[Ro
         SettingsError: rows are not given for exactly the sources of the pipeline.
     """
     about = f"pipeline {pipeline.name}: rows"
-    if pipeline.source is not None:
+    if not pipeline.several:
         if isinstance(rows, Mapping):
             raise SettingsError(f"{about}: give a list, because pipeline.yaml has one source, without a name.")
         return {SOURCE: rows}

@@ -65,7 +65,7 @@ def _file_of_source(pipeline: Pipeline, argument: str, given: GivenFile | None, 
     about = f"pipeline {pipeline.name}: {argument}"
     if given is None:
         return None
-    if pipeline.source is not None:
+    if not pipeline.several:
         if isinstance(given, Mapping):
             raise SettingsError(f"{about}: give a file, because pipeline.yaml has one source, without a name.")
         return Path(given)
