@@ -45,12 +45,13 @@ def similar(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_") or "field"
 
 
-def free(name: str, taken: set[str]) -> str:
-    """Returns the name, or the first similar name that is not taken, and adds it to `taken`."""
-    number, found = 1, name
+def free(name: str, taken: set[str], longest: int | None = None) -> str:
+    """Returns the name, or the first similar name that is not taken, and adds it to `taken`. `longest` is in characters."""
+    number, found = 1, name[:longest]
     while without_case(found) in taken:
         number += 1
-        found = f"{name}_{number}"
+        end = f"_{number}"
+        found = f"{name if longest is None else name[: longest - len(end)]}{end}"
     taken.add(without_case(found))
     return found
 
@@ -64,11 +65,5 @@ def source_names(topics: Iterable[str]) -> dict[str, str]:
             name = f"topic_{name}".rstrip("_")
         if keyword.iskeyword(name) or name == SOURCE:
             name = f"{name}_topic"
-        name, number = name[:LONGEST_SOURCE], 1
-        while name in taken:
-            number += 1
-            end = f"_{number}"
-            name = f"{name[: LONGEST_SOURCE - len(end)]}{end}"
-        taken.add(name)
-        found[topic] = name
+        found[topic] = free(name, taken, LONGEST_SOURCE)
     return found

@@ -23,6 +23,7 @@ NAMES = {
     "orders": "orders",
     "shop.public.orders": "shop_public_orders",
     "Shop-Public-Orders": "shop_public_orders_2",
+    "SHOP.PUBLIC.ORDERS": "shop_public_orders_3",
     "2024-orders": "topic_2024_orders",
     "__": "topic",
     "source": "source_topic",
