@@ -26,6 +26,11 @@ WELL = dict.fromkeys(("plan", "write", "validate", "advance"), "success")
         ({}, "reprocess=false"),
         ({"reprocess": True}, "reprocess=true"),
         ({"replay": True}, "reprocess=false, replay=true"),
+        (
+            {"another_cluster": True, "sources_changed": True},
+            "reprocess=false, another_cluster=true, sources_changed=true",
+        ),
+        ({"sources_changed": False, "request": "backfill 3"}, "reprocess=false"),
         ({"x": "<b>"}, "reprocess=false"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import several_sources
 from conftest import day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
@@ -20,6 +21,7 @@ from fencepost.outputs.output import missing_of
 from fencepost.outputs.postgres.doctor import check_current_table, check_table_rights
 from fencepost.reading.validated import read_validated
 from fencepost_stack.broker import Broker
+from several_sources import OFF
 from steps import announced, kafka_of, latest, replay, run
 from tables import ask, fill, store_of, with_suite
 
@@ -111,3 +113,39 @@ def test_a_batch_whose_rows_have_no_order_is_rejected_and_names_no_value(
     batch = latest(pipeline, day(1))
     assert batch.state is State.REJECTED
     assert ask(pipeline, "select count(*) from numbers") == [(0,)]
+
+
+def test_a_union_has_a_current_table_and_its_records_are_replayed_by_source(
+    spark: Any, broker: Broker, make_table: Make
+) -> None:
+    """The newest state of a key comes from either region, and a record that was set aside comes late and changes nothing."""
+    name = "bothnewest"
+    sources = {
+        region: {"topic": f"{name}-{region}", "schema": {"id": "int", "pos": "int", "gone": "boolean"}}
+        for region in ("north", "south")
+    }
+    suite = SETS_ASIDE.replace("12", "50")
+    transform = (
+        "SELECT id, pos, gone, _record FROM north UNION ALL SELECT id, pos, gone, _record FROM south WHERE pos > 0"
+    )
+    pipeline = make_table(transform, suite, name=name, sources=sources, output={"current": CURRENT}, quality=OFF)
+
+    def states(*rows: tuple[int, int, bool]) -> list[dict[str, Any]]:
+        return [{"id": id_, "pos": pos, "gone": gone} for id_, pos, gone in rows]
+
+    several_sources.fill(broker, f"{name}-north", states((1, 10, False), (2, 20, False), (3, 60, False)))
+    several_sources.fill(broker, f"{name}-south", states((1, 11, False), (2, 5, True), (4, 40, True), (4, 0, False)))
+    several_sources.fill(broker, f"{name}-north", states((2, 21, True)), 2)
+    several_sources.fill(broker, f"{name}-south", states((1, 9, True), (3, 61, False)), 2)
+    assert run(spark, pipeline, day(1)).state is State.PUBLISHED
+    newest = "select id, pos from newest order by 1"
+    assert ask(pipeline, newest) == [(1, 11), (2, 20)]
+    assert run(spark, pipeline, day(2)).state is State.PUBLISHED
+    assert ask(pipeline, newest) == [(1, 11)]
+    pipeline = with_suite(pipeline, suite.replace("50", "99"))
+    replay(spark, pipeline, day(2))
+    assert ask(pipeline, newest) == [(1, 11), (3, 61)]
+    replay(spark, pipeline, day(1))
+    assert ask(pipeline, newest) == [(1, 11), (3, 61)]
+    history = ask(pipeline, "select id, pos from numbers order by 2")
+    assert history == [(2, 5), (1, 9), (1, 10), (1, 11), (2, 20), (2, 21), (4, 40), (3, 60), (3, 61)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from conftest import day
+from conftest import at, day
+from envelopes import change
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, SourcesChanged, TopicRecreated
@@ -17,7 +19,7 @@ from fencepost.model import Interval, State, WriteSummary
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
-from kafka_tools import delete_topic, group_offsets, read_all
+from kafka_tools import create_topic, delete_topic, group_offsets, produce, read_all
 from several_sources import JOIN, NUMBERS, OFF, UNION, fill, numbers, regions
 from steps import latest, plan_and_write, replay, run
 
@@ -28,6 +30,7 @@ expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
   - {type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}
 """
+ANY = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}]"
 NAMES = count(1)
 
 
@@ -226,3 +229,71 @@ def test_a_source_that_the_transform_does_not_use_is_refused(
     plan_and_write(spark, pipeline, day(1))
     found = latest(pipeline, day(1)).require_written.sources
     assert {topic: one.rows_in for topic, one in found.items()} == {f"{name}-north": 2, f"{name}-south": 2}
+
+
+def test_changes_of_a_database_are_joined_with_a_compacted_topic_that_is_a_side_table_too(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """The interval has the customers that were written in it; the side table has the newest of each key, of any time."""
+    name = "changesjoined"
+    sources = {
+        "changes": {
+            "topic": f"{name}-changes",
+            "format": "json",
+            "envelope": "debezium",
+            "schema": {"id": "bigint", "name": "string"},
+        },
+        "customers": {
+            "topic": f"{name}-customers",
+            "schema": {"city": "string"},
+            "key_format": "json",
+            "key": {"id": "int"},
+            "tombstones": "pass",
+        },
+    }
+    tables = {
+        "newest": {
+            "topic": f"{name}-customers",
+            "format": "json",
+            "schema": {"city": "string"},
+            "key_format": "json",
+            "key_schema": {"id": "int"},
+            "key": "_key_id",
+        }
+    }
+    transform = """
+        SELECT c.id, false AS _tombstone, c._op AS op, c.name, w.cities, w.removed, n.city AS newest
+        FROM changes AS c
+        LEFT JOIN (SELECT _key_id AS id, count(city) AS cities, count_if(city IS NULL) AS removed FROM customers GROUP BY 1) AS w
+        ON c.id = w.id
+        LEFT JOIN newest AS n ON c.id = n._key_id
+    """
+    pipeline = make_pipeline(
+        transform, ANY, name=name, sources=sources, tables=tables, output={"layout": "output", "key": None}
+    )
+    create_topic(broker.bootstrap, f"{name}-changes", 2)
+    create_topic(broker.bootstrap, f"{name}-customers", 2, **{"cleanup.policy": "compact"})
+
+    def customer(number: int, city: str | None, when: int) -> Any:
+        return (b'{"id":%d}' % number, {"city": city} if city else None, number % 2, at(when))
+
+    produce(
+        broker.bootstrap, f"{name}-customers", [customer(1, "Bern", 1), customer(1, "Thun", 1), customer(2, "Chur", 1)]
+    )
+    produce(broker.bootstrap, f"{name}-customers", [customer(2, None, 2), customer(3, "Zug", 2)])
+    after = [
+        (f"k{n}".encode(), change("c", after=json.dumps({"id": n, "name": f"c{n}"})).encode(), n % 2, at(1, n))
+        for n in (1, 2, 3)
+    ]
+    produce(broker.bootstrap, f"{name}-changes", after)
+    late = change("d", before=json.dumps({"id": 2, "name": "c2"}))
+    produce(broker.bootstrap, f"{name}-changes", [(b"k2", late.encode(), 0, at(2)), (b"k2", None, 0, at(2, 1))])
+
+    assert [run(spark, pipeline, day(number)).state for number in (1, 2)] == [State.PUBLISHED] * 2
+    found = sorted((tuple(r.json.values()) for r in read_all(broker.bootstrap, pipeline.output.name)), key=str)
+    assert found == [
+        (1, "create", "c1", 2, 0, "Thun"),
+        (2, "create", "c2", 1, 0, None),
+        (2, "delete", "c2", 0, 1, None),
+        (3, "create", "c3", None, None, "Zug"),
+    ]

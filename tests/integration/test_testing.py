@@ -180,6 +180,7 @@ def test_tombstones_are_refused_or_counted_as_the_settings_say(run: Trials, make
         ("_OP", "source.envelope: debezium"),
         ("_source.ts", "source.envelope: debezium"),
         ("_headers", "source.headers: true"),
+        ("_lookback", "source.lookback"),
         ("_opened", None),
     ],
 )
@@ -193,6 +194,13 @@ def test_a_column_that_a_setting_would_give_is_refused_with_the_setting(
     said = f"The source has the column {name} with {setting} in {folder / 'pipeline.yaml'}."
     assert str(refused.value).endswith(said) == (setting is not None)
     assert "UNRESOLVED_COLUMN" in str(refused.value)
+
+
+def test_a_source_record_is_refused_with_the_suite_that_would_give_it(run: Trials, make: Make) -> None:
+    folder = make("SELECT n, _record FROM {source}", output={"key": None})
+    said = rf"The source has the column _record if {folder}/expectations\.yaml has an expectation of severity quarantine\.$"
+    with pytest.raises(SettingsError, match=said):
+        run(folder, [{"n": 1}])
 
 
 def test_a_flattened_deletion_becomes_a_row_of_a_table_as_its_page_says(run: Trials, make: Make) -> None:

@@ -110,8 +110,12 @@ UNUSED = "its result does not depend on sources.payments (topic payments), by Sp
             "SELECT n, o._headers FROM orders o JOIN payments USING (n)",
             "A source has the column _headers with sources.<name>.headers: true in ",
         ),
+        (
+            "SELECT n, o._record FROM orders o JOIN payments USING (n)",
+            "No source has the column _record, because a row may come from several records.",
+        ),
     ],
-    ids=["ignored", "kwargs ignored", "a column of the name", "collected", "source", "no headers"],
+    ids=["ignored", "kwargs ignored", "a column of the name", "collected", "source", "no headers", "no record"],
 )
 def test_what_is_wrong_with_its_use_of_sources_is_said(spark: Any, pipeline_of: Any, transform: str, why: str) -> None:
     with pytest.raises(SettingsError) as raised:

@@ -12,7 +12,7 @@ from fencepost import read_validated
 from fencepost.errors import Superseded
 from fencepost.model import State
 from fencepost_stack.airflow_api import await_value
-from kafka_tools import group_offsets, read_all
+from kafka_tools import create_topic, group_offsets, produce, read_all
 
 from .conftest import Running, day, open_page
 
@@ -23,6 +23,7 @@ TRANSFORM = """
 def transform(frame):
     return frame.selectExpr("_key", "cast(concat('{word} ', cast(value AS string)) AS binary) AS value")
 """
+UNION = "SELECT _key, value FROM north UNION ALL SELECT _key, value FROM south"
 RECORDS = {1: [b"1a"], 2: [b"2a", b"2b"], 3: [b"3a"]}
 
 
@@ -131,7 +132,11 @@ def test_all_runs_is_a_green_no_op_that_says_so_in_log_note_and_ledger(
 def switch_reprocess_on(form: Locator) -> None:
     """The param has a title and a text that helps."""
     expect(form.get_by_text("otherwise existing runs do not get this parameter")).to_be_visible()
-    form.locator("label").filter(has=form.page.locator("input[name=element_reprocess]")).click()
+    switch_on(form, "reprocess")
+
+
+def switch_on(form: Locator, param: str) -> None:
+    form.locator("label").filter(has=form.page.locator(f"input[name=element_{param}]")).click()
 
 
 def test_a_range_published_in_part_that_begins_before_the_first_interval_fills_what_is_missing(
@@ -212,3 +217,48 @@ def test_a_cancelled_backfill_ends_the_run_that_is_on_and_can_be_gone_on_with(ru
     assert [r["state"] for r in running.api.dag_runs(name)] == ["success"] * 3
     assert [r.value for r in read_all(running.bootstrap, f"{name}-out")] == [b"one", b"two"]
     assert group_offsets(running.bootstrap, name, f"{name}-in", [0]) == {0: 2}
+
+
+def test_a_source_more_is_refused_until_the_form_says_that_the_sources_have_changed(
+    running: Running, page: Page
+) -> None:
+    """Day 3 is planned behind the day that the parameter was given for, and needs it no more."""
+    name = "regions"
+    running.add(name)
+    running.produce(name, 1, [b"1"])
+    running.backfill(name, 1, 1)
+    running.end_backfill(name)
+    for number in (2, 3):
+        running.produce(name, number, [b"%d" % number])
+    create_topic(running.bootstrap, f"{name}-south", 1)
+    noons = [int(day(number).timestamp() * 1000) + 12 * 3600 * 1000 for number in (1, 2, 3)]
+    produce(
+        running.bootstrap, f"{name}-south", [(b"k", b"south %d" % (n + 1), 0, noon) for n, noon in enumerate(noons)]
+    )
+    settings = running.pipelines / name / "pipeline.yaml"
+    south = f"{{topic: {name}-south, format: bytes}}"
+    read = f"sources:\n  north: {{topic: {name}-in, format: bytes}}\n  south: {south}\n"
+    settings.write_text(settings.read_text().replace(f"source: {{topic: {name}-in, format: bytes}}\n", read))
+    (running.pipelines / name / "transform.py").unlink()
+    (running.pipelines / name / "transform.sql").write_text(UNION)
+
+    running.backfill(name, 2, 2)
+    running.end_backfill(name)
+    assert run_of(running, 2, name)["state"] == "failed"
+    said = running.last_log(run_of(running, 2, name), "plan")
+    assert f"{name}-south" in said
+    assert "or the parameter sources_changed of a backfill in Airflow" in said
+
+    form = fill(page, running, name, 2, 3)
+    form.get_by_text("Missing and Errored Runs", exact=True).click()
+    expect(form.get_by_text("2 runs will be triggered")).to_be_visible()
+    switch_on(form, "sources_changed")
+    form.get_by_text("Override parameters on existing runs", exact=True).click()
+    run(page, form)
+    running.end_backfill(name)
+    assert [run_of(running, number, name)["state"] for number in (2, 3)] == ["success"] * 2
+    assert "sources_changed=true" in run_of(running, 2, name)["note"]
+    published = [r.value for r in read_all(running.bootstrap, f"{name}-out")]
+    assert sorted(published, key=str) == [b"1", b"2", b"3", b"south 2", b"south 3"], "south begins where day 1 ends"
+    page.goto(f"{running.api.url}/dags/{name}/runs/{run_of(running, 2, name)['dag_run_id']}")
+    expect(page.get_by_text("sources_changed=true").first).to_be_visible()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from fencepost.airflow.run_request import ASKED
 from fencepost.airflow.timetable import IntervalTimetable
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapp
 
 
 def _params(conf: Mapping[str, Any]) -> str:
-    replay = ", replay=true" if conf.get("replay") else ""
-    return f"Params the run saw: reprocess={str(bool(conf.get('reprocess', False))).lower()}{replay}."
+    reprocess, *others = ASKED
+    set_too = "".join(f", {name}=true" for name in others if conf.get(name))
+    return f"Params the run saw: {reprocess}={str(bool(conf.get(reprocess))).lower()}{set_too}."
 
 
 def _may_write(dag_run: DagRun) -> bool:

@@ -173,20 +173,32 @@ def apply_transform(pipeline: Pipeline, records: Mapping[str, DataFrame], tables
 
 
 # Columns that a source has under one setting.
-COLUMNS_OF_SETTINGS = {"_op": "envelope: debezium", "_source": "envelope: debezium", "_headers": "headers: true"}
+COLUMNS_OF_SETTINGS = {
+    "_op": "envelope: debezium",
+    "_source": "envelope: debezium",
+    "_headers": "headers: true",
+    "_lookback": "lookback",
+}
+SOURCE_RECORD = "_record"
 
 
 def _missing_setting(error: AnalysisException, pipeline: Pipeline) -> str:
-    """Returns the sentence about the setting that gives the column which Spark did not find. The text is empty if no
-    setting does.
-    """
+    """Returns the sentence about what gives the column that Spark did not find. The text is empty if no setting does."""
     if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         return ""
     parts = (error.getMessageParameters() or {}).get("objectName", "").lower().split(".")  # the first may be a table
-    column = next((part for one in parts if (part := one.strip("`")) in COLUMNS_OF_SETTINGS), None)
+    names = [one.strip("`") for one in parts]
+    section, one = ("sources.<name>", "A source") if pipeline.several else ("source", "The source")
+    if SOURCE_RECORD in names:
+        if pipeline.replays_results_only:
+            return (
+                f" No source has the column {SOURCE_RECORD}, because a row may come from several records. Leave it out."
+            )
+        suite = pipeline.folder / "expectations.yaml"
+        return f" {one} has the column {SOURCE_RECORD} if {suite} has an expectation of severity quarantine."
+    column = next((name for name in names if name in COLUMNS_OF_SETTINGS), None)
     if column is None:
         return ""
-    section, one = ("sources.<name>", "A source") if pipeline.several else ("source", "The source")
     return f" {one} has the column {column} with {section}.{COLUMNS_OF_SETTINGS[column]} in {pipeline.folder / 'pipeline.yaml'}."
 
 
