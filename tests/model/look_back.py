@@ -32,7 +32,13 @@ from fencepost.model import Batch, Interval, Layout, OffsetRange, State
 from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import decide_skip, decide_withdraw, in_state
 from fencepost.protocol.look_back import ranges_before
-from fencepost.protocol.planning import Neighbours, SourceFacts, check_nothing_looked_back, decide_plan, source_begins
+from fencepost.protocol.planning import (
+    Neighbours,
+    SourceFacts,
+    check_nothing_looked_back,
+    decide_plan,
+    new_source_begins,
+)
 from fencepost.protocol.planning import look_back as look_back_of_a_batch
 from fencepost.protocol.view import OVER, View
 from model.search import Fault
@@ -182,7 +188,7 @@ class LookBack:
 
     def _source(self, world: World, near: Neighbours, when: Interval, topic: str, ends: tuple[int, ...]) -> SourceFacts:
         t = TOPICS.index(topic)
-        days, begins = self.lookback[topic], source_begins(when, near, topic)
+        days, begins = self.lookback[topic], new_source_begins(when, near, topic)
         return SourceFacts(
             topic=topic,
             topic_id=f"{topic}-1",

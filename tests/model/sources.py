@@ -47,9 +47,9 @@ from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.planning import (
     Neighbours,
     PlanFacts,
-    check_sources,
+    check_same_sources,
     decide_plan,
-    source_begins,
+    new_source_begins,
     unfinished_of,
 )
 from fencepost.protocol.ranges import range_starts
@@ -70,11 +70,11 @@ Span = tuple[int, int]
 class Rules:
     """The rules of several sources; a mutation takes one out."""
 
-    begins: Callable[[Interval, Neighbours, str], datetime | None] = source_begins
+    begins: Callable[[Interval, Neighbours, str], datetime | None] = new_source_begins
     starts: Callable[..., list[int]] = range_starts
     topics: Callable[..., tuple[str, ...]] = Neighbours.topics
     bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
-    checked: Callable[..., None] = check_sources
+    checked: Callable[..., None] = check_same_sources
     unfinished: Callable[..., Batch | None] = unfinished_of
     newest: Callable[[View], Batch | None] = View.newest.func
     anchors: Callable[[View], dict[str, Interval]] = View.anchors.func
@@ -264,8 +264,8 @@ class Sources:
         """The product with the model's rules in it."""
         stack, rules = ExitStack(), self.rules
         for module in (planning_module, gathering_module):
-            stack.enter_context(mock.patch.object(module, "check_sources", rules.checked))
-        stack.enter_context(mock.patch.object(gathering_module, "source_begins", rules.begins))
+            stack.enter_context(mock.patch.object(module, "check_same_sources", rules.checked))
+        stack.enter_context(mock.patch.object(gathering_module, "new_source_begins", rules.begins))
         stack.enter_context(mock.patch.object(planning_module, "range_starts", rules.starts))
         stack.enter_context(mock.patch.object(planning_module, "unfinished_of", rules.unfinished))
         stack.enter_context(mock.patch.object(Neighbours, "topics", rules.topics))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.model import Batch, Interval
-from fencepost.protocol.planning import Neighbours, check_sources, source_begins
+from fencepost.protocol.planning import Neighbours, check_same_sources, new_source_begins
 from fencepost.protocol.ranges import range_starts
 from fencepost.protocol.view import View
 from model.search import DEEP, Search, cases, explore
@@ -64,13 +64,13 @@ def test_every_record_of_a_topic_is_in_one_interval(bounds: str) -> None:
 
 def from_the_beginning(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
     """Mutation: a new topic is read from its beginning."""
-    return source_begins(interval, near, topic) if near.before is None else None
+    return new_source_begins(interval, near, topic) if near.before is None else None
 
 
 def by_timestamps_alone(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
     """Mutation: a topic that the preceding interval does not read is a new one."""
     if near.before is None or topic in near.before.plan.source_topics:
-        return source_begins(interval, near, topic)
+        return new_source_begins(interval, near, topic)
     return near.before.interval.end
 
 
@@ -84,7 +84,7 @@ def as_it_is_given(
 def from_whenever_it_is_planned(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
     """Mutation: an interval that is planned before a topic's first range begins by timestamps, too."""
     if topic in near.readers or near.before is None:
-        return source_begins(interval, near, topic)
+        return new_source_begins(interval, near, topic)
     return near.before.interval.end
 
 
@@ -106,13 +106,13 @@ def nothing_is_unfinished(view: View, reads: Collection[str]) -> Batch | None:
 
 def whoever_confirmed(*arguments: Any, confirmed: bool) -> None:
     """Mutation: sources change without a person's word."""
-    check_sources(*arguments, confirmed=True)
+    check_same_sources(*arguments, confirmed=True)
 
 
 def whatever_follows(view: View, interval: Interval, pipeline: str, near: Neighbours, *rest: Any, **more: Any) -> None:
     """Mutation: a pipeline without a source of the following interval plans the interval before it."""
     if near.own is not None or near.after is None:
-        check_sources(view, interval, pipeline, near, *rest, **more)
+        check_same_sources(view, interval, pipeline, near, *rest, **more)
 
 
 def whatever_was_planned(
@@ -120,7 +120,7 @@ def whatever_was_planned(
 ) -> None:
     """Mutation: a pipeline without a source of an interval plans it again."""
     if near.own is None:
-        check_sources(view, interval, pipeline, near, *rest, **more)
+        check_same_sources(view, interval, pipeline, near, *rest, **more)
 
 
 def every_topic(view: View) -> Any:

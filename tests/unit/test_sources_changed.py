@@ -14,9 +14,9 @@ from fencepost.protocol.frontier import accounted_for, frontier
 from fencepost.protocol.planning import (
     Neighbours,
     SourceFacts,
-    check_sources,
+    check_same_sources,
     decide_plan,
-    source_begins,
+    new_source_begins,
     sources_confirmed,
     unfinished_of,
 )
@@ -39,7 +39,7 @@ def a_reader(day: int, ranges: Ranges, state: State = State.PUBLISHED, lease: in
 
 def checked(view: View, day: int, reads: str, *, confirmed: bool = False) -> None:
     near = Neighbours.of(view, a_day(day), reads)
-    check_sources(view, a_day(day), "p", near, tuple(reads), confirmed=confirmed)
+    check_same_sources(view, a_day(day), "p", near, tuple(reads), confirmed=confirmed)
 
 
 def refusal(view: View, day: int, reads: str, *, confirmed: bool = False) -> str:
@@ -155,19 +155,19 @@ def test_a_topic_begins_where_the_preceding_interval_ends_or_its_own_last_range(
     view = View.of([a_reader(0, {"a": (0, 5), "b": (10, 12)}), a_reader(2, {"a": (5, 9)})])
     newest = Neighbours.of(view, a_day(4), "abc")
     assert newest.readers == {"a": view.last(a_day(2)), "b": view.last(a_day(0))}
-    assert source_begins(a_day(4), newest, "c") == a_day(2).end
-    assert source_begins(a_day(4), newest, "a") is source_begins(a_day(4), newest, "b") is None
+    assert new_source_begins(a_day(4), newest, "c") == a_day(2).end
+    assert new_source_begins(a_day(4), newest, "a") is new_source_begins(a_day(4), newest, "b") is None
     assert range_starts("b", newest.readers["b"], None, [99, 99], None) == [12, 0], (
         "a younger partition from its beginning"
     )
     first = Neighbours.of(View(), a_day(4), "abc")
-    assert source_begins(a_day(4), first, "c") == a_day(4).start
+    assert new_source_begins(a_day(4), first, "c") == a_day(4).start
 
 
 def test_an_interval_that_is_planned_before_a_topics_first_range_reads_nothing_of_it() -> None:
     view = View.of([a_reader(0, {"a": (0, 5)}), a_reader(3, {"a": (5, 9), "b": (10, 12)})])
     near = Neighbours.of(view, a_day(2), "ab")
-    assert (near.topics("ab"), source_begins(a_day(2), near, "b")) == (("a", "b"), None)
+    assert (near.topics("ab"), new_source_begins(a_day(2), near, "b")) == (("a", "b"), None)
     starts = range_starts("b", None, near.after, [99, 99], None)
     assert starts == [10, 0]
     parts = frozen_ranges(a_day(2), "b", starts, near.after, [99, 99], [50, 50])

@@ -122,7 +122,7 @@ class SourceFacts:
     without expired records (`on_expired: skip`), and `quarantines_malformed` that malformed records go to quarantine.
     `lookback` is how far the source looks back, or None, and `accept_lookback_loss` is `accept_loss` for looked-back records.
 
-    `by_start` is the first record at or after the time at which the source begins (`source_begins`), or None if the range
+    `by_start` is the first record at or after the time at which the source begins (`new_source_begins`), or None if the range
     begins where another interval's range ends or begins. `by_end` is the first record at or after the interval's end, from
     the range's start on. `by_start` and `by_end` have None for a partition without such a record. `stable` is asked first, so
     a record that arrives later belongs to the next batch. `last_timestamps` are the timestamps of the last records before
@@ -214,7 +214,7 @@ def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
-def check_sources(
+def check_same_sources(
     view: View,
     interval: Interval,
     pipeline: str,
@@ -299,7 +299,7 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
         raise stopped.error(batch)
 
 
-def source_begins(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
+def new_source_begins(interval: Interval, near: Neighbours, topic: str) -> datetime | None:
     """Returns the time at which the interval's range of a topic begins, or None if it begins at an offset of another
     interval (`range_starts`). A topic that no earlier interval reads begins where the preceding interval ends. An interval
     that is planned between that one and the topic's first range does not change where the topic begins.
@@ -399,14 +399,14 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
     Raises:
         FactsOutdated: the interval's neighbours have changed since the facts were gathered.
-        SourcesChanged: see `check_sources`.
+        SourcesChanged: see `check_same_sources`.
         TransitionRefused: see `check_nothing_looked_back`.
         NoFreeLane: see `free_lane`.
         TopicRecreated, KafkaUnavailable, SourceDataExpired: the source topic does not have the ranges.
         NeedsOperator: a topic would not keep the records until they are judged.
     """
     near = Neighbours.of(view, interval, facts.reads)
-    check_sources(view, interval, facts.pipeline, near, facts.reads, confirmed=facts.sources_changed)
+    check_same_sources(view, interval, facts.pipeline, near, facts.reads, confirmed=facts.sources_changed)
     if not facts.neighbours.bound_alike(near) or not facts.sources:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
     inputs = tuple(input_of(interval, facts, source) for source in facts.sources)

@@ -157,7 +157,7 @@ def as_in_source(raw: DataFrame) -> DataFrame:
     )
 
 
-def source_sample(raw: DataFrame) -> DataFrame:
+def without_results(raw: DataFrame) -> DataFrame:
     """Returns the records of `as_in_source` without result rows."""
     return raw.where(~F.col("result")).drop("result", "reason")
 

@@ -12,7 +12,7 @@ from fencepost.config.source import SOURCE, Source
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Batch, OffsetRange, Plan
 from fencepost.rows.decode import CONNECTOR
-from fencepost.rows.quarantined import as_in_source, is_quarantined_by, source_sample
+from fencepost.rows.quarantined import as_in_source, is_quarantined_by, without_results
 from fencepost.rows.source import read_ranges
 
 
@@ -74,7 +74,7 @@ def records_by_source(quarantined: DataFrame, pipeline: Pipeline) -> dict[str, D
     """Returns the source records in the result of `read_quarantined` that the transform gets, by the name of their source.
     It gets none if the pipeline replays result rows only (`Pipeline.replays_results_only`).
     """
-    records = source_sample(quarantined)
+    records = without_results(quarantined)
     if pipeline.replays_results_only:
         return dict.fromkeys(pipeline.sources, records.limit(0))
     if len(pipeline.sources) == 1:

@@ -62,12 +62,12 @@ from fencepost.protocol.planning import (
     SourceFacts,
     check_same_cluster,
     check_same_source,
-    check_sources,
+    check_same_sources,
     decide_plan,
     decide_revision,
     last_cluster,
     moves_here,
-    source_begins,
+    new_source_begins,
     sources_confirmed,
     starts_of,
 )
@@ -138,7 +138,7 @@ def plan_batch(
             check_has_ended(pipeline, interval)
         near = Neighbours.of(view, interval, pipeline.source_topics)
         confirmed = sources_changed and sources_confirmed(view, pipeline.source_topics, request)
-        check_sources(view, interval, pipeline.name, near, tuple(pipeline.source_topics), confirmed=confirmed)
+        check_same_sources(view, interval, pipeline.name, near, tuple(pipeline.source_topics), confirmed=confirmed)
         for name in near.topics(pipeline.source_topics):
             check_neighbours(near, deployment.cluster.describe(name))
         free_lane(view, pipeline.lanes, view.last(interval))  # before costly checks: a waiting plan tries every second
@@ -299,7 +299,7 @@ def source_facts(deployment: Deployment, near: Neighbours, interval: Interval, s
     def first_at(moment: datetime, starts: list[int] | None = None) -> tuple[int | None, ...]:
         return tuple(cluster.first_at_or_after(topic, _milliseconds(moment), pipeline.group, starts, limit))
 
-    by_start, begins = None, source_begins(interval, near, topic.name)
+    by_start, begins = None, new_source_begins(interval, near, topic.name)
     if begins is not None:  # an interval that begins in 1970 also has the records without a timestamp
         by_start = tuple(cluster.earliest(topic)) if begins <= EPOCH else first_at(begins)
     known = replace(known, stable=stable, by_start=by_start)

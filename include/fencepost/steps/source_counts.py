@@ -22,7 +22,7 @@ from fencepost.rows.decode import is_excluded, is_malformed, read_source, refuse
 from fencepost.rows.encode import PLACES
 from fencepost.rows.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.rows.observed import observed_values
-from fencepost.rows.quarantined import source_sample
+from fencepost.rows.quarantined import without_results
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.suite.catalogue import FRESHNESS
 
@@ -171,7 +171,7 @@ def count_kept(raw: DataFrame) -> dict[str, SourceCounts]:
 
     `raw` has the records of `as_in_source`.
     """
-    rows = source_sample(raw).groupBy("topic").count().collect()
+    rows = without_results(raw).groupBy("topic").count().collect()
     return {r["topic"]: SourceCounts(SourceSummary(rows_in=r["count"], malformed=r["count"])) for r in rows}
 
 
