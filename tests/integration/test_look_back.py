@@ -21,7 +21,7 @@ from fencepost.ledger.deployment import Deployment
 from fencepost.model import State
 from fencepost.preview.trace import location_of, trace_source
 from fencepost.preview.trial import try_pipeline
-from fencepost.preview.trial_input import of_interval
+from fencepost.preview.trial_input import newest, of_interval
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
@@ -180,6 +180,11 @@ def test_who_looked_back_at_a_record_and_what_was_made_without_one_that_became_r
     monkeypatch.setenv("COLUMNS", "250")
     words = CliRunner().invoke(app, ["status", pipeline.name], catch_exceptions=False).stdout
     assert f"made without records: 1 later interval was made without records of topic {topic}" in words
+    second = latest(pipeline, day(2))
+    place = next(part for part in second.published_ranges if part.length)
+    asked = ["trace", pipeline.name, "--output", f"{place.topic}:{place.partition}:{place.start}"]
+    words = CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+    assert f"looked back at topic {topic}, partition 0: offsets 0 to 1, partition 1: offsets 0 to 0" in words
     run(spark, pipeline, day(2), reprocess=True)
     assert (3_000_000_000, 30_000_000_000) in rows(broker, pipeline)
     told = json.loads(CliRunner().invoke(app, ["status", pipeline.name, "--json"], catch_exceptions=False).stdout)
@@ -196,7 +201,9 @@ def test_an_interval_before_the_first_is_refused(spark: Any, broker: Broker, mak
         plan_batch(pipeline, day(1))
 
 
-def test_looked_back_records_that_expired(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+def test_looked_back_records_that_expired(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -221,6 +228,20 @@ def test_looked_back_records_that_expired(spark: Any, broker: Broker, make_pipel
     lost = [(p.partition, p.start, p.end) for one in batch.plan.looked_back for p in one.lost]
     assert lost == [(0, 0, 1)]
     assert rows(broker, pipeline) == [(3, 30), (5, 50)]
+    said = f"without what had expired: topic {topic}, partition 0: offsets 0 to 0"
+    assert said in plan_batch(pipeline, day(2), reprocess=True).message
+    on_session(monkeypatch, spark, pipeline)
+    monkeypatch.setenv("COLUMNS", "250")
+    words = CliRunner().invoke(app, ["status", pipeline.name], catch_exceptions=False).stdout
+    lost = f"{batch.id}. topic {topic}, partition 0: offsets 0 to 0."
+    assert f"not looked back at, because it had expired: {lost}" in words
+    told = json.loads(CliRunner().invoke(app, ["status", pipeline.name, "--json"], catch_exceptions=False).stdout)
+    assert told["batches"][1]["sources"][topic] == {
+        "offsets": 1,
+        "rows_in": 1,
+        "offsets_looked_back": 3,
+        "offsets_not_looked_back": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -301,3 +322,8 @@ def test_a_trial_of_an_interval_looks_back(spark: Any, broker: Broker, make_pipe
         pipeline.sources["orders"].topic: 1,
         pipeline.sources["payments"].topic: 2,
     }
+    topics = [one.topic for one in pipeline.sources.values()]
+    said = f"2 offsets of topic {topics[0]} and 1 offset of topic {topics[1]}"
+    assert f"The transform also gets {said}, which earlier intervals consumed." in trial.remarks
+    sample = try_pipeline(spark, deployment, newest(deployment, 10))
+    assert any("A sample looks back at nothing." in remark for remark in sample.remarks)

@@ -14,7 +14,11 @@ from conftest import at, day
 from envelopes import change
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.inspection import Inspection
+from fencepost.doctor.ledger import check_changed_sources
+from fencepost.doctor.run_check import run_check
 from fencepost.errors import SettingsError, SourcesChanged, TopicRecreated
+from fencepost.findings import Level
 from fencepost.model import Interval, State, WriteSummary
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
@@ -130,13 +134,16 @@ def test_sources_come_leave_and_return_on_a_persons_word(spark: Any, broker: Bro
 
     two = make_pipeline(BOTH, name="c1", sources=both)
     with pytest.raises(
-        SourcesChanged, match=r"newest interval .* was planned with topic c1-north. Nothing was planned"
+        SourcesChanged, match=r"newest interval .* was planned with topic c1-north. Added: c1-south. Nothing was"
     ):
         plan_batch(two, day(2))
+    (found,) = run_check(check_changed_sources, Inspection(two))
+    assert (found.level, "Added: c1-south." in found.found) == (Level.ERROR, True)
     assert latest(two, day(1)).revision == 1
     planned = plan_batch(two, day(2), sources_changed=True)
     assert "1 offset of topic c1-south lies before the first range" in planned.message
     run(spark, two, day(2))
+    assert [one.level for one in run_check(check_changed_sources, Inspection(two))] == [Level.OK]
     assert region_numbers(broker, "c1-out") == [("north", 1), ("north", 2), ("south", 20)]
 
     run(spark, two, day(1), reprocess=True)

@@ -75,7 +75,8 @@ def test_only_a_pipeline_that_has_all_topics_of_a_planned_interval_plans_one_bef
 def test_a_change_is_confirmed_by_a_person() -> None:
     assert refusal(BOTH, 1, "ac") == (
         "pipeline p reads topics a, c, and the newest interval 20260101T000000Z-20260102T000000Z was planned with topics a, b. "
-        "Nothing was planned. If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: "
+        "Added: c. Left out: b. Nothing was planned. If a topic in pipeline.yaml is wrong, correct it. If the sources have "
+        "changed, confirm it once: "
         "`fencepost run p --start 2026-01-02T00:00:00Z --end 2026-01-03T00:00:00Z --sources-changed`, or the parameter "
         "sources_changed of a backfill in Airflow. A new topic is read from 2026-01-02 00:00 UTC on, and a topic that returns "
         "from the end of its last range on."

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.config.source import Source
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Interval, OffsetRange, State, UnreadRange, by_partition
+from fencepost.model import Batch, Interval, OffsetRange, State, TopicInput, UnreadRange, by_partition
 from fencepost.protocol.announcing import history
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan
 from fencepost.protocol.unread import Unread, UnreadOf, unread, unread_at_plan
@@ -153,6 +153,19 @@ def test_the_reason_names_how_the_last_record_is_stamped(timestamp: int | None, 
         "than 2026-01-01 00:00 UTC, from when on the pipeline reads the topic, has no timestamp, or is dated ahead of the clock"
     )
     assert "`fencepost run p --start 1970-01-01T00:00:00Z --end 2026-01-01T00:00:00Z` reads them" in found.advice("p")
+
+
+def test_a_pipeline_that_looks_back_is_not_told_to_read_them_before_its_first_interval() -> None:
+    """`TransitionRefused` would answer that command. The first interval is empty, so it looks back at nothing itself."""
+    again = TopicInput(topic="in", topic_id="in-1", ranges=())
+    empty = plan([], 5, source((10,), (100,), by_end=(100,)))
+    second = plan([empty], 6, source((10,), (100,)))
+    looking = second.model_copy(update={"plan": second.plan.model_copy(update={"looked_back": (again,)})})
+    advice = unread(View.of([empty, looking])).advice("p")
+    assert advice == (
+        "No batch of this pipeline can read those of topic in: it looks back, and the first interval was planned without "
+        "them. A pipeline of another name can, if its first interval is an earlier one"
+    )
 
 
 def test_a_reason_lists_five_partitions() -> None:

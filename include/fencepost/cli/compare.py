@@ -179,6 +179,7 @@ def _plain(traced: TraceResult) -> dict[str, object]:
             {
                 **identity(batch),
                 "sources": [source.model_dump(mode="json") for source in batch.plan.inputs],
+                "looked_back": [source.model_dump(mode="json") for source in batch.plan.looked_back],
                 "tables": states_for_programs(batch.plan.tables),
                 "verdict": batch.verdict.outcome if batch.verdict else None,
                 "report": batch.verdict.report if batch.verdict else None,
@@ -211,6 +212,9 @@ def _of_batch(batch: Batch) -> list[str]:
     for source in batch.plan.inputs:
         ranges = describe_ranges(r for r in source.ranges if r.length)
         lines.append(f"    from topic {source.topic}, {ranges or 'no offsets'}")
+    for source in batch.plan.looked_back:
+        if ranges := describe_ranges(r for r in source.ranges if r.length):
+            lines.append(f"    looked back at topic {source.topic}, {ranges}")
     lines += [f"    with side table {state.name}: {describe_state(state)}" for state in batch.plan.tables]
     if batch.verdict is not None:
         lines.append(f"    {batch.verdict.outcome}: {batch.verdict.reason}")

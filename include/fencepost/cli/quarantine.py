@@ -92,8 +92,8 @@ def quarantine(
         )
     if known.replays_results_only and any(MALFORMED in batch.require_written.quarantined for batch in found):
         out.print(
-            "malformed records are not replayed, because a row may come from several records; correct the source, and run the "
-            "interval with --reprocess",
+            "malformed records are not replayed, because a row may come from several records; correct their source's schema "
+            "in pipeline.yaml, and run the interval with --reprocess",
             markup=False,
             soft_wrap=True,
         )

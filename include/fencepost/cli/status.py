@@ -134,6 +134,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(
             f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.coverage_note}.", soft_wrap=True
         )
+    for batch in [row.batch for row in rows if row.batch.plan.looked_back_loss][-SHOWN_REPORTS:]:
+        lost = escape(batch.plan.looked_back_loss)
+        out.print(f"[bold yellow]not looked back at, because it had expired:[/] {batch.id}. {lost}.", soft_wrap=True)
     if before.offsets:
         message = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."
         out.print(message, soft_wrap=True)
@@ -271,15 +274,14 @@ def _summary(batch: Batch) -> dict[str, Any]:
 
 def _sources(batch: Batch) -> dict[str, Any]:
     """Returns the offsets of the batch, the records that it has read, and the offsets that it looked back at, by topic."""
-    again = {one.topic: one.offsets for one in batch.plan.looked_back}
-    return {
-        one.topic: {
-            "offsets": one.offsets,
-            "rows_in": batch.rows_read[one.topic],
-            **({"offsets_looked_back": again[one.topic]} if one.topic in again else {}),
-        }
-        for one in batch.plan.inputs
+    found: dict[str, dict[str, Any]] = {
+        one.topic: {"offsets": one.offsets, "rows_in": batch.rows_read[one.topic]} for one in batch.plan.inputs
     }
+    for one in batch.plan.looked_back:
+        found[one.topic]["offsets_looked_back"] = one.offsets
+        if one.lost:
+            found[one.topic]["offsets_not_looked_back"] = sum(part.length for part in one.lost)
+    return found
 
 
 def span(batch: Batch) -> str:

@@ -119,11 +119,11 @@ TIME = re.compile(r"(\d{1,6}) ?(minute|hour|day|week)s?")
 
 def _time(value: object) -> object:
     """Returns the time that a text such as `7 days` says."""
-    if not isinstance(value, str):
+    if isinstance(value, timedelta):
         return value
-    found = TIME.fullmatch(value.strip())
+    found = TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or not int(found[1]):
-        raise ValueError("give a number of minutes, hours, days or weeks, such as '7 days'")
+        raise ValueError("give a number of minutes, hours, days or weeks above 0, such as '7 days'")
     return timedelta(**{f"{found[2]}s": int(found[1])})
 
 
@@ -141,7 +141,7 @@ class LookBack(Section):
     @model_validator(mode="before")
     @classmethod
     def _time_alone(cls, value: Any) -> Any:
-        return {"for": value} if isinstance(value, str) else value
+        return {"for": value} if isinstance(value, str | int | float) else value
 
 
 class Source(Section):

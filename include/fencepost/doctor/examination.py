@@ -17,6 +17,7 @@ from fencepost.doctor.kafka import (
 )
 from fencepost.doctor.ledger import (
     check_announcements,
+    check_changed_sources,
     check_group_offsets,
     check_intervals_left_out,
     check_ledger,
@@ -74,6 +75,7 @@ OF_SOURCE: tuple[Check, ...] = (
 OF_LEDGER: tuple[Check, ...] = (
     check_ledger_is_complete,
     check_unread_records,
+    check_changed_sources,
     check_intervals_left_out,
     check_announcements,
     check_group_offsets,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from fencepost.config.intervals import left_out
 from fencepost.counts import count_of
 from fencepost.doctor.inspection import Inspection
-from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
+from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost, SourcesChanged
 from fencepost.findings import Finding, error, ok, warning
 from fencepost.kafka.cluster import Topic, offsets_by_partition
 from fencepost.ledger.announcements import (
@@ -33,6 +33,7 @@ from fencepost.model import OffsetRange
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.planning import change_of_sources
 from fencepost.protocol.unplanned_intervals import UnplannedIntervals
 from fencepost.protocol.unread import Unread, UnreadOf, before_ranges, unread
 from fencepost.protocol.view import PASSED, View
@@ -80,6 +81,24 @@ def check_unread_records(inspection: Inspection) -> Finding:
     if not before.offsets:
         return ok("no record lies before the first range")
     return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If you do not need them, do nothing.")
+
+
+def check_changed_sources(inspection: Inspection) -> Finding:
+    """Checks that the pipeline reads the topics of its newest planned interval. Other topics need a person's word."""
+    pipeline, view = inspection.pipeline, inspection.view
+    newest = view.range_owner(view.kept_intervals[-1]) if view.kept_intervals else None
+    if newest is None:
+        return ok("no interval is planned yet")
+    changed = change_of_sources(newest.plan.source_topics, tuple(pipeline.source_topics))
+    if not changed:
+        return ok("the sources are those of the newest planned interval")
+    return error(
+        f"The sources have changed since interval {newest.interval} was planned, so the next plan would fail. {changed}",
+        "If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: run the next interval "
+        f"by `fencepost run {pipeline.name} --start T --end T --sources-changed`, or by a backfill in Airflow with the parameter "
+        "sources_changed.",
+        kind=SourcesChanged,
+    )
 
 
 def check_intervals_left_out(inspection: Inspection) -> Finding:

@@ -249,5 +249,6 @@ OF_OTHERS = (
     "-- One row for each record of topics {topics}. A column that a source does not have is null. It is a beginning: put the\n"
     "-- sources together as you need them, and use every source. For a join, write\n"
     "--   {join}\n"
-    "-- and name the columns with their source. `fencepost try` shows the result on a sample.\n"
+    "-- and name the columns with their source. A partner that comes a day later needs `lookback`: see docs/inputs.md.\n"
+    "-- `fencepost try` shows the result on a sample.\n"
 )

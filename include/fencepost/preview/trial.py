@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -339,4 +340,12 @@ def _remarks(pipeline: Pipeline, trial_input: TrialInput, notes: Sequence[str]) 
     if not trial_input.whole and pipeline.output.layout is Layout.OUTPUT:
         what = "Aggregates and joins" if len(pipeline.sources) > 1 else "Aggregates"
         found.append(f"{what} are partial: they have only the sampled records.")
+    if pipeline.looks_back and trial_input.interval is None:
+        found.append("A sample looks back at nothing. With --start and --end of a later interval a trial looks back.")
+    again = Counter[str]()
+    for part in trial_input.looked_back:
+        again[part.topic] += part.length
+    looked = [f"{count_of(offsets, 'offset')} of topic {topic}" for topic, offsets in again.items() if offsets]
+    if looked:
+        found.append(f"The transform also gets {' and '.join(looked)}, which earlier intervals consumed.")
     return found

@@ -257,12 +257,19 @@ def check_same_sources(
     newest = near.before.plan.source_topics
     if {*newest} != {*reads} and not confirmed:  # 3
         raise SourcesChanged(
-            f"{about}, and the newest interval {near.before.interval} was planned with {describe_topics(newest)}. Nothing was "
-            "planned. If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: "
+            f"{about}, and the newest interval {near.before.interval} was planned with {describe_topics(newest)}. "
+            f"{change_of_sources(newest, reads)} Nothing was planned. If a topic in pipeline.yaml is wrong, correct it. If the "
+            "sources have changed, confirm it once: "
             f"{interval.command('run', pipeline, '--sources-changed')}, or the parameter sources_changed of a backfill in "
             f"Airflow. A new topic is read from {near.before.interval.end:%Y-%m-%d %H:%M} UTC on, and a topic that returns "
             "from the end of its last range on."
         )
+
+
+def change_of_sources(before: Collection[str], now: Collection[str]) -> str:
+    """Returns which topics came and which left, in sentences."""
+    came, left = [one for one in now if one not in before], [one for one in before if one not in now]
+    return " ".join(f"{word}: {', '.join(topics)}." for word, topics in (("Added", came), ("Left out", left)) if topics)
 
 
 def unfinished_of(view: View, reads: Collection[str]) -> Batch | None:

@@ -35,13 +35,14 @@ LISTED = 5  # partitions in a text
 class UnreadOf:
     """The unread offsets of one source topic, by partition. `start` is the time from which the pipeline reads the topic. The
     first interval that reads it was planned at `planned_at`. `is_new` says that the pipeline has earlier intervals, which were
-    planned without the topic.
+    planned without the topic. `looks_back` says that the pipeline looks back, so that no interval is planned before that one.
     """
 
     start: datetime
     planned_at: datetime
     ranges: tuple[UnreadRange, ...]
     is_new: bool = False
+    looks_back: bool = False
 
     @property
     def topic(self) -> str:
@@ -133,11 +134,16 @@ class Unread:
     def advice(self, pipeline: str) -> str:
         """Returns the command that makes a batch of the offsets, and which of them no batch of this pipeline can read."""
         found = []
-        if older := [one for one in self.topics if not one.is_new]:
+        if older := [one for one in self.topics if not one.is_new and not one.looks_back]:
             whole = Interval(start=EPOCH, end=older[0].start).command("run", pipeline)
             them = "them" if len(older) == len(self.topics) else f"those of {describe_topics([older[0].topic])}"
             found.append(
                 f"{whole} reads {them} as one batch (in Airflow: a backfill of the intervals before the first)"
+            )
+        if behind := [one.topic for one in self.topics if one.looks_back and not one.is_new]:
+            found.append(
+                f"No batch of this pipeline can read those of {describe_topics(behind)}: it looks back, and the first interval "
+                "was planned without them. A pipeline of another name can, if its first interval is an earlier one"
             )
         if new := [one.topic for one in self.topics if one.is_new]:
             found.append(
@@ -167,9 +173,11 @@ def unread(view: View) -> Unread:
 def _unread(view: View) -> Unread:
     firsts: dict[str, tuple[Batch, Batch | None]] = {}  # the first batch that reads a topic, and the batch before it
     before: Batch | None = None
+    looks_back = False
     for interval in view.kept_intervals:
         batch = view.range_owner(interval)
         assert batch is not None
+        looks_back = looks_back or bool(batch.plan.looked_back)
         for topic in batch.plan.source_topics:
             firsts.setdefault(topic, (batch, before))
         before = batch
@@ -198,7 +206,15 @@ def _unread(view: View) -> Unread:
         )
         if ranges:
             start = (first.interval if preceding is None else first.plan.also_covers or first.interval).start
-            found.append(UnreadOf(start, first.plan.planned_at, ranges, is_new=preceding is not None))
+            found.append(
+                UnreadOf(
+                    start,
+                    first.plan.planned_at,
+                    ranges,
+                    is_new=preceding is not None,
+                    looks_back=looks_back,
+                )
+            )
     return Unread(tuple(found))
 
 

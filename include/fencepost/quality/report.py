@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from fencepost.counts import count_of
-from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
+from fencepost.model import Batch, Frozen, Layout, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.protocol.unread import unread_at_plan
 from fencepost.quality.checks import CheckResult, Evaluation, Status
@@ -136,9 +136,18 @@ def addition_words(batch: Batch) -> str:
     return f" (an addition to revision {batch.adds_to})" if batch.adds_to is not None else ""
 
 
-def left_out_words(rows: int) -> str:
+def left_out_label(rows: int, layout: Layout) -> str:
+    """Returns what it means that the transform's result has so many fewer rows than its input, or that many more. Under layout
+    `output` a row may be made of many records, so such a number says nothing about a single record.
+    """
+    if layout is Layout.SOURCE:
+        return "left out by the transform" if rows >= 0 else "more made by the transform"
+    return "fewer rows than records" if rows >= 0 else "more rows than records"
+
+
+def left_out_words(rows: int, layout: Layout) -> str:
     """Returns how many fewer rows the transform's result has than its input, or how many more, in words."""
-    return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
+    return f"{abs(rows):,} {left_out_label(rows, layout)}"
 
 
 def withheld_words(rows: int) -> str:

@@ -74,7 +74,7 @@ def _counts_beside_output(report: Report) -> list[str]:
         parts.append(f"{found.accounts.dropped:,} malformed dropped")
     parts += [*_tombstones(written), *_excluded(written)]
     if found.accounts.left_out:
-        parts.append(left_out_words(found.accounts.left_out))
+        parts.append(left_out_words(found.accounts.left_out, report.batch.plan.layout))
     return parts
 
 

@@ -406,6 +406,8 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
         message = f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {topics}"
         if batch.plan.looked_back:
             message += f", and a look back at {count_of(batch.plan.offsets_looked_back, 'offset')}"
+        if lost := batch.plan.looked_back_loss:
+            message += f", without what had expired: {lost}"
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
     elif batch.state is State.SKIPPED:

@@ -19,6 +19,7 @@ import fencepost
 from fencepost.model import (
     LEDGER_VERSION,
     Interval,
+    Layout,
     OffsetRange,
     ReadSchemas,
     RegisteredSchema,
@@ -217,6 +218,15 @@ def test_what_went_to_quarantine_is_shown_by_rule_and_every_row_adds_up() -> Non
     assert "7 quarantined, 51 left out by the transform, 842 out" in plain
     assert f"quarantine fencepost.nyc_flights.quarantine: malformed: 5, {RULE}: 2" in plain
     assert "99999" not in plain, "lines of text hold no record's values"
+
+
+@pytest.mark.parametrize(("read", "said"), [(911, "6 fewer rows than records"), (880, "25 more rows than records")])
+def test_a_row_of_many_records_is_not_said_to_be_left_out(read: int, said: str) -> None:
+    report = counting("quarantined", {"rows_in": read, "results": 900}, {"read": read, "results": 900, "written": 893})
+    batch = report.batch.model_copy(update={"plan": report.batch.plan.model_copy(update={"layout": Layout.OUTPUT})})
+    joined = report.model_copy(update={"batch": batch})
+    assert said in Page(render_html(joined)).text
+    assert said in render_plain(joined)
 
 
 def counting(name: str, written: dict[str, Any], accounts: dict[str, int]) -> Report:
