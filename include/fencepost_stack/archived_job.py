@@ -29,7 +29,7 @@ ROWS = 100
 SETTINGS = """
 source:
   topic: in
-  columns: {n: bigint not null, name: string, amount: double, at: timestamp}
+  schema: {n: bigint not null, name: string, amount: double, at: timestamp}
 output: {topic: out, key: name, partitions: 2, layout: output}
 schedule: {start: 2026-01-01}
 kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}

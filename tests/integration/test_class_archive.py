@@ -17,7 +17,7 @@ from fencepost.spark.submit import connector_folder, submit_conf
 from fencepost_stack import class_archive
 from fencepost_stack.class_archive import is_made
 
-pytestmark = pytest.mark.deep
+DEEP = pytest.mark.deep
 
 SUBMIT = Path(__file__).parents[2] / "spark_jobs" / "spark-submit.sh"
 PARENTS_FILES = "import os; print(open(f'/proc/{os.getppid()}/maps').read())"
@@ -49,6 +49,7 @@ def submitted(conf: dict[str, str], script: Path) -> subprocess.CompletedProcess
 
 
 def test_a_job_maps_the_archive_and_says_nothing_of_it(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
+    """A set-up that cannot make it goes on with a warning, which nobody reads."""
     assert is_made(connector_folder()), "make setup makes it"
     script = tmp_path / "show.py"
     script.write_text(PARENTS_FILES)
@@ -57,6 +58,7 @@ def test_a_job_maps_the_archive_and_says_nothing_of_it(make_pipeline: Callable[.
     assert ARCHIVE not in ran.stderr
 
 
+@DEEP
 def test_a_jobs_python_workers_find_their_imports_done(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
     script = tmp_path / "show.py"
     script.write_text(WORKERS_MODULES)
@@ -64,6 +66,7 @@ def test_a_jobs_python_workers_find_their_imports_done(make_pipeline: Callable[.
     assert ran.stdout.split() == ["True"]
 
 
+@DEEP
 def test_an_archive_of_another_class_path_is_passed_by_with_a_warning_on_stderr(
     make_pipeline: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
@@ -75,6 +78,7 @@ def test_an_archive_of_another_class_path_is_passed_by_with_a_warning_on_stderr(
     assert "Unable to use shared archive" in ran.stderr
 
 
+@DEEP
 def test_a_path_with_a_blank_is_one_argument(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
     blank = tmp_path / "a b"
     blank.mkdir()
@@ -95,6 +99,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@DEEP
 def test_part_of_an_archive_is_not_used(folder: Path) -> None:
     assert java_options(folder).startswith(f'"-XX:SharedArchiveFile={folder / ARCHIVE}" ')
     (folder / ARCHIVE).write_bytes(b"012345678")
@@ -103,12 +108,14 @@ def test_part_of_an_archive_is_not_used(folder: Path) -> None:
     assert (java_options(folder), is_made(folder)) == ("", False)
 
 
+@DEEP
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"size": 10}'])
 def test_an_archive_without_a_whole_record_is_made_anew(folder: Path, text: str) -> None:
     (folder / RECORD).write_text(text)
     assert not is_made(folder)
 
 
+@DEEP
 def test_an_archive_of_another_java_is_made_anew(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +131,7 @@ def no_room(folder: Path, log: Path) -> bool:
     raise OSError(28, "No space left on device")
 
 
+@DEEP
 @pytest.mark.parametrize(("make", "why"), [(lambda *_: False, "the job's last words"), (no_room, "No space left")])
 def test_set_up_goes_on_without_an_archive_and_says_so(
     tmp_path: Path,
