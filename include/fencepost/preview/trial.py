@@ -345,7 +345,7 @@ def _remarks(pipeline: Pipeline, trial_input: TrialInput, notes: Sequence[str]) 
     again = Counter[str]()
     for part in trial_input.looked_back:
         again[part.topic] += part.length
-    looked = [f"{count_of(offsets, 'offset')} of topic {topic}" for topic, offsets in again.items() if offsets]
-    if looked:
-        found.append(f"The transform also gets {' and '.join(looked)}, which earlier intervals consumed.")
+    parts = [f"{count_of(offsets, 'offset')} of topic {topic}" for topic, offsets in again.items() if offsets]
+    if parts:
+        found.append(f"The transform also gets {' and '.join(parts)}, which earlier intervals consumed.")
     return found
