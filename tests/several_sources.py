@@ -16,6 +16,7 @@ def transform(north, south):
 """
 JOIN = "SELECT o._key, o.n, o.name, p.paid FROM orders o JOIN payments p ON o.n = p.n\n"
 NUMBERS = {"schema": {"n": "int", "name": "string"}}
+ANY = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}]"
 OFF = {"quarantine_limit": "none"}
 
 

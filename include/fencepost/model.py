@@ -671,7 +671,7 @@ class Plan(Frozen):
         return tuple(part for one in self.looked_back for part in one.lost)
 
     @property
-    def looked_back_loss(self) -> str:
+    def looked_back_lost_note(self) -> str:
         """Returns in words what had been deleted before the transform could get it again. The text is empty if nothing had."""
         lost = (f"topic {one.topic}, {describe_ranges(one.lost)}" for one in self.looked_back if one.lost)
         return "; ".join(lost)

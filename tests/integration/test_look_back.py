@@ -29,6 +29,7 @@ from fencepost.testing.trial import Trials
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, read_all
 from makers import a_decision
+from several_sources import ANY
 from steps import latest, on_session, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -39,7 +40,6 @@ INNER = EXAMPLES["Each pair once"]
 LEFT = EXAMPLES["Each order once, with the payment that is known by then"]
 FIRST_OF_A_KEY = EXAMPLES["The first of a key"]
 NEWEST = EXAMPLES["The newest state of a key"]
-ANY = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}]"
 NAMES = count(1)
 
 

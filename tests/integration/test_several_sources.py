@@ -24,7 +24,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, delete_topic, group_offsets, produce, read_all
-from several_sources import JOIN, NUMBERS, OFF, UNION, fill, numbers, regions
+from several_sources import ANY, JOIN, NUMBERS, OFF, UNION, fill, numbers, regions
 from steps import latest, plan_and_write, replay, run
 
 Make = Callable[..., Pipeline]
@@ -34,7 +34,6 @@ expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
   - {type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}
 """
-ANY = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}]"
 NAMES = count(1)
 
 

@@ -47,7 +47,7 @@ from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.planning import (
     Neighbours,
     PlanFacts,
-    check_same_sources,
+    check_source_topics,
     decide_plan,
     new_source_begins,
     unfinished_of,
@@ -74,7 +74,7 @@ class Rules:
     starts: Callable[..., list[int]] = range_starts
     topics: Callable[..., tuple[str, ...]] = Neighbours.topics
     bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
-    checked: Callable[..., None] = check_same_sources
+    checked: Callable[..., None] = check_source_topics
     unfinished: Callable[..., Batch | None] = unfinished_of
     newest: Callable[[View], Batch | None] = View.newest.func
     anchors: Callable[[View], dict[str, Interval]] = View.anchors.func
@@ -264,7 +264,7 @@ class Sources:
         """The product with the model's rules in it."""
         stack, rules = ExitStack(), self.rules
         for module in (planning_module, gathering_module):
-            stack.enter_context(mock.patch.object(module, "check_same_sources", rules.checked))
+            stack.enter_context(mock.patch.object(module, "check_source_topics", rules.checked))
         stack.enter_context(mock.patch.object(gathering_module, "new_source_begins", rules.begins))
         stack.enter_context(mock.patch.object(planning_module, "range_starts", rules.starts))
         stack.enter_context(mock.patch.object(planning_module, "unfinished_of", rules.unfinished))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.model import Batch, Interval
-from fencepost.protocol.planning import Neighbours, check_same_sources, new_source_begins
+from fencepost.protocol.planning import Neighbours, check_source_topics, new_source_begins
 from fencepost.protocol.ranges import range_starts
 from fencepost.protocol.view import View
 from model.search import DEEP, Search, cases, explore
@@ -106,13 +106,13 @@ def nothing_is_unfinished(view: View, reads: Collection[str]) -> Batch | None:
 
 def whoever_confirmed(*arguments: Any, confirmed: bool) -> None:
     """Mutation: sources change without a person's word."""
-    check_same_sources(*arguments, confirmed=True)
+    check_source_topics(*arguments, confirmed=True)
 
 
 def whatever_follows(view: View, interval: Interval, pipeline: str, near: Neighbours, *rest: Any, **more: Any) -> None:
     """Mutation: a pipeline without a source of the following interval plans the interval before it."""
     if near.own is not None or near.after is None:
-        check_same_sources(view, interval, pipeline, near, *rest, **more)
+        check_source_topics(view, interval, pipeline, near, *rest, **more)
 
 
 def whatever_was_planned(
@@ -120,7 +120,7 @@ def whatever_was_planned(
 ) -> None:
     """Mutation: a pipeline without a source of an interval plans it again."""
     if near.own is None:
-        check_same_sources(view, interval, pipeline, near, *rest, **more)
+        check_source_topics(view, interval, pipeline, near, *rest, **more)
 
 
 def every_topic(view: View) -> Any:

@@ -12,7 +12,7 @@ from fencepost import read_validated
 from fencepost.errors import Superseded
 from fencepost.model import State
 from fencepost_stack.airflow_api import await_value
-from kafka_tools import create_topic, group_offsets, produce, read_all
+from kafka_tools import create_topic, group_offsets, read_all
 
 from .conftest import Running, day, open_page
 
@@ -230,13 +230,11 @@ def test_a_source_more_is_refused_until_the_form_says_that_the_sources_have_chan
     running.end_backfill(name)
     for number in (2, 3):
         running.produce(name, number, [b"%d" % number])
-    create_topic(running.bootstrap, f"{name}-south", 1)
-    noons = [int(day(number).timestamp() * 1000) + 12 * 3600 * 1000 for number in (1, 2, 3)]
-    produce(
-        running.bootstrap, f"{name}-south", [(b"k", b"south %d" % (n + 1), 0, noon) for n, noon in enumerate(noons)]
-    )
+    create_topic(running.bootstrap, f"{name}-south-in", 1)
+    for number in (1, 2, 3):
+        running.produce(f"{name}-south", number, [b"south %d" % number])
     settings = running.pipelines / name / "pipeline.yaml"
-    south = f"{{topic: {name}-south, format: bytes}}"
+    south = f"{{topic: {name}-south-in, format: bytes}}"
     read = f"sources:\n  north: {{topic: {name}-in, format: bytes}}\n  south: {south}\n"
     settings.write_text(settings.read_text().replace(f"source: {{topic: {name}-in, format: bytes}}\n", read))
     (running.pipelines / name / "transform.py").unlink()

@@ -14,7 +14,7 @@ from fencepost.protocol.frontier import accounted_for, frontier
 from fencepost.protocol.planning import (
     Neighbours,
     SourceFacts,
-    check_same_sources,
+    check_source_topics,
     decide_plan,
     new_source_begins,
     sources_confirmed,
@@ -39,7 +39,7 @@ def a_reader(day: int, ranges: Ranges, state: State = State.PUBLISHED, lease: in
 
 def checked(view: View, day: int, reads: str, *, confirmed: bool = False) -> None:
     near = Neighbours.of(view, a_day(day), reads)
-    check_same_sources(view, a_day(day), "p", near, tuple(reads), confirmed=confirmed)
+    check_source_topics(view, a_day(day), "p", near, tuple(reads), confirmed=confirmed)
 
 
 def refusal(view: View, day: int, reads: str, *, confirmed: bool = False) -> str:

@@ -134,8 +134,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(
             f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.coverage_note}.", soft_wrap=True
         )
-    for batch in [row.batch for row in rows if row.batch.plan.looked_back_loss][-SHOWN_REPORTS:]:
-        lost = escape(batch.plan.looked_back_loss)
+    for batch in [row.batch for row in rows if row.batch.plan.looked_back_lost_note][-SHOWN_REPORTS:]:
+        lost = escape(batch.plan.looked_back_lost_note)
         out.print(f"[bold yellow]not looked back at, because it had expired:[/] {batch.id}. {lost}.", soft_wrap=True)
     if before.offsets:
         message = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."

@@ -86,14 +86,13 @@ def check_unread_records(inspection: Inspection) -> Finding:
 def check_changed_sources(inspection: Inspection) -> Finding:
     """Checks that the pipeline reads the topics of its newest planned interval. Other topics need a person's word."""
     pipeline, view = inspection.pipeline, inspection.view
-    newest = view.range_owner(view.kept_intervals[-1]) if view.kept_intervals else None
-    if newest is None:
+    if view.newest is None:
         return ok("no interval is planned yet")
-    changed = change_of_sources(newest.plan.source_topics, tuple(pipeline.source_topics))
+    changed = change_of_sources(view.newest.plan.source_topics, pipeline.source_topics)
     if not changed:
         return ok("the sources are those of the newest planned interval")
     return error(
-        f"The sources have changed since interval {newest.interval} was planned, so the next plan would fail. {changed}",
+        f"The sources have changed since interval {view.newest.interval} was planned, so the next plan would fail. {changed}",
         "If a topic in pipeline.yaml is wrong, correct it. If the sources have changed, confirm it once: run the next interval "
         f"by `fencepost run {pipeline.name} --start T --end T --sources-changed`, or by a backfill in Airflow with the parameter "
         "sources_changed.",

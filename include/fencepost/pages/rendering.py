@@ -19,6 +19,7 @@ from fencepost.pages import wording
 from fencepost.protocol.awaiting import sentence
 from fencepost.protocol.table_states import changes_since, describe_changes
 from fencepost.quality.quarantine import counted
+from fencepost.quality.report import earlier_rows_words
 from fencepost.quality.report_html import code_spans, table_filters, visible
 
 # Scripts and styles are two files of Fencepost, so even an unescaped text could run nothing.
@@ -105,6 +106,7 @@ def _environment() -> Environment:
         "counted": counted,
         "excluded_counts": describe_excluded,
         "changed_tables": lambda batch, row: describe_changes(changes_since(row.revisions, batch)),
+        "earlier_rows": earlier_rows_words,
         **table_filters(),
     }
     return environment

@@ -11,7 +11,7 @@ from fencepost.kafka.sample import allot, take_newest
 from fencepost.ledger.deployment import Deployment
 from fencepost.model import Interval, OffsetRange
 from fencepost.protocol.look_back import ranges_before
-from fencepost.protocol.planning import Neighbours, SourceFacts, check_same_sources, starts_of
+from fencepost.protocol.planning import Neighbours, SourceFacts, check_source_topics, starts_of
 from fencepost.protocol.ranges import frozen_ranges, without_expired
 from fencepost.protocol.view import View
 from fencepost.steps.plan import source_facts, sources_of
@@ -62,7 +62,7 @@ def of_interval(deployment: Deployment, interval: Interval) -> TrialInput:
     near = Neighbours.of(view, interval, pipeline.source_topics)
     refused = ""
     try:
-        check_same_sources(
+        check_source_topics(
             view,
             interval,
             pipeline.name,

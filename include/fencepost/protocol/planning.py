@@ -214,7 +214,7 @@ def moves_here(view: View, cluster_id: str, request: str | None) -> bool:
     return all(request not in batch.requests or batch.plan.cluster_id == cluster_id for batch in view.all())
 
 
-def check_same_sources(
+def check_source_topics(
     view: View,
     interval: Interval,
     pipeline: str,
@@ -255,10 +255,11 @@ def check_same_sources(
     if near.before is None:
         return
     newest = near.before.plan.source_topics
-    if {*newest} != {*reads} and not confirmed:  # 3
+    changed = change_of_sources(newest, reads)
+    if changed and not confirmed:  # 3
         raise SourcesChanged(
             f"{about}, and the newest interval {near.before.interval} was planned with {describe_topics(newest)}. "
-            f"{change_of_sources(newest, reads)} Nothing was planned. If a topic in pipeline.yaml is wrong, correct it. If the "
+            f"{changed} Nothing was planned. If a topic in pipeline.yaml is wrong, correct it. If the "
             "sources have changed, confirm it once: "
             f"{interval.command('run', pipeline, '--sources-changed')}, or the parameter sources_changed of a backfill in "
             f"Airflow. A new topic is read from {near.before.interval.end:%Y-%m-%d %H:%M} UTC on, and a topic that returns "
@@ -267,7 +268,7 @@ def check_same_sources(
 
 
 def change_of_sources(before: Collection[str], now: Collection[str]) -> str:
-    """Returns which topics came and which left, in sentences."""
+    """Returns which topics came and which left, in sentences. The text is empty if the topics are the same."""
     came, left = [one for one in now if one not in before], [one for one in before if one not in now]
     return " ".join(f"{word}: {', '.join(topics)}." for word, topics in (("Added", came), ("Left out", left)) if topics)
 
@@ -406,14 +407,14 @@ def next_plan(view: View, interval: Interval, facts: PlanFacts) -> Plan:
 
     Raises:
         FactsOutdated: the interval's neighbours have changed since the facts were gathered.
-        SourcesChanged: see `check_same_sources`.
+        SourcesChanged: see `check_source_topics`.
         TransitionRefused: see `check_nothing_looked_back`.
         NoFreeLane: see `free_lane`.
         TopicRecreated, KafkaUnavailable, SourceDataExpired: the source topic does not have the ranges.
         NeedsOperator: a topic would not keep the records until they are judged.
     """
     near = Neighbours.of(view, interval, facts.reads)
-    check_same_sources(view, interval, facts.pipeline, near, facts.reads, confirmed=facts.sources_changed)
+    check_source_topics(view, interval, facts.pipeline, near, facts.reads, confirmed=facts.sources_changed)
     if not facts.neighbours.bound_alike(near) or not facts.sources:
         raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
     inputs = tuple(input_of(interval, facts, source) for source in facts.sources)

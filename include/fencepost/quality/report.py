@@ -150,6 +150,15 @@ def left_out_words(rows: int, layout: Layout) -> str:
     return f"{abs(rows):,} {left_out_label(rows, layout)}"
 
 
+def earlier_rows_words(rows: int) -> str:
+    """Returns how many rows of a look back were left out because they belong to earlier intervals, in words."""
+    return count_of(
+        rows,
+        "row of looked-back records alone belongs to earlier intervals and was left out",
+        "rows of looked-back records alone belong to earlier intervals and were left out",
+    )
+
+
 def withheld_words(rows: int) -> str:
     """Returns how many rows were not written because another row of their record failed a rule, in words."""
     return f"{rows:,} withheld with their record"

@@ -20,7 +20,15 @@ from fencepost.model import Outcome
 from fencepost.protocol import table_states
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import malformed_words
-from fencepost.quality.report import Report, addition_words, left_out_label, left_out_words, rank, withheld_words
+from fencepost.quality.report import (
+    Report,
+    addition_words,
+    earlier_rows_words,
+    left_out_label,
+    left_out_words,
+    rank,
+    withheld_words,
+)
 
 CELL = 160  # characters of one value in a table
 SHOWN = 8  # how many unexpected records of a check are always visible
@@ -69,6 +77,7 @@ def template_of(package: str, name: str) -> Template:
         "arguments": arguments_of,
         "left_out": left_out_words,
         "left_out_label": left_out_label,
+        "earlier_rows": earlier_rows_words,
         "withheld": withheld_words,
         "malformed": malformed_words,
         "excluded_noun": lambda kind, records: ExcludedKind(kind).noun(records),

@@ -62,7 +62,7 @@ from fencepost.protocol.planning import (
     SourceFacts,
     check_same_cluster,
     check_same_source,
-    check_same_sources,
+    check_source_topics,
     decide_plan,
     decide_revision,
     last_cluster,
@@ -138,7 +138,7 @@ def plan_batch(
             check_has_ended(pipeline, interval)
         near = Neighbours.of(view, interval, pipeline.source_topics)
         confirmed = sources_changed and sources_confirmed(view, pipeline.source_topics, request)
-        check_same_sources(view, interval, pipeline.name, near, tuple(pipeline.source_topics), confirmed=confirmed)
+        check_source_topics(view, interval, pipeline.name, near, tuple(pipeline.source_topics), confirmed=confirmed)
         for name in near.topics(pipeline.source_topics):
             check_neighbours(near, deployment.cluster.describe(name))
         free_lane(view, pipeline.lanes, view.last(interval))  # before costly checks: a waiting plan tries every second
@@ -406,7 +406,7 @@ def planned_already(recorded: Recorded, interval: Interval) -> StepResult:
         message = f"planned revision {batch.revision}: {count_of(offsets, 'offset')} of {topics}"
         if batch.plan.looked_back:
             message += f", and a look back at {count_of(batch.plan.offsets_looked_back, 'offset')}"
-        if lost := batch.plan.looked_back_loss:
+        if lost := batch.plan.looked_back_lost_note:
             message += f", without what had expired: {lost}"
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
